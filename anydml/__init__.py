@@ -1,0 +1,93 @@
+"""anydml: DirectML's operators and ONNX models with control flow, on any machine that runs Python.
+
+    import anydml as dml
+
+    dml.if_(condition, a, b)                          an operator on arrays
+    dml.Device(feature_level="5_0").create_operator   an operator by description, as DirectML validates it
+    dml.load("model.onnx").run(None, {...})           an ONNX model, control flow included
+
+Names are loaded when first used: importing the package imports neither onnx nor onnxruntime.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
+    from anydml.functions import if_, is_infinity
+    from anydml.ir.descs import OperatorDesc
+    from anydml.problems import (
+        AnyDMLError,
+        ExecutionFailed,
+        InvalidInput,
+        InvalidModel,
+        InvalidOperator,
+        Problem,
+        Unsupported,
+    )
+    from anydml.session import Session, load
+    from anydml.spec.enums import FeatureLevel, IsInfinityMode, OperatorType, TensorDataType, TensorFlags
+    from anydml.spec.tensors import TensorDesc
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
+    "anydml.functions": ("if_", "is_infinity"),
+    "anydml.ir.descs": ("OperatorDesc",),
+    "anydml.problems": (
+        "AnyDMLError",
+        "ExecutionFailed",
+        "InvalidInput",
+        "InvalidModel",
+        "InvalidOperator",
+        "Problem",
+        "Unsupported",
+    ),
+    "anydml.session": ("Session", "load"),
+    "anydml.spec.enums": ("FeatureLevel", "IsInfinityMode", "OperatorType", "TensorDataType", "TensorFlags"),
+    "anydml.spec.tensors": ("TensorDesc",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "AnyDMLError",
+    "Binding",
+    "CompiledOperator",
+    "Device",
+    "DeviceOperator",
+    "ExecutionFailed",
+    "FeatureLevel",
+    "InvalidInput",
+    "InvalidModel",
+    "InvalidOperator",
+    "IsInfinityMode",
+    "OperatorDesc",
+    "OperatorType",
+    "Problem",
+    "Session",
+    "TensorDataType",
+    "TensorDesc",
+    "TensorFlags",
+    "Unsupported",
+    "__version__",
+    "if_",
+    "is_infinity",
+    "load",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'anydml' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,378 @@
+; The loop nest around every kernel, and the fork-join that shares it between threads.
+;
+; A kernel is only a row function: void row(ptr operands, ptr strides, i64 n), n elements along the
+; innermost dimension. Everything about shapes is data, in a job of 64-bit words written by kernel.py:
+;
+;    0 chunks      1 elements per chunk   2 elements     3 inner size   4 outer rank R
+;    5 operands K  6 row function         7 pool, or 0   8 wake parked workers?
+;    9             bases[K]                    addresses
+;    9+K           inner strides[K]            bytes
+;    9+2K          outer sizes[R]
+;    9+2K+R        outer strides[R][K]         bytes
+;
+; A pool is shared memory of 64-bit words, one cache line (8 words) for each thing that changes:
+;
+;    0 busy        1 job        2 workers     3 stop        4 lock that the caller sleeps on
+;    8 ticket: generation << 32 | first << 16 | end         the chunks [first, end) nobody has taken
+;   16 pending: chunks not finished
+;   24 state: 0 running, 1 the caller sleeps, 2 finished
+;   32+8i parked (0 or 1), 33+8i lock of worker i
+;
+; Chunks are claimed by compare-and-swap on the ticket, the caller from the front and workers from the
+; end, so that each keeps to its own part of the memory from one dispatch to the next. The generation
+; makes a late worker's claim fail: it can only take chunks of the job whose pointer it has read.
+
+declare i32 @anydml_acquire(ptr, i32)
+declare void @anydml_release(ptr)
+
+; Elements [index * chunk, (index + 1) * chunk) of the iteration space, in row-major order.
+define internal void @drive(ptr %job, i64 %index) {
+entry:
+  %pointers = alloca [32 x i64], align 64
+  %at = alloca [32 x i64], align 64
+  %counter = alloca [64 x i64], align 64
+  %chunk.p = getelementptr i64, ptr %job, i64 1
+  %chunk = load i64, ptr %chunk.p
+  %total.p = getelementptr i64, ptr %job, i64 2
+  %total = load i64, ptr %total.p
+  %inner.p = getelementptr i64, ptr %job, i64 3
+  %inner = load i64, ptr %inner.p
+  %rank.p = getelementptr i64, ptr %job, i64 4
+  %rank = load i64, ptr %rank.p
+  %k.p = getelementptr i64, ptr %job, i64 5
+  %k = load i64, ptr %k.p
+  %row.p = getelementptr i64, ptr %job, i64 6
+  %row = load ptr, ptr %row.p
+  %bases = getelementptr i64, ptr %job, i64 9
+  %strides = getelementptr i64, ptr %bases, i64 %k
+  %sizes = getelementptr i64, ptr %strides, i64 %k
+  %outer = getelementptr i64, ptr %sizes, i64 %rank
+  %begin = mul i64 %index, %chunk
+  %limit = add i64 %begin, %chunk
+  %short = icmp ult i64 %limit, %total
+  %end = select i1 %short, i64 %limit, i64 %total
+  %row0 = udiv i64 %begin, %inner
+  %col0 = urem i64 %begin, %inner
+  %bytes = shl i64 %k, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %pointers, ptr %bases, i64 %bytes, i1 false)
+  br label %locate
+
+locate:                                  ; the outer counters of the first row, last dimension first
+  %ld = phi i64 [ %rank, %entry ], [ %ld1, %locate.done ]
+  %lrow = phi i64 [ %row0, %entry ], [ %lrow1, %locate.done ]
+  %l.more = icmp sgt i64 %ld, 0
+  br i1 %l.more, label %locate.dim, label %rows
+locate.dim:
+  %ld1 = sub i64 %ld, 1
+  %lsize.p = getelementptr i64, ptr %sizes, i64 %ld1
+  %lsize = load i64, ptr %lsize.p
+  %lcount = urem i64 %lrow, %lsize
+  %lrow1 = udiv i64 %lrow, %lsize
+  %lcount.p = getelementptr i64, ptr %counter, i64 %ld1
+  store i64 %lcount, ptr %lcount.p
+  call void @advance(ptr %pointers, ptr %outer, i64 %ld1, i64 %k, i64 %lcount)
+  br label %locate.done
+locate.done:
+  br label %locate
+
+rows:
+  %pos = phi i64 [ %begin, %locate ], [ %pos1, %step.done ]
+  %col = phi i64 [ %col0, %locate ], [ 0, %step.done ]
+  %left = sub i64 %end, %pos
+  %inrow = sub i64 %inner, %col
+  %less = icmp ult i64 %left, %inrow
+  %n = select i1 %less, i64 %left, i64 %inrow
+  br label %shift
+shift:                                   ; where this stretch of the row begins in each operand
+  %si = phi i64 [ 0, %rows ], [ %si1, %shift ]
+  %sp.p = getelementptr i64, ptr %pointers, i64 %si
+  %sp = load i64, ptr %sp.p
+  %ss.p = getelementptr i64, ptr %strides, i64 %si
+  %ss = load i64, ptr %ss.p
+  %so = mul i64 %ss, %col
+  %sa = add i64 %sp, %so
+  %sa.p = getelementptr i64, ptr %at, i64 %si
+  store i64 %sa, ptr %sa.p
+  %si1 = add i64 %si, 1
+  %s.more = icmp ult i64 %si1, %k
+  br i1 %s.more, label %shift, label %work
+work:
+  call void %row(ptr %at, ptr %strides, i64 %n)
+  %pos1 = add i64 %pos, %n
+  %done = icmp uge i64 %pos1, %end
+  br i1 %done, label %return, label %step
+
+step:                                    ; to the next row, as an odometer turns
+  %d = phi i64 [ %rank, %work ], [ %d1, %carry ]
+  %d1 = sub i64 %d, 1
+  %count.p = getelementptr i64, ptr %counter, i64 %d1
+  %count = load i64, ptr %count.p
+  %count1 = add i64 %count, 1
+  %size.p = getelementptr i64, ptr %sizes, i64 %d1
+  %size = load i64, ptr %size.p
+  %fits = icmp ult i64 %count1, %size
+  br i1 %fits, label %next, label %carry
+next:
+  store i64 %count1, ptr %count.p
+  call void @advance(ptr %pointers, ptr %outer, i64 %d1, i64 %k, i64 1)
+  br label %step.done
+carry:
+  store i64 0, ptr %count.p
+  %back = sub i64 0, %count
+  call void @advance(ptr %pointers, ptr %outer, i64 %d1, i64 %k, i64 %back)
+  br label %step
+step.done:
+  br label %rows
+
+return:
+  ret void
+}
+
+; Every operand's pointer by `count` strides of outer dimension d.
+define internal void @advance(ptr %pointers, ptr %outer, i64 %d, i64 %k, i64 %count) alwaysinline {
+entry:
+  %first = mul i64 %d, %k
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %o = add i64 %first, %i
+  %s.p = getelementptr i64, ptr %outer, i64 %o
+  %s = load i64, ptr %s.p
+  %move = mul i64 %s, %count
+  %p.p = getelementptr i64, ptr %pointers, i64 %i
+  %p = load i64, ptr %p.p
+  %p1 = add i64 %p, %move
+  store i64 %p1, ptr %p.p
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %k
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define internal void @pause() alwaysinline {
+  call void asm sideeffect "PAUSE_INSTRUCTION", ""()
+  ret void
+}
+
+; Take chunks and work on them until none is left. `step` is 65536 from the front, -1 from the end.
+define internal void @claim(ptr %pool, i64 %step) {
+entry:
+  %ticket.p = getelementptr i64, ptr %pool, i64 8
+  %job.p = getelementptr i64, ptr %pool, i64 1
+  %front = icmp sgt i64 %step, 0
+  br label %look
+look:
+  %t = load atomic i64, ptr %ticket.p seq_cst, align 8
+  %end = and i64 %t, 65535
+  %t.f = lshr i64 %t, 16
+  %first = and i64 %t.f, 65535
+  %none = icmp eq i64 %first, %end
+  br i1 %none, label %return, label %take
+take:
+  %job = load atomic ptr, ptr %job.p seq_cst, align 8
+  %t1 = add i64 %t, %step
+  %swap = cmpxchg ptr %ticket.p, i64 %t, i64 %t1 seq_cst seq_cst
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %work, label %look
+work:
+  %last = sub i64 %end, 1
+  %index = select i1 %front, i64 %first, i64 %last
+  call void @drive(ptr %job, i64 %index)
+  %pending.p = getelementptr i64, ptr %pool, i64 16
+  %was = atomicrmw sub ptr %pending.p, i64 1 seq_cst
+  %final = icmp eq i64 %was, 1
+  br i1 %final, label %finish, label %look
+finish:                                  ; after this exchange the caller may start another job
+  %state.p = getelementptr i64, ptr %pool, i64 24
+  %lock.p = getelementptr i64, ptr %pool, i64 4
+  %lock = load ptr, ptr %lock.p
+  %before = atomicrmw xchg ptr %state.p, i64 2 seq_cst
+  %asleep = icmp eq i64 %before, 1
+  br i1 %asleep, label %rouse, label %look
+rouse:
+  call void @anydml_release(ptr %lock)
+  br label %look
+return:
+  ret void
+}
+
+; Run a job: alone if it has one chunk, or if the pool has no worker or another caller.
+define void @anydml_run(ptr %job) {
+entry:
+  %chunks = load i64, ptr %job
+  %single = icmp ule i64 %chunks, 1
+  br i1 %single, label %one, label %many
+one:
+  call void @drive(ptr %job, i64 0)
+  ret void
+many:
+  %pool.p = getelementptr i64, ptr %job, i64 7
+  %pool = load ptr, ptr %pool.p
+  %alone = icmp eq ptr %pool, null
+  br i1 %alone, label %serial, label %ask
+ask:
+  %workers.p = getelementptr i64, ptr %pool, i64 2
+  %workers = load atomic i64, ptr %workers.p seq_cst, align 8
+  %nobody = icmp eq i64 %workers, 0
+  br i1 %nobody, label %serial, label %own
+own:
+  %got = cmpxchg ptr %pool, i64 0, i64 1 seq_cst seq_cst
+  %ours = extractvalue { i64, i1 } %got, 1
+  br i1 %ours, label %publish, label %serial
+
+serial:
+  %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %own ], [ %i1, %serial ]
+  call void @drive(ptr %job, i64 %i)
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %chunks
+  br i1 %more, label %serial, label %return
+
+publish:
+  %job.p = getelementptr i64, ptr %pool, i64 1
+  store atomic ptr %job, ptr %job.p seq_cst, align 8
+  %pending.p = getelementptr i64, ptr %pool, i64 16
+  store atomic i64 %chunks, ptr %pending.p seq_cst, align 8
+  %state.p = getelementptr i64, ptr %pool, i64 24
+  store atomic i64 0, ptr %state.p seq_cst, align 8
+  %ticket.p = getelementptr i64, ptr %pool, i64 8
+  %old = load atomic i64, ptr %ticket.p seq_cst, align 8
+  %old.g = lshr i64 %old, 32
+  %g = add i64 %old.g, 1
+  %new.g = shl i64 %g, 32
+  %new = or i64 %new.g, %chunks
+  store atomic i64 %new, ptr %ticket.p seq_cst, align 8
+  %wake.p = getelementptr i64, ptr %job, i64 8
+  %wake = load i64, ptr %wake.p
+  %wakes = icmp ne i64 %wake, 0
+  br i1 %wakes, label %waking, label %help
+waking:
+  %w = phi i64 [ 0, %publish ], [ %w1, %waking.next ]
+  call void @rouse(ptr %pool, i64 %w)
+  br label %waking.next
+waking.next:
+  %w1 = add i64 %w, 1
+  %w.more = icmp ult i64 %w1, %workers
+  br i1 %w.more, label %waking, label %help
+help:
+  call void @claim(ptr %pool, i64 65536)
+  br label %wait
+wait:
+  %spins = phi i64 [ 0, %help ], [ %spins1, %wait.on ]
+  %state = load atomic i64, ptr %state.p seq_cst, align 8
+  %finished = icmp eq i64 %state, 2
+  br i1 %finished, label %leave, label %wait.on
+wait.on:
+  call void @pause()
+  %spins1 = add i64 %spins, 1
+  %patient = icmp ult i64 %spins1, SPINS
+  br i1 %patient, label %wait, label %sleep
+sleep:
+  %seen = atomicrmw xchg ptr %state.p, i64 1 seq_cst
+  %late = icmp eq i64 %seen, 2
+  br i1 %late, label %leave, label %block
+block:
+  %lock.p = getelementptr i64, ptr %pool, i64 4
+  %lock = load ptr, ptr %lock.p
+  %r = call i32 @anydml_acquire(ptr %lock, i32 1)
+  br label %leave
+leave:
+  store atomic i64 0, ptr %pool seq_cst, align 8
+  br label %return
+return:
+  ret void
+}
+
+; Wake worker w if it is parked; at most one caller's swap succeeds, and that one releases the lock.
+define internal void @rouse(ptr %pool, i64 %w) {
+entry:
+  %w8 = shl i64 %w, 3
+  %word = add i64 %w8, 32
+  %parked.p = getelementptr i64, ptr %pool, i64 %word
+  %swap = cmpxchg ptr %parked.p, i64 1, i64 0 seq_cst seq_cst
+  %was = extractvalue { i64, i1 } %swap, 1
+  br i1 %was, label %release, label %return
+release:
+  %lock.p = getelementptr i64, ptr %parked.p, i64 1
+  %lock = load ptr, ptr %lock.p
+  call void @anydml_release(ptr %lock)
+  br label %return
+return:
+  ret void
+}
+
+; The life of worker w: claim, spin for a bounded while, sleep; until the pool stops.
+define void @anydml_work(ptr %pool, i64 %w) {
+entry:
+  %ticket.p = getelementptr i64, ptr %pool, i64 8
+  %stop.p = getelementptr i64, ptr %pool, i64 3
+  %w8 = shl i64 %w, 3
+  %word = add i64 %w8, 32
+  %parked.p = getelementptr i64, ptr %pool, i64 %word
+  %lock.p = getelementptr i64, ptr %parked.p, i64 1
+  br label %work
+work:
+  call void @claim(ptr %pool, i64 -1)
+  br label %spin
+spin:
+  %spins = phi i64 [ 0, %work ], [ %spins1, %spin.on ]
+  %stop = load atomic i64, ptr %stop.p seq_cst, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %return, label %look
+look:
+  %any = call i1 @offered(ptr %ticket.p)
+  br i1 %any, label %work, label %spin.on
+spin.on:
+  call void @pause()
+  %spins1 = add i64 %spins, 1
+  %patient = icmp ult i64 %spins1, SPINS
+  br i1 %patient, label %spin, label %park
+park:
+  %x = atomicrmw xchg ptr %parked.p, i64 1 seq_cst
+  %any2 = call i1 @offered(ptr %ticket.p)
+  %stop2 = load atomic i64, ptr %stop.p seq_cst, align 8
+  %stopping = icmp ne i64 %stop2, 0
+  %stay = or i1 %any2, %stopping
+  br i1 %stay, label %unpark, label %block
+unpark:                                  ; work came just now; if someone is waking us, let them finish
+  %swap = cmpxchg ptr %parked.p, i64 1, i64 0 seq_cst seq_cst
+  %awake = extractvalue { i64, i1 } %swap, 1
+  br i1 %awake, label %work, label %block
+block:
+  %lock = load ptr, ptr %lock.p
+  %r = call i32 @anydml_acquire(ptr %lock, i32 1)
+  br label %work
+return:
+  ret void
+}
+
+define internal i1 @offered(ptr %ticket.p) alwaysinline {
+  %t = load atomic i64, ptr %ticket.p seq_cst, align 8
+  %end = and i64 %t, 65535
+  %t.f = lshr i64 %t, 16
+  %first = and i64 %t.f, 65535
+  %any = icmp ne i64 %first, %end
+  ret i1 %any
+}
+
+; Tell the workers to leave; whoever sleeps is woken.
+define void @anydml_stop(ptr %pool) {
+entry:
+  %stop.p = getelementptr i64, ptr %pool, i64 3
+  store atomic i64 1, ptr %stop.p seq_cst, align 8
+  %workers.p = getelementptr i64, ptr %pool, i64 2
+  %workers = load i64, ptr %workers.p
+  br label %loop
+loop:
+  %w = phi i64 [ 0, %entry ], [ %w1, %body ]
+  %more = icmp ult i64 %w, %workers
+  br i1 %more, label %body, label %return
+body:
+  call void @rouse(ptr %pool, i64 %w)
+  %w1 = add i64 %w, 1
+  br label %loop
+return:
+  ret void
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

@@ -1,0 +1,106 @@
+"""LLVM: the machine at hand, and IR text to addresses in it."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import llvmlite.binding as llvm
+
+SPINS = 3000
+"""Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
+between two dispatches of a loop, too short to be seen in a processor's load."""
+
+_lock = threading.Lock()
+_engines: list[llvm.ExecutionEngine] = []  # machine code lives as long as the process
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code generation must know of the machine."""
+
+    vector_bytes: int
+    converts_half: bool  # float16 <-> float32 in hardware; without it LLVM would call a library
+    streams: bool  # non-temporal vector stores
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # for the one inline instruction in driver.ll
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
+        features["prefer-256-bit"] = False
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+    )
+
+
+@cache
+def host() -> Target:
+    features = llvm.get_host_cpu_features()
+    arm = platform.machine().lower() in ("arm64", "aarch64")
+    if features.get("avx512f"):
+        width = 64
+    elif features.get("avx2"):
+        width = 32
+    else:
+        width = 16
+    return Target(width, converts_half=arm or bool(features.get("f16c")), streams=not arm)
+
+
+def compile_ir(text: str, symbols: Iterable[str]) -> list[int]:
+    """Machine code of the module `text`; the addresses of the `symbols` that it defines.
+
+    LLVM's middle end is not run: the text is vector code already, and it would double the time.
+    """
+    with _lock:
+        machine = _machine()
+        module = llvm.parse_assembly(text)
+        module.verify()
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+        _engines.append(engine)
+        return [engine.get_function_address(name) for name in symbols]
+
+
+def assembly(text: str) -> str:
+    """The host's assembly for the module `text`, to read."""
+    with _lock:
+        module = llvm.parse_assembly(text)
+        return str(_machine().emit_assembly(module))
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The compiled entries of driver.ll, as C functions that release the GIL."""
+
+    run: ctypes._NamedFuncPointer
+    work: ctypes._NamedFuncPointer
+    stop: ctypes._NamedFuncPointer
+
+
+@cache
+def driver() -> Driver:
+    api = ctypes.pythonapi
+    for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
+        address = ctypes.cast(theirs, ctypes.c_void_p).value
+        assert address is not None
+        llvm.add_symbol(f"anydml_{ours}", address)
+    machine = platform.machine().lower()
+    pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
+    text = files("anydml.codegen").joinpath("driver.ll").read_text()
+    text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
+    run, work, stop = compile_ir(text, ("anydml_run", "anydml_work", "anydml_stop"))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    return Driver(
+        ctypes.CFUNCTYPE(None, pointer)(run),
+        ctypes.CFUNCTYPE(None, pointer, number)(work),
+        ctypes.CFUNCTYPE(None, pointer)(stop),
+    )

@@ -1,0 +1,166 @@
+"""DirectML's rules for one operator description at one feature level, as its documents state them.
+
+Every broken rule is told, one line each. Tensors that break a rule in the same way share a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from anydml.problems import Problem
+from anydml.spec.dtypes import SIZE
+from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
+from anydml.spec.schema import Operator, Slot, Table
+from anydml.spec.tensors import MAX_ELEMENTS, TensorDesc, TooIntricate, overlaps_itself
+
+V = TypeVar("V")
+
+
+def check(operator: Operator, tensors: Mapping[str, TensorDesc], level: FeatureLevel) -> list[Problem]:
+    """The problems of `operator` over these tensors (by field name; missing ones are told elsewhere)."""
+    table = operator.table(level)
+    if table is None:
+        return [
+            Problem(
+                operator.name,
+                f"expected a feature level of {operator.introduced.label} or newer, but got {level.label}",
+                f"the operator exists from {operator.introduced.label} on; raise the device's feature level",
+            )
+        ]
+    present = {slot: tensors[slot.name] for slot in operator.tensors if slot.name in tensors}
+    problems: list[Problem] = []
+    for slot, desc in present.items():
+        problems += [p.under(operator.name) for p in check_tensor(slot, desc)]
+    problems += _ranks(operator, present, table, level)
+    problems += _types(operator, present, table, level)
+    problems += _equal(operator, present, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
+    problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
+    return problems
+
+
+def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
+    """The rules that hold for any tensor: sizes, strides, total size, alignment, flags."""
+    problems: list[Problem] = []
+
+    def broken(message: str, remedy: str = "") -> None:
+        problems.append(Problem(slot.name, message, remedy))
+
+    sizes, strides = desc.sizes, desc.strides
+    if not sizes:
+        broken("expected at least 1 dimension, but got Sizes ()", "a scalar has Sizes (1,)")
+    legal = all(0 < n < 2**32 for n in sizes)
+    if not legal:
+        broken(f"expected Sizes between 1 and 2^32-1, but got {str_sizes(sizes)}")
+    if strides is not None:
+        if len(strides) != len(sizes):
+            broken(f"expected {len(sizes)} Strides, one for each size, but got {len(strides)}")
+            return problems
+        if not all(0 <= s < 2**32 for s in strides):
+            broken(f"expected Strides between 0 and 2^32-1, but got {str_sizes(strides)}")
+            legal = False
+    if not legal or not sizes:
+        return problems
+    if desc.element_count > MAX_ELEMENTS:
+        broken(f"expected at most 2^32-1 elements, but got {desc.element_count}")
+    if slot.kind == "output":
+        try:
+            if overlaps_itself(sizes, desc.effective_strides):
+                broken(
+                    f"expected Strides that give every element its own place, but got {str_sizes(strides or ())}",
+                    "an output cannot be broadcast or overlap itself",
+                )
+        except TooIntricate:
+            broken(
+                f"expected Strides that provably do not overlap, but got {str_sizes(strides or ())}",
+                "order the dimensions so that each stride passes all smaller ones",
+            )
+        if desc.flags & TensorFlags.OWNED_BY_DML:
+            broken("expected flags NONE on an output, but got OWNED_BY_DML", "only inputs can be owned")
+    if desc.data_type not in SIZE:
+        return problems  # the tables refuse it by name
+    total = desc.total_tensor_size_in_bytes
+    if total is not None and total < desc.minimum_size:
+        broken(
+            f"expected TotalTensorSizeInBytes of at least {desc.minimum_size}, but got {total}",
+            "it is the last element's end, rounded up to 4",
+        )
+    alignment = desc.guaranteed_base_offset_alignment
+    width = SIZE[desc.data_type]
+    if alignment != 0 and (alignment < width or alignment & (alignment - 1)):
+        broken(
+            f"expected GuaranteedBaseOffsetAlignment of 0 or a power of two from {width} on, but got {alignment}"
+        )
+    return problems
+
+
+def _ranks(
+    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+) -> Iterable[Problem]:
+    low, high = table.rank
+    for rank, slots in group_by(tensors, lambda d: len(d.sizes)).items():
+        if low <= rank <= high or rank == 0:
+            continue
+        wanted = f"rank {low}" if low == high else f"rank {low} to {high}"
+        later = min((lv for lv, t in operator.levels.items() if t.rank[0] <= rank <= t.rank[1]), default=None)
+        remedy = f"allowed from {later.label}" if later else ""
+        if rank < low and not remedy:
+            remedy = "put sizes of 1 in front"
+        got = f"rank {rank}" + (f" ({remedy})" if later else "")
+        yield Problem(
+            operator.name,
+            f"{_join(slots)}: expected {wanted} at feature level {level.label}, but got {got}",
+            "put sizes of 1 in front" if rank < low else "",
+        )
+
+
+def _types(
+    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+) -> Iterable[Problem]:
+    for letter in dict.fromkeys(s.dtype for s in tensors):
+        tied = {s: d for s, d in tensors.items() if s.dtype == letter}
+        for dtype, slots in group_by(tied, lambda d: d.data_type).items():
+            if dtype in table.dtypes[letter]:
+                continue
+            later = operator.allowed_from(letter, dtype)
+            allowed = " | ".join(t.label for t in table.dtypes[letter])
+            got = dtype.label + (f" (allowed from {later.label})" if later else "")
+            yield Problem(
+                operator.name,
+                f"{_join(slots)}: expected {allowed} at feature level {level.label}, but got {got}",
+            )
+
+
+def _equal(
+    operator: Operator,
+    tensors: Mapping[Slot, TensorDesc],
+    what: str,
+    letter_of: Callable[[Slot], str],
+    value_of: Callable[[TensorDesc], V],
+    show: Callable[[Any], str],
+) -> Iterable[Problem]:
+    """Slots that share a letter must have equal values: one line that groups them by what they have."""
+    for letter in dict.fromkeys(letter_of(s) for s in tensors):
+        groups = group_by({s: d for s, d in tensors.items() if letter_of(s) == letter}, value_of)
+        if len(groups) > 1:
+            got = "; ".join(f"{_join(slots)} {show(value)}" for value, slots in groups.items())
+            yield Problem(operator.name, f"expected equal {what}, but got {got}")
+
+
+def group_by(tensors: Mapping[Slot, TensorDesc], key: Callable[[TensorDesc], V]) -> dict[V, list[Slot]]:
+    groups: dict[V, list[Slot]] = {}
+    for slot, desc in tensors.items():
+        groups.setdefault(key(desc), []).append(slot)
+    return groups
+
+
+def _join(slots: Iterable[Slot]) -> str:
+    return ", ".join(s.name for s in slots)
+
+
+def str_sizes(sizes: tuple[int, ...]) -> str:
+    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
+
+
+def str_type(dtype: TensorDataType) -> str:
+    return dtype.label

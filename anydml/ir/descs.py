@@ -1,0 +1,214 @@
+"""Operator descriptions, as DxDispatch JSON writes them or as typed objects, to records and graphs.
+
+Both of DxDispatch's forms are read: fields under "Desc", or beside "Type". Enumeration names may drop
+their prefix, and a tensor needs only "DataType" and "Sizes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from anydml.ir.check import check
+from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest
+from anydml.spec.catalog import BY_NAME
+from anydml.spec.enums import FeatureLevel, OperatorType, TensorDataType, TensorFlags, TensorType as BufferType
+from anydml.spec.enums import parse, short_name
+from anydml.spec.schema import Operator
+from anydml.spec.tensors import TensorDesc
+
+
+@dataclass(frozen=True)
+class OperatorDesc:
+    """An operator description (DML_OPERATOR_DESC).
+
+    Args:
+        type: the operator, as `OperatorType` or by name, with or without `DML_OPERATOR_`.
+        fields: its fields by DirectML's names: `TensorDesc`s and attribute values.
+    """
+
+    type: OperatorType | str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A description that was read: its record, tensors and attribute values."""
+
+    operator: Operator
+    tensors: Mapping[str, TensorDesc]
+    attributes: Mapping[str, Any]
+
+
+Description = Mapping[str, Any] | OperatorDesc
+
+
+def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, list[Problem]]:
+    """The description read and checked at a feature level. With problems, what was read is of no use.
+
+    Raises:
+        Unsupported: DirectML has the operator, but it is not implemented here.
+    """
+    try:
+        operator, fields = _operator(desc)
+    except InvalidOperator as error:
+        return None, list(error.problems)
+    problems: list[Problem] = []
+    tensors: dict[str, TensorDesc] = {}
+    attributes: dict[str, Any] = {}
+    known = [slot.name for slot in operator.slots]
+    for name in fields:
+        if name not in known:
+            problems.append(
+                Problem(operator.name, f"expected one of its fields, but got {name!r}", nearest(name, known))
+            )
+    for slot in operator.tensors:
+        if fields.get(slot.name) is None:
+            problems.append(_missing(operator, slot.name, '{"DataType": ..., "Sizes": [...]}'))
+            continue
+        try:
+            tensors[slot.name] = read_tensor(fields[slot.name])
+        except InvalidOperator as error:
+            problems += [p.under(slot.name).under(operator.name) for p in error.problems]
+    for attribute in operator.attributes:
+        if fields.get(attribute.name) is None:
+            names = " | ".join(attribute.type.__members__)
+            problems.append(_missing(operator, attribute.name, names))
+            continue
+        try:
+            attributes[attribute.name] = parse(attribute.type, fields[attribute.name], attribute.name)
+        except InvalidOperator as error:
+            problems += [p.under(operator.name) for p in error.problems]
+    problems += check(operator, tensors, level)
+    return Checked(operator, tensors, attributes), problems
+
+
+def _missing(operator: Operator, name: str, form: str) -> Problem:
+    return Problem(operator.name, f"expected field {name}, but it is missing", f"give it as {form}")
+
+
+def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
+    if isinstance(desc, OperatorDesc):
+        kind, fields = desc.type, desc.fields
+    elif isinstance(desc, Mapping):
+        kind = next((desc[k] for k in ("Type", "type") if k in desc), None)
+        inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
+        fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
+        if inner is not None and (extra := [k for k in desc if k not in _OUTER]):
+            raise InvalidOperator(Problem("", f'expected only "Type" and "Desc", but got {extra[0]!r} beside them'))
+    else:
+        raise InvalidOperator(Problem("", f"expected a dictionary or an OperatorDesc, but got {_kind(desc)}"))
+    if not isinstance(fields, Mapping):
+        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {_kind(fields)}"))
+    if kind is None:
+        raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
+    if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
+        guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
+        raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {kind!r}", guess))
+    operator_type = parse(OperatorType, kind, "Type")
+    if operator_type.name not in BY_NAME:
+        raise Unsupported(
+            Problem(operator_type.name, "DirectML has this operator, but anydml does not implement it yet")
+        )
+    return BY_NAME[operator_type.name], fields
+
+
+_OUTER = ("Type", "type", "Desc", "desc", "dmlCompileType", "executionFlags")
+
+_TENSOR_FIELDS = (
+    "DataType",
+    "Flags",
+    "DimensionCount",
+    "Sizes",
+    "Strides",
+    "TotalTensorSizeInBytes",
+    "GuaranteedBaseOffsetAlignment",
+)
+
+
+def read_tensor(desc: object) -> TensorDesc:
+    """A DML_TENSOR_DESC: `TensorDesc`, or a dictionary with at least "DataType" and "Sizes".
+
+    Raises:
+        InvalidOperator: with all problems of its form; whether the values are legal is checked later.
+    """
+    if isinstance(desc, TensorDesc):
+        return desc
+    if not isinstance(desc, Mapping):
+        raise InvalidOperator(Problem("", f"expected a tensor description, but got {_kind(desc)}"))
+    problems: list[Problem] = []
+    fields = dict(desc)
+    try:
+        if parse(BufferType, fields.pop("Type", BufferType.BUFFER), "Type") is BufferType.INVALID:
+            problems.append(Problem("Type", "expected BUFFER, but got INVALID"))
+    except InvalidOperator as error:
+        problems += error.problems
+    if "Desc" in fields:
+        inner = fields.pop("Desc")
+        if fields or not isinstance(inner, Mapping):
+            raise InvalidOperator(Problem("Desc", "expected a dictionary, and no other field beside it"))
+        fields = dict(inner)
+    for name in fields:
+        if name not in _TENSOR_FIELDS:
+            guess = nearest(name, _TENSOR_FIELDS)
+            problems.append(Problem("", f"expected a tensor field, but got {name!r}", guess))
+    values: dict[str, Any] = {}
+    for name, argument, required in (("Sizes", "sizes", True), ("Strides", "strides", False)):
+        got = fields.get(name)
+        if got is None:
+            if required:
+                problems.append(Problem("", f"expected field {name}, but it is missing"))
+        elif not isinstance(got, Sequence) or not all(map(_is_integer, got)):
+            problems.append(Problem(name, f"expected a list of integers, but got {got!r}"))
+        else:
+            values[argument] = got
+    for name, argument in (
+        ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes"),
+        ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment"),
+    ):
+        got = fields.get(name)
+        if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
+            problems.append(Problem(name, f"expected a non-negative integer, but got {got!r}"))
+        elif got is not None:
+            values[argument] = int(got)
+    count = fields.get("DimensionCount")
+    if count is not None and "sizes" in values and count != len(values["sizes"]):
+        problems.append(
+            Problem("DimensionCount", f"expected {len(values['sizes'])}, the number of Sizes, but got {count!r}")
+        )
+    for name, argument, cls in (("DataType", "data_type", TensorDataType), ("Flags", "flags", TensorFlags)):
+        got = fields.get(name)
+        if got is None:
+            if name == "DataType":
+                problems.append(Problem("", "expected field DataType, but it is missing"))
+            continue
+        try:
+            values[argument] = parse(cls, got, name)
+        except AnyDMLError as error:
+            problems += error.problems
+    if problems:
+        raise InvalidOperator(*problems)
+    return TensorDesc(**values)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__
+
+
+def to_graph(checked: Checked) -> Graph:
+    """The operator alone in a graph, its tensors as values with sizes and strides."""
+    values = {
+        name: Value(name, TensorType(t.data_type.label, t.sizes, t.effective_strides))
+        for name, t in checked.tensors.items()
+    }
+    inputs = tuple(values[s.name] for s in checked.operator.inputs)
+    outputs = tuple(values[s.name] for s in checked.operator.outputs)
+    node = Node(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
+    return Graph(checked.operator.name, inputs, outputs, (node,))

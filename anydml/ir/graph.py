@@ -1,0 +1,171 @@
+"""The graph that every pass reads and writes.
+
+    Graph    = inputs, outputs, nodes in an order that runs, constants
+    node     = Node | If
+    Node     = one operator: a DirectML record, or an ONNX operator by name
+    If       = a condition and two branches; a branch is a Graph
+    Value    = what flows: defined once, by an input, a constant or a node, and known by identity
+
+What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no room
+looks a name up through scopes, and putting a branch in the place of its `If` is splicing its nodes.
+Everything is frozen: a pass builds a new graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydml.spec.schema import Operator
+
+Dim = int | str | None
+"""A size: known, a symbol, or unknown."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """An array type. `dtype` as NumPy and ONNX name it; `sizes` None: of unknown rank."""
+
+    dtype: str
+    sizes: tuple[Dim, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    """In elements, of a bound buffer; None: wherever the runtime puts it."""
+
+    @property
+    def known_sizes(self) -> tuple[int, ...] | None:
+        """The sizes, if every one is a number."""
+        if self.sizes is None:
+            return None
+        sizes = tuple(n for n in self.sizes if isinstance(n, int))
+        return sizes if len(sizes) == len(self.sizes) else None
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    element: Type
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    element: Type
+
+
+Type = TensorType | SequenceType | OptionalType
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """Something that flows. `name` is unique in a model; `type` is what is known of it, or None."""
+
+    name: str
+    type: Type | None = None
+
+
+class Constant:
+    """A known content: an array (or a list of arrays, a sequence). Large ones are decoded when first asked for.
+
+    `source` is what the file holds, for writing it out again without a detour.
+    """
+
+    __slots__ = ("_content", "_decode", "source")
+
+    def __init__(self, content: Any = None, *, source: Any = None, decode: Callable[[], Any] | None = None) -> None:
+        self._content, self._decode, self.source = content, decode, source
+
+    @property
+    def content(self) -> Any:
+        if self._decode is not None:
+            self._content, self._decode = self._decode(), None
+        return self._content
+
+
+@dataclass(frozen=True)
+class OnnxOp:
+    """An ONNX operator: its domain ("" is ONNX's own), name, and the opset version of its meaning."""
+
+    domain: str
+    name: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.domain}.{self.name}" if self.domain else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator. A missing optional input or output is None. `path` leads through the branches to it."""
+
+    op: Operator | OnnxOp
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    path: tuple[str, ...] = ()
+    captures: tuple[Value, ...] = ()
+    """What the bodies of a Loop or Scan use of their surroundings."""
+
+    @property
+    def reads(self) -> Iterator[Value]:
+        yield from (v for v in self.inputs if v is not None)
+        yield from self.captures
+
+    @property
+    def writes(self) -> Iterator[Value]:
+        yield from (v for v in self.outputs if v is not None)
+
+    @property
+    def label(self) -> str:
+        """How messages call it: name, operator and the way to it."""
+        op = self.op.name if isinstance(self.op, Operator) else str(self.op)
+        named = f"node {self.name!r} ({op})" if self.name else f"a node ({op})"
+        return f"{named} in {'/'.join(self.path)}" if self.path else named
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    """Runs one of two branches, whose outputs become its own."""
+
+    condition: Value
+    then_branch: Graph
+    else_branch: Graph
+    outputs: tuple[Value | None, ...]
+    name: str = ""
+    path: tuple[str, ...] = ()
+
+    @property
+    def branches(self) -> tuple[tuple[str, Graph], tuple[str, Graph]]:
+        return ("then", self.then_branch), ("else", self.else_branch)
+
+    @property
+    def reads(self) -> Iterator[Value]:
+        yield self.condition
+        yield from dict.fromkeys((*self.then_branch.inputs, *self.else_branch.inputs))
+
+    @property
+    def writes(self) -> Iterator[Value]:
+        yield from (v for v in self.outputs if v is not None)
+
+    @property
+    def label(self) -> str:
+        named = f"node {self.name!r} (If)" if self.name else "a node (If)"
+        return f"{named} in {'/'.join(self.path)}" if self.path else named
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order that runs. A branch's inputs are values of its surroundings."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node | If, ...]
+    constants: Mapping[Value, Constant] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Node | If]:
+        """Every node, branches included, outer ones first."""
+        for node in self.nodes:
+            yield node
+            if isinstance(node, If):
+                for _, branch in node.branches:
+                    yield from branch.walk()

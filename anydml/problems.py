@@ -1,0 +1,77 @@
+"""What can go wrong, and how it is told: *where*, `expected X, but got Y`, then the remedy.
+
+A check collects `Problem`s, so that a caller sees all broken rules at once; whoever must stop
+raises them together as one of the errors below.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+E_INVALIDARG = 0x80070057
+"""The HRESULT that DirectML itself answers an invalid description with."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One broken rule: the place, what was expected and found there, and what to do about it."""
+
+    where: str
+    message: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+    def under(self, where: str) -> Problem:
+        """The same problem, seen from further out: `where` comes first."""
+        return Problem(f"{where}: {self.where}" if self.where else where, self.message, self.remedy)
+
+
+class AnyDMLError(Exception):
+    """Every error that anydml raises on purpose. `problems` lists what is wrong, one entry a rule."""
+
+    def __init__(self, *problems: Problem | str) -> None:
+        super().__init__(*problems)
+        self.problems = tuple(p if isinstance(p, Problem) else Problem("", p) for p in problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(p) for p in self.problems)
+
+
+class InvalidOperator(AnyDMLError, ValueError):
+    """An operator description breaks DirectML's documented rules (DirectML: E_INVALIDARG)."""
+
+    hresult: ClassVar[int] = E_INVALIDARG
+
+
+class InvalidModel(AnyDMLError, ValueError):
+    """A model file is damaged, or says something that ONNX or DxDispatch does not allow."""
+
+
+class InvalidInput(AnyDMLError, ValueError):
+    """An array that was fed or bound does not fit: name, data type, rank, size, layout or overlap."""
+
+
+class ExecutionFailed(AnyDMLError, RuntimeError):
+    """A node failed while it ran; the message names the node and its path through the branches."""
+
+
+class Unsupported(AnyDMLError, NotImplementedError):
+    """A valid request that anydml cannot fulfil yet."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
+    names = list(known)
+    folded = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), list(folded), n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(folded[c]) for c in close) + "?"
+    if 0 < len(names) <= 12:
+        return "known: " + ", ".join(sorted(names))
+    return ""

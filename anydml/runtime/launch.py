@@ -1,0 +1,86 @@
+"""Kernels over NumPy arrays: what an eager call and a step of a plan have in common."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.jit import driver
+from anydml.codegen.kernel import Group, Operand, job_words, make_job
+from anydml.runtime.threads import default_threads, pool
+
+Array = NDArray[Any]
+
+
+_DATA = object.__basicsize__  # of PyArrayObject: its data pointer follows the object's head
+
+
+def address(a: Array) -> int:
+    """Where the array's first element lies. Five times as fast as asking `__array_interface__`."""
+    return ctypes.c_void_p.from_address(id(a) + _DATA).value or 0
+
+
+_probe = np.zeros(1)
+assert address(_probe) == _probe.__array_interface__["data"][0], "NumPy's array object has another layout"
+
+
+def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) -> None:
+    """Compute `group` over arrays of one shape: its inputs, then its outputs.
+
+    The arrays must have the group's types in native byte order; an output must be writable, must not
+    overlap itself, and may share memory with an input only element upon element.
+    """
+    shape = arrays[-1].shape
+    size = arrays[-1].size
+    if size == 0:
+        return
+    count = threads_for(threads)
+    if all(a.flags.c_contiguous for a in arrays) or size == 1:
+        steps = [a.itemsize for a in arrays]
+        addresses = [address(a) for a in arrays]
+        job = job_words(group, size, addresses, steps, pool=pool.address, threads=count)
+    else:
+        operands = [Operand(address(a), a.strides) for a in arrays]
+        job = make_job(group, shape, operands, pool=pool.address, threads=count)
+    run(job)
+
+
+def threads_for(threads: int | None) -> int:
+    """How many threads a job may use; starts the pool's workers when that is more than one."""
+    count = default_threads() if threads is None else threads
+    if pool.size < count:
+        pool.start(count)
+    return count
+
+
+def run(job: array[int]) -> None:
+    driver().run(job.buffer_info()[0])
+
+
+def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """NumPy's broadcasting of shapes; None if they do not fit."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def empty_like_inputs(shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[Array]) -> Array:
+    """A new array whose axes lie in memory in the order of the first input of that shape (as ufuncs do)."""
+    if len(shape) > 1:
+        for a in inputs:
+            if a.shape == shape:
+                if a.flags.c_contiguous:
+                    break
+                order = sorted(range(len(shape)), key=lambda d: -abs(a.strides[d]))
+                back = np.argsort(order)
+                return np.empty([shape[d] for d in order], dtype).transpose(back)
+    return np.empty(shape, dtype)

@@ -1,0 +1,104 @@
+"""The worker threads that share a kernel's chunks with its caller.
+
+A worker is a Python thread that spends its life inside compiled code (driver.ll), without the GIL: it
+claims chunks, spins for a bounded while, and sleeps on one of CPython's own locks, which exist on every
+platform. Workers start with the first large dispatch; a forked child has none until it needs them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+from array import array
+from functools import cache
+
+from anydml.codegen.jit import driver
+
+MAX_WORKERS = 63
+_BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
+
+
+@cache
+def default_threads() -> int:
+    """Threads of one dispatch, its caller included: ANYDML_NUM_THREADS, else the cores at our disposal."""
+    asked = os.environ.get("ANYDML_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return min(int(asked), MAX_WORKERS + 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_WORKERS + 1)
+
+
+class Pool:
+    """One per process. `address` is what jobs name; it never changes, also across a fork."""
+
+    def __init__(self) -> None:
+        words = array("q", bytes(8 * (_FIRST_WORKER + 8 * MAX_WORKERS + 8)))
+        start = words.buffer_info()[0]
+        skip = -start % 64 // 8  # begin on a cache line
+        self._words, self._skip = words, skip
+        self.address = start + 8 * skip
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.size = 1
+        """Threads that can serve a job: the caller and the workers started so far."""
+
+    def start(self, threads: int) -> None:
+        """Have at least `threads` - 1 workers. Cheap when they are there already."""
+        if self.size >= threads:
+            return
+        with self._lock:
+            if not self._threads:
+                self._set(_CALLER_LOCK, _new_lock())
+            work = driver().work
+            for w in range(len(self._threads), min(threads - 1, MAX_WORKERS)):
+                self._set(_FIRST_WORKER + 8 * w, 0)
+                self._set(_FIRST_WORKER + 8 * w + 1, _new_lock())
+                thread = threading.Thread(
+                    target=work, args=(self.address, w), name=f"anydml-worker-{w}", daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+                self._set(_WORKERS, w + 1)
+            self.size = len(self._threads) + 1
+
+    def stop(self) -> None:
+        """End the workers; before the interpreter takes their code away."""
+        with self._lock:
+            if self._threads:
+                driver().stop(self.address)
+                for thread in self._threads:
+                    thread.join()
+                self._forget()
+
+    def after_fork(self) -> None:
+        """In the child: the parent's workers are not here, and nobody is waiting for them."""
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._threads.clear()
+        self.size = 1
+        for word in (_WORKERS, _STOP, _TICKET, _BUSY):
+            self._set(word, 0)
+
+    def _set(self, word: int, value: int) -> None:
+        self._words[self._skip + word] = value
+
+
+def _new_lock() -> int:
+    """A locked PyThread lock: waiting on it sleeps until somebody releases it. Lives with the process."""
+    allocate = ctypes.pythonapi.PyThread_allocate_lock
+    allocate.restype = ctypes.c_void_p
+    lock = allocate()
+    acquire = ctypes.pythonapi.PyThread_acquire_lock
+    acquire.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    acquire(lock, 1)
+    return int(lock)
+
+
+pool = Pool()
+atexit.register(pool.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.after_fork)

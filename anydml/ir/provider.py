@@ -1,0 +1,39 @@
+"""What a library must be able to do that runs the operators anydml does not exist for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Call = Callable[[list[Any]], list[Any]]
+"""A compiled region: contents of its inputs to contents of its outputs."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes for a library, as a model file of their own; each node's name is its place among them."""
+
+    model: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class RegionFailed(Exception):
+    """A node of a region failed while it ran: its place, if the library tells it."""
+
+    def __init__(self, node: int | None, message: str) -> None:
+        super().__init__(node, message)
+        self.node, self.message = node, message
+
+
+class Provider(Protocol):
+    name: str
+
+    def compile(self, region: Region, threads: int) -> Call:
+        """The region ready to run, from several threads at once. Calls raise RegionFailed.
+
+        Raises:
+            Unsupported: the library cannot run it.
+        """
+        ...

@@ -1,0 +1,323 @@
+"""A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
+
+    Where, IsInf               -> our kernels, under the meaning of their DirectML record
+    everything else            -> onnxruntime, in maximal regions
+    what that does not take    -> onnx.reference, a node at a time
+    If                         -> a step of ours that runs one branch's program
+
+Steps stand on levels: a region on an even level, all else on odd ones, each as early as its inputs
+allow. So there is one region a level, and regions never wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from anydml.codegen.kernel import Group, group
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Value
+from anydml.ir.provider import Call, Provider, Region
+from anydml.onnx.evaluate import schema_of
+from anydml.onnx.read import contains_if
+from anydml.onnx.types import leaf, onnx_name
+from anydml.onnx.write import region_proto
+from anydml.problems import Problem, Unsupported
+from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
+from anydml.runtime.run import BranchStep, KernelStep, Plan, RegionStep, Step
+from anydml.spec.dtypes import FLOATING, UINT8
+from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
+from anydml.spec.enums import IsInfinityMode, TensorDataType
+
+ProgramOf = Callable[[Graph], Any]
+
+
+@dataclass
+class Libraries:
+    """The providers, and what one model's plans have had compiled or refused by them."""
+
+    opsets: Mapping[str, int]
+    threads: int
+    fast: Provider = field(default_factory=OnnxRuntime)
+    complete: Provider = field(default_factory=Reference)
+    regions: dict[Region, Call] = field(default_factory=dict)
+    refused: dict[object, bool] = field(default_factory=dict)
+
+    def compiled(self, provider: Provider, region: Region) -> Call:
+        """The region from an earlier plan, or compiled now."""
+        if region not in self.regions:
+            self.regions[region] = provider.compile(region, self.threads)
+        return self.regions[region]
+
+
+def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
+    """The plan of a specialised graph. `program` makes the runnable of a branch.
+
+    Raises:
+        Unsupported: no provider runs one of the nodes.
+    """
+    return _Lowering(graph, libraries, program).plan()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, libraries: Libraries, program: ProgramOf) -> None:
+        self.graph, self.libraries, self.program = graph, libraries, program
+        self.slots: dict[Value, int] = {}
+
+    def plan(self) -> Plan:
+        graph = self.graph
+        for value in (*graph.inputs, *graph.constants):
+            self.slot(value)
+        steps = [step for items in self._levels() for step in self._steps(items)]
+        outputs = tuple(self.slot(v) for v in graph.outputs)
+        template: list[Any] = [None] * len(self.slots)
+        read = {k for step in steps for k in step.reads} | set(outputs)
+        for value, constant in graph.constants.items():
+            if self.slots[value] in read:
+                template[self.slots[value]] = constant.content
+        inputs = tuple(self.slots[v] for v in graph.inputs)
+        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)))
+
+    def slot(self, value: Value) -> int:
+        return self.slots.setdefault(value, len(self.slots))
+
+    # ---- levels
+
+    def _levels(self) -> list[list[Node | If]]:
+        """The nodes by level; even levels hold a region's nodes, odd ones single steps, in order."""
+        at: dict[Value, int] = {}
+        levels: dict[int, list[Node | If]] = {}
+        for node in self.graph.nodes:
+            odd = int(self._place(node) != "region")
+            level = max((at.get(v, 0) for v in node.reads), default=0)
+            level += (level ^ odd) & 1
+            levels.setdefault(level, []).append(node)
+            for value in node.writes:
+                at[value] = level
+        return [levels[k] for k in sorted(levels)]
+
+    def _place(self, node: Node | If) -> str:
+        """Who runs a node: a "branch" step, a "kernel", the fast library's "region", or a "single" call."""
+        if isinstance(node, If):
+            return "branch"
+        assert isinstance(node.op, OnnxOp)
+        if kernel_of(node) is not None:
+            return "kernel"
+        return "region" if self._fast_takes(node) else "single"
+
+    def _fast_takes(self, node: Node) -> bool:
+        assert isinstance(node.op, OnnxOp)
+        values = [*node.reads, *node.writes]
+        if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
+            return False
+        if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in values):
+            return False
+        if node.op.domain == "" and node.op.version > newest_opset() and not _same_meaning(node.op, newest_opset()):
+            return False
+        if node.op.name in ("LSTM", "GRU", "RNN") and any(
+            isinstance(v.type, TensorType) and v.type.sizes is not None and 0 in v.type.sizes for v in node.reads
+        ):
+            return False  # onnxruntime aborts the process on an empty batch
+        return not self.libraries.refused.get(_kind(node), False)
+
+    # ---- steps
+
+    def _steps(self, nodes: list[Node | If]) -> list[Step]:
+        first = nodes[0]
+        if self._place(first) != "region":
+            return [self._single(node) for node in nodes]
+        region = [n for n in nodes if isinstance(n, Node)]
+        try:
+            return [self._region(region, self.libraries.fast)]
+        except Unsupported:
+            if len(region) == 1:
+                self.libraries.refused[_kind(region[0])] = True
+                return [self._single(region[0])]
+        for node in region:  # find who is to blame; each kind is asked once in a model's life
+            if _kind(node) not in self.libraries.refused:
+                try:
+                    self._region([node], self.libraries.fast)
+                    self.libraries.refused[_kind(node)] = False
+                except Unsupported:
+                    self.libraries.refused[_kind(node)] = True
+        if not any(self.libraries.refused[_kind(n)] for n in region):
+            return [self._single(n) for n in region]  # each alone, but not together
+        inner = Graph(self.graph.name, self.graph.inputs, self.graph.outputs, tuple(region), self.graph.constants)
+        again = _Lowering(inner, self.libraries, self.program)
+        again.slots = self.slots
+        again.graph = self.graph
+        return [step for items in again.levels_of(region) for step in again._steps(items)]
+
+    def levels_of(self, nodes: Sequence[Node]) -> list[list[Node | If]]:
+        whole, self.graph = self.graph, Graph("", (), (), tuple(nodes))
+        try:
+            return self._levels()
+        finally:
+            self.graph = whole
+
+    def _single(self, node: Node | If) -> Step:
+        if isinstance(node, If):
+            return self._branch(node)
+        kernel = kernel_of(node)
+        if kernel is not None:
+            return KernelStep(
+                kernel.group,
+                node,
+                kernel.result,
+                self.libraries.threads,
+                tuple(self.slot(v) for v in node.inputs if v is not None),
+                tuple(self.slot(v) for v in node.writes),
+            )
+        try:
+            return self._region([node], self.libraries.complete)
+        except Unsupported as error:
+            raise Unsupported(
+                Problem(node.label, f"no provider runs {node.op} of opset {_version(node)}", str(error.problems[0]))
+            ) from error
+
+    def _branch(self, node: If) -> BranchStep:
+        programs = [self.program(branch) for _, branch in node.branches]
+        then_reads, else_reads = (tuple(self.slot(v) for v in branch.inputs) for _, branch in node.branches)
+
+        def explain() -> str:
+            lines = [f"{node.label}: the condition is known only when it runs"]
+            for (word, _), program in zip(node.branches, programs, strict=True):
+                lines += [f"  {word}:", *("    " + line for line in program.explain().splitlines())]
+            return "\n".join(lines)
+
+        return BranchStep(
+            node,
+            self.slot(node.condition),
+            programs[0],
+            programs[1],
+            then_reads,
+            else_reads,
+            tuple(self._result(v) for v in node.outputs),
+            explain,
+        )
+
+    def _result(self, value: Value | None) -> int:
+        """The slot of an output; one that nobody named gets a slot that nobody reads."""
+        return self.slot(Value("unused") if value is None else value)
+
+    def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
+        for node in nodes:
+            if contains_if(node):
+                raise Unsupported(
+                    Problem(node.label, "a Loop, Scan or other body that contains an If cannot be run yet")
+                )
+        written = {v for node in nodes for v in node.writes}
+        read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
+        inputs = [v for v in read if v not in self.graph.constants]
+        constants: dict[Value, Constant] = {v: c for v, c in self.graph.constants.items() if v in read}
+        outside = set(self.graph.outputs)
+        members = set(nodes)
+        for node in self.graph.nodes:
+            if node not in members:
+                outside.update(node.reads)
+        outputs = [v for node in nodes for v in node.writes if v in outside]
+        opsets = dict(self.libraries.opsets)
+        if provider is self.libraries.fast:
+            opsets[""] = min(opsets[""], newest_opset())
+        model = region_proto(nodes, inputs, outputs, constants, opsets)
+        region = Region(
+            model.SerializeToString(deterministic=True),
+            tuple(v.name for v in inputs),
+            tuple(v.name for v in outputs),
+        )
+        call = self.libraries.compiled(provider, region)
+        return RegionStep(
+            provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
+        )
+
+
+def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:
+    """For each step, the slots whose last use it is."""
+    seen = set(kept)
+    drops = []
+    for step in reversed(steps):
+        touched = dict.fromkeys((*step.reads, *step.writes))
+        drops.append(tuple(k for k in touched if k not in seen))
+        seen.update(touched)
+    return tuple(reversed(drops))
+
+
+def _version(node: Node) -> int:
+    assert isinstance(node.op, OnnxOp)
+    return node.op.version
+
+
+def _kind(node: Node) -> object:
+    """What decides whether a library takes a node: its operator and the types of its inputs."""
+    types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
+    ranks = tuple(
+        len(v.type.sizes) if v is not None and isinstance(v.type, TensorType) and v.type.sizes is not None else None
+        for v in node.inputs
+    )
+    return node.op, types, ranks
+
+
+def _same_meaning(op: OnnxOp, version: int) -> bool:
+    """Whether the operator is the same at an older opset."""
+    ours, older = schema_of(op), schema_of(OnnxOp(op.domain, op.name, version))
+    return ours is not None and older is not None and ours.since_version == older.since_version
+
+
+# ---- ONNX operators that are DirectML operators ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel for an ONNX node, and the NumPy type of what it computes."""
+
+    group: Group
+    result: np.dtype
+
+
+def kernel_of(node: Node) -> Lowered | None:
+    """The kernel of an element-wise selection or infinity test on types that kernels move; else None."""
+    assert isinstance(node.op, OnnxOp)
+    if node.op.domain or len(node.inputs) == 0 or None in node.inputs:
+        return None
+    types = [v.type.dtype for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
+    if len(types) != len(node.inputs):
+        return None
+    if node.op.name == "Where":
+        moved = _MOVED.get(types[1])
+        if moved is None or types[0] != "bool" or types[1] != types[2]:
+            return None
+        expression = ELEMENT_WISE_IF.expression((UINT8, moved, moved), moved, {})
+        return Lowered(group((UINT8, moved, moved), (expression,)), np.dtype(types[1]))
+    if node.op.name == "IsInf":
+        mode = _infinity_mode(node)
+        source = _MOVED.get(types[0])
+        if mode is None or source not in FLOATING:
+            return None
+        expression = ELEMENT_WISE_IS_INFINITY.expression((source,), UINT8, {"InfinityMode": mode})
+        return Lowered(group((source,), (expression,)), np.dtype(np.bool_))
+    return None
+
+
+_MOVED: dict[str, TensorDataType] = {t.label: t for t in ELEMENT_WISE_IF.levels[max(ELEMENT_WISE_IF.levels)].dtypes["T"]}
+_MOVED["bool"] = UINT8
+
+
+def _infinity_mode(node: Node) -> IsInfinityMode | None:
+    """None when neither sign is to be detected: then nothing is infinite, which the library computes."""
+
+    def detects(name: str) -> bool:
+        attribute = node.attributes.get(name)
+        return attribute is None or onnx.helper.get_attribute_value(attribute) != 0
+
+    modes = {
+        (True, True): IsInfinityMode.EITHER,
+        (True, False): IsInfinityMode.POSITIVE,
+        (False, True): IsInfinityMode.NEGATIVE,
+    }
+    return modes.get((detects("detect_positive"), detects("detect_negative")))
+
+
+__all__ = ["Libraries", "SequenceType", "lower"]

@@ -1,0 +1,458 @@
+"""ONNX files to graphs. Captures become inputs of branches here, and no later room sees a scope.
+
+    file, bytes or ModelProto --parse--> ModelProto --read--> Model (graph, signature, opsets)
+
+The graph's structure is checked while it is read, and all its problems are told at once. Types are not
+taken from the file's value_info, which exporters get wrong; the evaluator infers them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.onnx.types import DTYPES, from_proto, without_sizes
+from anydml.problems import InvalidModel, Problem, Unsupported
+
+ModelSource = str | os.PathLike[str] | bytes | ModelProto
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output as the file declares it."""
+
+    name: str
+    type: Type | None
+    optional: bool = False
+    """An input that has an initializer, its default."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that was read."""
+
+    graph: Graph
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    opsets: Mapping[str, int]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[Value, Constant] = field(default_factory=dict)
+    """Contents of the graph's inputs that need not be fed."""
+
+
+def read(source: ModelSource) -> Model:
+    """The model of a path, of a file's bytes or of a ModelProto.
+
+    Raises:
+        InvalidModel: not an ONNX model, or its graph is not well formed.
+        Unsupported: a newer opset than the installed onnx package knows.
+        OSError: the file cannot be read.
+    """
+    proto, folder, where = parse(source)
+    opsets = _opsets(proto, where)
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto)
+        opsets = _opsets(proto, where)
+    reader = _Reader(opsets, folder)
+    scope = _Scope(reader, None, ())
+    graph, defaults = reader.main(proto.graph, scope)
+    if reader.problems:
+        raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
+    optional = {v.name for v in defaults}
+    return Model(
+        graph,
+        tuple(Argument(i.name, from_proto(i.type), v.name in optional) for i, v in _signature(proto.graph, graph)),
+        tuple(Argument(o.name, from_proto(o.type)) for o in proto.graph.output),
+        opsets,
+        {p.key: p.value for p in proto.metadata_props},
+        defaults,
+    )
+
+
+def _signature(proto: GraphProto, graph: Graph) -> Iterator[tuple[ValueInfoProto, Value]]:
+    by_name = {v.name: v for v in graph.inputs}
+    for info in proto.input:
+        if info.name in by_name:
+            yield info, by_name[info.name]
+
+
+def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
+    """The ModelProto, the folder that its external data must lie in, and how messages call the file."""
+    if isinstance(source, ModelProto):
+        return source, None, ""
+    if isinstance(source, bytes | bytearray | memoryview):
+        data, folder, where = bytes(source), None, ""
+    else:
+        path = Path(source)
+        data, folder, where = path.read_bytes(), path.resolve().parent, path.name
+    try:
+        proto = ModelProto.FromString(data)
+    except DecodeError as error:
+        raise InvalidModel(
+            Problem(where, f"expected an ONNX model, but got {len(data)} bytes that do not parse", "truncated?")
+        ) from error
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise InvalidModel(Problem(where, f"expected an ONNX model, but got {len(data)} bytes without a graph"))
+    return proto, folder, where
+
+
+def _opsets(proto: ModelProto, where: str) -> dict[str, int]:
+    opsets = {_domain(o.domain): int(o.version) for o in proto.opset_import}
+    opsets.setdefault("", 1)
+    newest = onnx.defs.onnx_opset_version()
+    if opsets[""] > newest:
+        raise Unsupported(
+            Problem(
+                where,
+                f"expected opset {newest} or older, but got opset {opsets['']}",
+                f"onnx {onnx.__version__} is installed; a newer one may know it",
+            )
+        )
+    return opsets
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+class _Scope:
+    """The names that one graph defines, and what it takes from the graphs around it."""
+
+    def __init__(self, reader: _Reader, outer: _Scope | None, path: tuple[str, ...]) -> None:
+        self.reader, self.outer, self.path = reader, outer, path
+        self.values: dict[str, Value] = {}
+        self.constants: dict[Value, Constant] = {}
+        self.captures: dict[Value, None] = {}
+
+    def define(self, name: str, type: Type | None = None) -> Value:
+        if name in self.values:
+            self.reader.problem(self.path, f"expected every name to be defined once, but got {name!r} twice")
+        value = Value(self.reader.unique(name), type)
+        self.values[name] = value
+        return value
+
+    def define_constant(self, name: str, constant: Constant, type: Type | None) -> Value:
+        value = self.define(name, type)
+        self.constants[value] = constant
+        return value
+
+    def find(self, name: str) -> Value | None:
+        """The value of a name, without taking it."""
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def take(self, name: str) -> Value | None:
+        """The value of a name, from here or from around; what comes from around is a capture."""
+        if name in self.values:
+            return self.values[name]
+        if self.outer is None:
+            return None
+        value = self.outer.take(name)
+        if value is not None and value not in self.constants:
+            if value in self.outer.constants:
+                self.constants[value] = self.outer.constants[value]
+            else:
+                self.captures[value] = None
+        return value
+
+
+class _Reader:
+    def __init__(self, opsets: Mapping[str, int], folder: Path | None) -> None:
+        self.opsets, self.folder = opsets, folder
+        self.problems: list[Problem] = []
+        self._names: set[str] = set()
+
+    def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
+        self.problems.append(Problem("/".join(path), message, remedy))
+
+    def unique(self, name: str) -> str:
+        """A name that no other value of the model has: branches may use one twice."""
+        fresh, count = name, 1
+        while fresh in self._names:
+            count += 1
+            fresh = f"{name}~{count}"
+        self._names.add(fresh)
+        return fresh
+
+    def main(self, proto: GraphProto, scope: _Scope) -> tuple[Graph, dict[Value, Constant]]:
+        initial = {t.name: t for t in proto.initializer} | {t.values.name: t for t in proto.sparse_initializer}
+        inputs, defaults = [], {}
+        for info in proto.input:
+            value = scope.define(info.name, from_proto(info.type))
+            inputs.append(value)
+            if info.name in initial:
+                defaults[value] = self._initializer(initial.pop(info.name), scope)[0]
+        self._initializers(initial, scope)
+        return self._finish(proto, scope, tuple(inputs)), defaults
+
+    def _branch(self, proto: GraphProto, outer: _Scope, path: tuple[str, ...]) -> Graph:
+        scope = _Scope(self, outer, path)
+        if proto.input:
+            self.problem(path, f"expected a branch without inputs, but got {proto.input[0].name!r}")
+        initial = {t.name: t for t in proto.initializer} | {t.values.name: t for t in proto.sparse_initializer}
+        self._initializers(initial, scope)
+        return self._finish(proto, scope, None)
+
+    def _finish(self, proto: GraphProto, scope: _Scope, inputs: tuple[Value, ...] | None) -> Graph:
+        nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
+        outputs = []
+        for info in proto.output:
+            value = scope.take(info.name)
+            if value is None:
+                self.problem(scope.path, f"expected output {info.name!r} to be computed, but nothing defines it")
+            else:
+                outputs.append(value)
+        captures = tuple(scope.captures) if inputs is None else inputs
+        return Graph(proto.name or "main", captures, tuple(outputs), tuple(nodes), scope.constants)
+
+    def _node(self, proto: NodeProto, scope: _Scope) -> Node | If | None:
+        op = OnnxOp(_domain(proto.domain), proto.op_type, self.opsets.get(_domain(proto.domain), 1))
+        label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
+        inputs: list[Value | None] = []
+        for name in proto.input:
+            value = scope.take(name) if name else None
+            if name and value is None:
+                self.problem(
+                    (*scope.path, label),
+                    f"expected inputs that are defined before, but got {name!r}",
+                    "nodes must stand in an order that runs",
+                )
+            inputs.append(value)
+        if op.domain == "" and op.name == "Constant" and (known := self._constant(proto, scope)) is not None:
+            scope.define_constant(proto.output[0], *known)
+            return None
+        if op.domain == "" and op.name == "If":
+            return self._if(proto, scope, inputs, label)
+        attributes, captures = self._attributes(proto, scope)
+        outputs = tuple(scope.define(name) if name else None for name in proto.output)
+        return Node(op, tuple(inputs), outputs, attributes, label, scope.path, captures)
+
+    def _if(self, proto: NodeProto, scope: _Scope, inputs: list[Value | None], label: str) -> If | None:
+        path = (*scope.path, label)
+        graphs = {a.name: a.g for a in proto.attribute if a.type == AttributeProto.GRAPH}
+        missing = [name for name in ("then_branch", "else_branch") if name not in graphs]
+        for name in missing:
+            self.problem(path, f"expected attribute {name}: a graph, but it is missing")
+        condition = inputs[0] if inputs else None
+        if len(inputs) != 1 or condition is None:
+            self.problem(path, f"expected one input, the condition, but got {len(inputs)}")
+        elif isinstance(condition.type, TensorType) and condition.type.dtype != "bool":
+            self.problem(path, f"expected a condition of type bool, but got {condition.type.dtype}")
+        branches = {
+            name: self._branch(graph, scope, (*path, name.removesuffix("_branch")))
+            for name, graph in graphs.items()
+            if name in ("then_branch", "else_branch")
+        }
+        declared = [[from_proto(o.type) for o in g.output] for name, g in graphs.items() if name in branches]
+        outputs = tuple(
+            scope.define(name, _common_type([types[k] for types in declared if k < len(types)])) if name else None
+            for k, name in enumerate(proto.output)
+        )
+        for name, graph in graphs.items():
+            if name in branches and len(graph.output) != len(outputs):
+                self.problem(
+                    path, f"expected {len(outputs)} outputs of {name}, as the node has, but got {len(graph.output)}"
+                )
+        if missing or condition is None:
+            return None
+        return If(condition, branches["then_branch"], branches["else_branch"], outputs, label, scope.path)
+
+    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], tuple[Value, ...]]:
+        """A node's attributes as the file has them, and what its bodies capture, under the graph's names."""
+        attributes: dict[str, Any] = {}
+        captures: dict[Value, None] = {}
+        for attribute in proto.attribute:
+            graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
+            renamed: dict[str, str] = {}
+            for graph in graphs:
+                for name in free_names(graph):
+                    value = scope.take(name)
+                    if value is None:
+                        self.problem(
+                            (*scope.path, proto.name or proto.op_type),
+                            f"expected a body that uses defined values, but got {name!r}",
+                        )
+                    else:
+                        captures[value] = None
+                        if value.name != name:
+                            renamed[name] = value.name
+            if renamed:
+                copy = AttributeProto()
+                copy.CopyFrom(attribute)
+                for graph in [copy.g] if copy.type == AttributeProto.GRAPH else list(copy.graphs):
+                    rename_free(graph, renamed)
+                attribute = copy
+            attributes[attribute.name] = attribute
+        return attributes, tuple(captures)
+
+    # ---- constants
+
+    def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:
+        for name, tensor in initial.items():
+            if scope.outer is not None and scope.outer.find(name) is not None:
+                self.problem(
+                    scope.path,
+                    f"expected initializers of a branch under names of their own, but got {name!r} of an outer graph",
+                    "runtimes disagree on which of the two is meant: rename one",
+                )
+            scope.define_constant(name, *self._initializer(tensor, scope))
+
+    def _initializer(self, tensor: Any, scope: _Scope) -> tuple[Constant, Type | None]:
+        if isinstance(tensor, onnx.SparseTensorProto):
+            type = TensorType(DTYPES[tensor.values.data_type], tuple(tensor.dims))
+            return Constant(decode=partial(_dense, tensor)), type
+        return self._tensor(tensor, scope.path)
+
+    def _tensor(self, tensor: TensorProto, path: tuple[str, ...]) -> tuple[Constant, Type | None]:
+        where = (*path, f"constant {tensor.name!r}")
+        if tensor.data_type not in DTYPES:
+            self.problem(where, f"expected an element type of ONNX, but got number {tensor.data_type}")
+            return Constant(), None
+        if any(d < 0 for d in tensor.dims):
+            self.problem(where, f"expected sizes of 0 or more, but got {list(tensor.dims)}")
+            return Constant(), None
+        type = TensorType(DTYPES[tensor.data_type], tuple(tensor.dims))
+        if tensor.data_location == TensorProto.EXTERNAL:
+            file = self._external(tensor, where)
+            return Constant(decode=partial(_load_external, tensor, file)), type
+        return Constant(source=tensor, decode=partial(_decode, tensor, "/".join(where))), type
+
+    def _external(self, tensor: TensorProto, where: tuple[str, ...]) -> Path:
+        """The file of an external tensor: inside the model's folder, and long enough."""
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        if self.folder is None:
+            self.problem(
+                where,
+                f"expected data inside the model, but it is in the file {location!r}",
+                "load the model by its path, or load the data with onnx.load_external_data_for_model first",
+            )
+            return Path(location)
+        file = (self.folder / location).resolve()
+        if not location or not file.is_relative_to(self.folder):
+            self.problem(where, f"expected external data inside the model's folder, but got {location!r}")
+        elif not file.is_file():
+            self.problem(where, f"expected external data in {location!r}, but there is no such file")
+        else:
+            offset, length = int(entries.get("offset") or 0), entries.get("length")
+            needed = offset + (int(length) if length else 0)
+            if offset < 0 or needed > file.stat().st_size:
+                size = file.stat().st_size
+                self.problem(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
+        return file
+
+    def _constant(self, proto: NodeProto, scope: _Scope) -> tuple[Constant, Type | None] | None:
+        """The content of a Constant node; None for a form that is left to run as a node."""
+        if len(proto.attribute) != 1 or len(proto.output) != 1:
+            return None
+        a = proto.attribute[0]
+        path = (*scope.path, proto.name or proto.output[0])
+        if a.name == "value":
+            return self._tensor(a.t, path)
+        simple: dict[str, tuple[Any, Any]] = {
+            "value_int": (a.i, np.int64),
+            "value_ints": (list(a.ints), np.int64),
+            "value_float": (a.f, np.float32),
+            "value_floats": (list(a.floats), np.float32),
+            "value_string": (a.s.decode(errors="replace"), object),
+            "value_strings": ([s.decode(errors="replace") for s in a.strings], object),
+        }
+        if a.name not in simple:
+            return None
+        array = np.array(*simple[a.name])
+        return Constant(array), TensorType("string" if array.dtype == object else str(array.dtype), array.shape)
+
+
+def _common_type(types: list[Type | None]) -> Type | None:
+    """What the branches' declarations of one output agree on; sizes may differ, so none are kept."""
+    known = {without_sizes(t) for t in types if t is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+def _decode(tensor: TensorProto, where: str) -> np.ndarray[Any, Any]:
+    try:
+        array = numpy_helper.to_array(tensor)
+    except Exception as error:  # whatever the bytes made of it
+        raise InvalidModel(Problem(where, f"expected contents that fit the sizes, but got: {error}")) from error
+    return array.astype(object) if tensor.data_type == TensorProto.STRING else array
+
+
+def _load_external(tensor: TensorProto, file: Path) -> np.ndarray[Any, Any]:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    onnx.external_data_helper.load_external_data_for_tensor(copy, str(file.parent))
+    copy.data_location = TensorProto.DEFAULT
+    del copy.external_data[:]
+    return numpy_helper.to_array(copy)
+
+
+def _dense(tensor: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
+    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
+    dense = np.zeros(tuple(tensor.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+# ---- bodies that stay as the file has them -----------------------------------------------------------
+
+
+def free_names(graph: GraphProto) -> list[str]:
+    """The names that a body uses and does not define: its captures, in order of use."""
+    defined = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    defined |= {t.values.name for t in graph.sparse_initializer}
+    free: dict[str, None] = {}
+    for node in graph.node:
+        used = [n for n in node.input if n]
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                used += free_names(inner)
+        free |= {n: None for n in used if n not in defined}
+        defined |= set(node.output)
+    free |= {o.name: None for o in graph.output if o.name not in defined}
+    return list(free)
+
+
+def rename_free(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Give a body's captures other names, in place."""
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own |= {o for node in graph.node for o in node.output}
+    names = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        for k, name in enumerate(node.input):
+            node.input[k] = names.get(name, name)
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                rename_free(inner, names)
+
+
+def contains_if(node: Node) -> bool:
+    """Whether an `If` stands in the node's bodies."""
+
+    def inside(graph: GraphProto) -> bool:
+        return any(
+            n.op_type == "If" and _domain(n.domain) == "" or any(inside(g) for g in _graphs(n)) for n in graph.node
+        )
+
+    def _graphs(n: NodeProto) -> Iterator[GraphProto]:
+        for a in n.attribute:
+            yield from (*([a.g] if a.HasField("g") else []), *a.graphs)
+
+    bodies = [a for a in node.attributes.values() if isinstance(a, AttributeProto)]
+    return any(inside(g) for a in bodies for g in (*([a.g] if a.HasField("g") else []), *a.graphs))

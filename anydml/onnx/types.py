@@ -1,0 +1,113 @@
+"""ONNX's element types, and its TypeProto as the types of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto
+
+from anydml.ir.graph import Dim, OptionalType, SequenceType, TensorType, Type
+
+_RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
+DTYPES: dict[int, str] = {
+    code: _RENAMED.get(name, name.lower()) for name, code in TensorProto.DataType.items() if name != "UNDEFINED"
+}
+"""ONNX's number of an element type -> its name as NumPy (and ml_dtypes) has it."""
+CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
+
+
+def onnx_name(type: Type | None) -> str:
+    """As ONNX's documents and onnxruntime write it: `tensor(float)`, `seq(tensor(int64))`."""
+    match type:
+        case TensorType(dtype):
+            return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype)})"
+        case SequenceType(element):
+            return f"seq({onnx_name(element)})"
+        case OptionalType(element):
+            return f"optional({onnx_name(element)})"
+    return "unknown"
+
+
+def from_proto(proto: TypeProto) -> Type | None:
+    """None where the file says nothing, or has a map or a sparse tensor, which no operator here makes."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        tensor = proto.tensor_type
+        if tensor.elem_type not in DTYPES:
+            return None
+        sizes = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+        return TensorType(DTYPES[tensor.elem_type], sizes)
+    if kind in ("sequence_type", "optional_type"):
+        inner = from_proto(getattr(proto, kind).elem_type)
+        if inner is None:
+            return None
+        return SequenceType(inner) if kind == "sequence_type" else OptionalType(inner)
+    return None
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) or None
+
+
+@cache
+def to_proto(type: Type) -> TypeProto:
+    """The TypeProto of a type. Shared: not to be changed."""
+    match type:
+        case SequenceType(element):
+            return onnx.helper.make_sequence_type_proto(to_proto(element))
+        case OptionalType(element):
+            return onnx.helper.make_optional_type_proto(to_proto(element))
+        case TensorType(dtype, sizes):
+            return onnx.helper.make_tensor_type_proto(CODES[dtype], sizes)
+
+
+def only_ranks(type: Type) -> Type:
+    """The type without its sizes: what a region that is to serve every shape may know."""
+    return _resized(type, lambda sizes: None if sizes is None else (None,) * len(sizes))
+
+
+def without_sizes(type: Type) -> Type:
+    """The type without sizes and rank."""
+    return _resized(type, lambda sizes: None)
+
+
+Sizes = tuple[Dim, ...] | None
+
+
+def _resized(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
+    match type:
+        case SequenceType(element):
+            return SequenceType(_resized(element, change))
+        case OptionalType(element):
+            return OptionalType(_resized(element, change))
+        case TensorType(dtype, sizes):
+            return TensorType(dtype, change(sizes))
+
+
+def leaf(type: Type) -> TensorType:
+    """The tensor type inside sequences and optionals."""
+    while not isinstance(type, TensorType):
+        type = type.element
+    return type
+
+
+def of_content(content: object, declared: Type | None = None) -> Type | None:
+    """The type of something fed or computed; `declared` speaks where the content cannot."""
+    if isinstance(content, np.ndarray):
+        return TensorType(dtype_name(content.dtype), content.shape)
+    if isinstance(content, list) and content and isinstance(declared, SequenceType | None):
+        inner = of_content(content[0])
+        return None if inner is None else SequenceType(without_sizes(inner))
+    return declared
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """`float32`, `string` (objects and str), `float8e4m3fn` (ml_dtypes writes an underscore)."""
+    if dtype.kind in "OU":
+        return "string"
+    return dtype.name.replace("float8_", "float8").replace("float4_", "float4")

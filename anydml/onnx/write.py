@@ -1,0 +1,64 @@
+"""Parts of graphs as ONNX models, for the libraries that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from anydml.ir.graph import Constant, Node, OnnxOp, Value
+from anydml.onnx.types import only_ranks, to_proto
+
+IR_VERSION = 10
+"""Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
+
+
+def node_proto(node: Node, name: str = "") -> NodeProto:
+    """The node as a file would have it."""
+    assert isinstance(node.op, OnnxOp)
+    proto = NodeProto(op_type=node.op.name, domain=node.op.domain, name=name)
+    proto.input.extend("" if v is None else v.name for v in node.inputs)
+    proto.output.extend("" if v is None else v.name for v in node.outputs)
+    proto.attribute.extend(node.attributes.values())
+    return proto
+
+
+def region_proto(
+    nodes: Sequence[Node],
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    constants: Mapping[Value, Constant],
+    opsets: Mapping[str, int],
+) -> ModelProto:
+    """A model of these nodes, named by their place, so that an error message leads back to one.
+
+    Inputs are declared by type and rank, not by size: one region serves all sizes.
+    """
+    graph = onnx.GraphProto(name="region")
+    graph.node.extend(node_proto(n, str(k)) for k, n in enumerate(nodes))
+    graph.input.extend(_declared(v) for v in inputs)
+    graph.output.extend(_declared(v) for v in outputs)
+    for value, constant in constants.items():
+        graph.initializer.append(tensor_proto(constant, value.name))
+    model = ModelProto(ir_version=IR_VERSION, graph=graph)
+    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
+    return model
+
+
+def _declared(value: Value) -> ValueInfoProto:
+    info = ValueInfoProto(name=value.name)
+    if value.type is not None:
+        info.type.CopyFrom(to_proto(only_ranks(value.type)))
+    return info
+
+
+def tensor_proto(constant: Constant, name: str) -> TensorProto:
+    """A constant as a tensor of the file, under a name."""
+    proto = TensorProto()
+    if isinstance(constant.source, TensorProto):
+        proto.CopyFrom(constant.source)
+    else:
+        proto.CopyFrom(numpy_helper.from_array(constant.content))
+    proto.name = name
+    return proto

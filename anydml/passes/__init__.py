@@ -1,0 +1,1 @@
+"""Graph to graph, one idea a file; `pipeline` is their order."""

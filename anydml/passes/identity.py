@@ -1,0 +1,24 @@
+"""Identity nodes go; whoever read their output reads their input.
+
+    %b = Identity(%a); %c = Neg(%b)   ->   %c = Neg(%a)
+"""
+
+from __future__ import annotations
+
+from anydml.ir.graph import Graph, Node, OnnxOp, Value
+from anydml.passes.substitute import substituted
+
+
+def drop_identities(graph: Graph) -> Graph:
+    same: dict[Value, Value] = {}
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and (node.op.domain, node.op.name) == ("", "Identity"):
+            (source,), (target,) = node.inputs, node.outputs
+            if source is not None and target is not None:
+                same[target] = same.get(source, source)
+                continue
+        nodes.append(node)
+    if not same:
+        return graph
+    return substituted(Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), graph.constants), same, {})

@@ -1,0 +1,20 @@
+"""The passes, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydml.ir.graph import Graph
+from anydml.passes.dead import drop_dead
+from anydml.passes.identity import drop_identities
+
+PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
+    drop_identities,
+    drop_dead,
+)
+
+
+def simplified(graph: Graph) -> Graph:
+    for apply in PIPELINE:
+        graph = apply(graph)
+    return graph

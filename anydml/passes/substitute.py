@@ -1,0 +1,41 @@
+"""Values in the place of others, throughout a graph and its branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anydml.ir.graph import Constant, Graph, If, Node, Value
+
+
+def substituted(graph: Graph, values: Mapping[Value, Value], constants: Mapping[Value, Constant]) -> Graph:
+    """The graph with `values` exchanged. A value that is among `constants` afterwards is one, not an input.
+
+    Inputs of a main graph are not to be exchanged; those of a branch, its captures, are.
+    """
+
+    def new(value: Value) -> Value:
+        return values.get(value, value)
+
+    def maybe(items: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        return tuple(None if v is None else new(v) for v in items)
+
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            branches = {
+                "then_branch": substituted(node.then_branch, values, constants),
+                "else_branch": substituted(node.else_branch, values, constants),
+            }
+            nodes.append(replace(node, condition=new(node.condition), **branches))
+        else:
+            nodes.append(replace(node, inputs=maybe(node.inputs), captures=tuple(new(v) for v in node.captures)))
+    inputs = dict.fromkeys(new(v) for v in graph.inputs)
+    known = {v: constants[v] for v in inputs if v in constants}
+    return Graph(
+        graph.name,
+        tuple(v for v in inputs if v not in known),
+        tuple(new(v) for v in graph.outputs),
+        tuple(nodes),
+        {**graph.constants, **known},
+    )

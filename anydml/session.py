@@ -1,0 +1,186 @@
+"""ONNX models as sessions, used like onnxruntime's InferenceSession.
+
+    session = load("model.onnx", threads=1)
+    outputs = session.run(None, {"x": x})
+
+A session specialises: for the shapes it is fed, and for the contents of the small inputs that decide
+branches, it makes a plan in which what is known is done already. See `Session.explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.lower import Libraries
+from anydml.onnx.program import Program
+from anydml.onnx.read import Argument, ModelSource, read
+from anydml.onnx.types import dtype_name, onnx_name
+from anydml.problems import InvalidInput, Problem, nearest
+from anydml.runtime.threads import default_threads
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: `name`, `type` as in `tensor(float)`, and `shape`.
+
+    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not declared.
+    """
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+
+
+def load(model: ModelSource, *, threads: int | None = None) -> Session:
+    """An ONNX model, ready to run.
+
+    Args:
+        model: a path, a file's bytes, or an `onnx.ModelProto`.
+        threads: of one run; default as many as cores.
+
+    Raises:
+        InvalidModel: not an ONNX model, or one that is not well formed.
+        Unsupported: the model needs a newer opset than the installed onnx package knows.
+        OSError: the file cannot be read.
+    """
+    if threads is not None and threads < 1:
+        raise InvalidInput(Problem("threads", f"expected at least 1, but got {threads}"))
+    return Session(model, default_threads() if threads is None else threads)
+
+
+class Session:
+    """A loaded model. Safe to use from several threads at once. Made by `load`."""
+
+    def __init__(self, model: ModelSource, threads: int) -> None:
+        self._model = read(model)
+        self._program = Program(self._model.graph, Libraries(self._model.opsets, threads))
+        self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
+        return [_node_arg(i) for i in self._model.inputs if not i.optional]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [_node_arg(o) for o in self._model.outputs]
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
+    ) -> list[Any]:
+        """Run the model once.
+
+        Args:
+            output_names: which outputs, in which order; None or empty: all.
+            input_feed: an array (or list of arrays, for a sequence; or None, for an optional) by input name.
+            run_options: accepted for onnxruntime's sake, and not used.
+
+        Returns:
+            The outputs: arrays, lists for sequences, None for empty optionals.
+
+        Raises:
+            InvalidInput: unknown or missing names, a wrong data type, rank or size.
+            ExecutionFailed: a node failed; tells which one, and the way through the branches to it.
+            Unsupported: no provider runs a node that is needed.
+        """
+        values = self._values(input_feed)
+        results = self._program(values)
+        owned = [self._apart(r, values) for r in results]
+        if not output_names:
+            return owned
+        problems = [
+            Problem("outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs))
+            for name in output_names
+            if name not in self._outputs
+        ]
+        if problems:
+            raise InvalidInput(*problems)
+        return [owned[self._outputs[name]] for name in output_names]
+
+    def explain(self) -> str:
+        """The plans made so far: the shapes and contents that each is for, and what runs where."""
+        return self._program.explain()
+
+    def _values(self, feed: Mapping[str, Any]) -> list[Any]:
+        problems: list[Problem] = []
+        names = [i.name for i in self._model.inputs]
+        for name in feed:
+            if name not in names:
+                problems.append(Problem("inputs", f"expected a name of an input, but got {name!r}", nearest(name, names)))
+        values = []
+        for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
+            if argument.name in feed:
+                given = _fed(feed[argument.name], argument.type)
+                problems += [p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)]
+                values.append(given)
+            elif argument.optional:
+                values.append(self._model.defaults[value].content)
+            elif isinstance(argument.type, OptionalType):
+                values.append(None)
+            else:
+                shown = onnx_name(argument.type)
+                problems.append(Problem(f"input {argument.name!r}", f"expected {shown}, but it is missing"))
+        if problems:
+            raise InvalidInput(*problems)
+        return values
+
+    def _apart(self, result: Any, values: list[Any]) -> Any:
+        """A result that its receiver may write to: not a fed array, and not a constant of the plan."""
+        if isinstance(result, list):
+            return [self._apart(r, values) for r in result]
+        if isinstance(result, np.ndarray) and (not result.flags.owndata or not result.flags.writeable):
+            return result.copy()
+        return result
+
+
+def _node_arg(argument: Argument) -> NodeArg:
+    type = argument.type
+    shape = list(type.sizes) if isinstance(type, TensorType) and type.sizes is not None else None
+    return NodeArg(argument.name, onnx_name(type), shape)
+
+
+def _fed(value: Any, type: Type | None) -> Any:
+    """What was fed, as an array where it is one in another coat: a NumPy scalar, or Python numbers."""
+    if isinstance(type, SequenceType) and isinstance(value, list | tuple):
+        return [_fed(v, type.element) for v in value]
+    if isinstance(type, OptionalType):
+        return value if value is None else _fed(value, type.element)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "U":
+            return value.astype(object)
+        if not value.dtype.isnative:
+            return value.astype(value.dtype.newbyteorder("="))
+    return value
+
+
+def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
+    match type:
+        case None:
+            return []
+        case OptionalType(element):
+            return [] if value is None else _feed_problems(value, element)
+        case SequenceType(element):
+            if not isinstance(value, list):
+                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {_kind(value)}")]
+            return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
+        case TensorType(dtype, sizes):
+            if not isinstance(value, np.ndarray):
+                return [Problem("", f"expected an array of {dtype}, but got {_kind(value)}", "use np.array(...)")]
+            problems = []
+            if dtype_name(value.dtype) != dtype:
+                problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))
+            if sizes is not None and len(sizes) != value.ndim:
+                problems.append(Problem("", f"expected rank {len(sizes)}, but got shape {value.shape}"))
+            elif sizes is not None and any(isinstance(n, int) and n != m for n, m in zip(sizes, value.shape)):
+                shown = ", ".join("?" if n is None else str(n) for n in sizes)
+                problems.append(Problem("", f"expected shape ({shown}), but got {value.shape}"))
+            return problems
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__

@@ -79,7 +79,9 @@ class _Lowering:
             if self.slots[value] in read:
                 template[self.slots[value]] = constant.content
         inputs = tuple(self.slots[v] for v in graph.inputs)
-        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)))
+        fresh = {k for step in steps if not _lends(step) for k in step.writes}
+        shared = frozenset(place for place, k in enumerate(outputs) if k not in fresh)
+        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), shared)
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))
@@ -232,6 +234,11 @@ class _Lowering:
         return RegionStep(
             provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         )
+
+
+def _lends(step: Step) -> bool:
+    """Whether a step may answer with memory of what it was given: onnx.reference makes views."""
+    return isinstance(step, RegionStep) and step.provider != OnnxRuntime.name
 
 
 def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:

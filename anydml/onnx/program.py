@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.evaluate import specialise
 from anydml.onnx.lower import Libraries, lower
-from anydml.onnx.types import of_content, only_ranks
+from anydml.onnx.types import dtype_name, of_content, only_ranks
 from anydml.passes.pipeline import simplified
 from anydml.runtime.run import Plan
 
@@ -84,7 +85,7 @@ class Program:
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
-        return Plan([*plan.template, None], inputs, plan.steps, plan.outputs, plan.drops)
+        return replace(plan, template=[*plan.template, None], inputs=inputs)
 
     def _branch(self, graph: Graph) -> Program:
         return Program(graph, self.libraries)
@@ -115,7 +116,7 @@ class Program:
 
 def _shape_key(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return (value.dtype.char if value.dtype.kind != "V" else value.dtype.name, value.shape)
+        return (value.dtype, value.shape)
     if isinstance(value, list):
         return ("seq", _shape_key(value[0])[0] if value else None)
     return None
@@ -132,7 +133,7 @@ def _key_text(key: Any) -> str:
         return "none"
     if key[0] == "seq":
         return "sequence"
-    dtype = "string" if key[0] in "OU" else str(np.dtype(key[0]))
+    dtype = dtype_name(key[0])
     sizes = ",".join(map(str, key[1])) if isinstance(key[1], tuple) else ",".join("?" * key[1])
     return f"{dtype}[{sizes}]"
 
@@ -142,11 +143,11 @@ def _can_decide(value: Any) -> bool:
 
 
 def _content_key(value: Any) -> Any:
-    return (value.dtype.char, value.tobytes()) if _can_decide(value) else None
+    return (value.dtype, value.tobytes()) if _can_decide(value) else None
 
 
 def _content_text(key: Any) -> str:
-    found = np.frombuffer(key[1], np.dtype(key[0])).tolist()
+    found = np.frombuffer(key[1], key[0]).tolist()
     return str(found[0] if len(found) == 1 else found)
 
 

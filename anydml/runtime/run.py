@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -129,6 +129,12 @@ def truth(condition: Any, node: If) -> bool:
     return bool(condition.item())
 
 
+def _copied(content: Any) -> Any:
+    if isinstance(content, list):
+        return [_copied(item) for item in content]
+    return content.copy() if isinstance(content, np.ndarray) else content
+
+
 @dataclass(frozen=True)
 class Plan:
     """Steps over slots. `template` holds the constants in their slots, and None in all others."""
@@ -137,8 +143,10 @@ class Plan:
     inputs: tuple[int, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
-    drops: tuple[tuple[int, ...], ...] = field(default=())
+    drops: tuple[tuple[int, ...], ...]
     """For each step, the slots that nobody reads after it: their memory can go."""
+    shared: frozenset[int]
+    """The outputs, by place, that may be memory of an input or a constant: they are returned as copies."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         slots = list(self.template)
@@ -148,7 +156,10 @@ class Plan:
             step.run(slots)
             for k in drops:
                 slots[k] = None
-        return [slots[k] for k in self.outputs]
+        results = [slots[k] for k in self.outputs]
+        for place in self.shared:
+            results[place] = _copied(results[place])
+        return results
 
     def describe(self) -> list[str]:
         return [step.describe() for step in self.steps]

@@ -122,6 +122,16 @@ class CompiledOperator:
         self._steps = plan(to_graph(self._checked))
         self._owned: dict[str, _Pinned] = {}
 
+    @property
+    def tensors(self) -> Mapping[str, TensorDesc]:
+        """The tensors by field name."""
+        return self._checked.tensors
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The fields that dispatch writes."""
+        return tuple(s.name for s in self._checked.operator.outputs)
+
     def initialize(self, inputs: Mapping[str, Array]) -> None:
         """Give the inputs that are flagged OWNED_BY_DML. Their contents are copied; dispatch takes the rest.
 
@@ -277,7 +287,9 @@ class Binding:
     the same output arrays."""
 
     def __init__(self, steps: tuple[KernelStep, ...], pinned: Mapping[str, _Pinned], threads: int | None) -> None:
-        self._pinned = pinned
         addresses = {name: p.address for name, p in pinned.items()}
-        (self._job,) = (step.job(addresses, threads) for step in steps)
-        self.dispatch = partial(driver().run, self._job.buffer_info()[0])
+        (job,) = (step.job(addresses, threads) for step in steps)
+        dispatch = partial(driver().run, job.buffer_info()[0])
+        # Whoever keeps the method alone must keep all that its address leads to.
+        dispatch.__dict__["keeps"] = (job, dict(pinned))
+        self.dispatch = dispatch

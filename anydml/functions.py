@@ -232,14 +232,15 @@ def _target(
     y = out if isinstance(out, np.ndarray) else from_dlpack(out, where)
     if isinstance(y, np.ma.MaskedArray):
         broken("expected an array without mask, but got a MaskedArray")
-    if y.dtype.newbyteorder("=") != dtype and not (signature.takes_bool and y.dtype == np.bool_):
+    if y.dtype is not dtype and y.dtype.newbyteorder("=") != dtype and not (signature.takes_bool and y.dtype == np.bool_):
         broken(f"expected {dtype}, but got {y.dtype}")
     if y.shape != shape:
         broken(f"expected shape {shape}, but got {y.shape}", "out is never broadcast")
-    if not y.flags.writeable:
+    flags = y.flags
+    if not flags.writeable:
         broken("expected a writable array, but got a read-only one")
     try:
-        if y.size and overlaps_itself(y.shape, y.strides, y.itemsize):
+        if not flags.c_contiguous and y.size and overlaps_itself(y.shape, y.strides, y.itemsize):
             broken("expected every element in its own place, but the array overlaps itself")
     except TooIntricate:
         broken(f"expected strides that provably do not overlap, but got {y.strides}")
@@ -252,9 +253,11 @@ def _target(
                 )
     if problems:
         raise InvalidInput(*problems)
+    if y.dtype is dtype:
+        return y, None
     if not y.dtype.isnative:
         return np.empty(shape, dtype), y
-    return (y.view(dtype) if y.dtype != dtype else np.asarray(y)), None
+    return y.view(dtype), None
 
 
 def overlaps(x: Array, y: Array) -> bool:

@@ -21,6 +21,11 @@ def bits_type(dtype: ScalarType, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
+def _has_one_pattern(expr: Expr) -> bool:
+    """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
+    return expr.word == "constant" and expr.value != 0 and expr.value == expr.value
+
+
 class Emitter:
     """Appends instructions for expressions over `reads` (operand number -> register of its bits)."""
 
@@ -59,7 +64,7 @@ class Emitter:
 
     def _compare(self, expr: Expr, of_integers: str, of_floats: str) -> str:
         dtype = expr.args[0].dtype
-        if dtype in FLOATING:
+        if dtype in FLOATING and not any(_has_one_pattern(arg) for arg in expr.args):
             (kind, a), (_, b) = (self._float(arg) for arg in expr.args)
             return self._line(f"{of_floats} {kind} {a}, {b}")
         a, b = (self.bits(arg) for arg in expr.args)

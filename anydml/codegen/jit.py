@@ -30,15 +30,15 @@ class Target:
 
 
 @cache
-def _machine() -> llvm.TargetMachine:
+def _machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # for the one inline instruction in driver.ll
+    llvm.initialize_native_asmparser()  # for the one inline instruction in forkjoin.ll
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
         features["prefer-256-bit"] = False
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=level, jit=True
     )
 
 
@@ -55,13 +55,14 @@ def host() -> Target:
     return Target(width, converts_half=arm or bool(features.get("f16c")), streams=not arm)
 
 
-def compile_ir(text: str, symbols: Iterable[str]) -> list[int]:
+def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int]:
     """Machine code of the module `text`; the addresses of the `symbols` that it defines.
 
-    LLVM's middle end is not run: the text is vector code already, and it would double the time.
+    LLVM's middle end is not run: the text is vector code already, and it would double the time. `level`
+    is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
     with _lock:
-        machine = _machine()
+        machine = _machine(level)
         module = llvm.parse_assembly(text)
         module.verify()
         engine = llvm.create_mcjit_compiler(module, machine)
@@ -74,12 +75,12 @@ def assembly(text: str) -> str:
     """The host's assembly for the module `text`, to read."""
     with _lock:
         module = llvm.parse_assembly(text)
-        return str(_machine().emit_assembly(module))
+        return str(_machine(2).emit_assembly(module))
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The compiled entries of driver.ll, as C functions that release the GIL."""
+    """The compiled entries of forkjoin.ll, as C functions that release the GIL."""
 
     run: ctypes._NamedFuncPointer
     work: ctypes._NamedFuncPointer
@@ -88,16 +89,18 @@ class Driver:
 
 @cache
 def driver() -> Driver:
-    api = ctypes.pythonapi
+    folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
         address = ctypes.cast(theirs, ctypes.c_void_p).value
         assert address is not None
         llvm.add_symbol(f"anydml_{ours}", address)
+    (drive,) = compile_ir(folder.joinpath("nest.ll").read_text(), ["anydml_drive"])
+    llvm.add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
-    text = files("anydml.codegen").joinpath("driver.ll").read_text()
+    text = folder.joinpath("forkjoin.ll").read_text()
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
-    run, work, stop = compile_ir(text, ("anydml_run", "anydml_work", "anydml_stop"))
+    run, work, stop = compile_ir(text, ("anydml_run", "anydml_work", "anydml_stop"), level=0)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return Driver(
         ctypes.CFUNCTYPE(None, pointer)(run),

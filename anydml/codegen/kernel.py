@@ -48,6 +48,8 @@ class Group:
         self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype != BOOL))
         assert len(inputs) + len(outputs) == len(self.operands) <= MAX_OPERANDS
         self.widths = tuple(SIZE[t] for t in self.operands)
+        self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
+        """Jobs over packed operands, without their addresses, by size, pool and threads."""
         self.rows: dict[tuple[tuple[Access, ...], bool], int] = {}
         """Addresses of the row functions made so far, by access and whether stores stream."""
 
@@ -197,6 +199,26 @@ def make_job(
             dims[d] = (size, tuple(-s for s in strides))
     inner, steps = dims.pop()
     return job_words(group, inner, addresses, steps, dims, pool=pool, threads=threads)
+
+
+def packed_job(group: Group, size: int, addresses: Sequence[int], *, pool: int, threads: int) -> array[int]:
+    """A job over packed operands of one shape, `size` elements each; see `make_job`.
+
+    Most calls are of this kind, and many repeat a size: what does not depend on addresses is kept.
+    """
+    if size * sum(group.widths) >= STREAM_FROM:  # whether to stream depends on the addresses
+        return job_words(group, size, addresses, group.widths, pool=pool, threads=threads)
+    key = (size, pool, threads)
+    parts = group.packed.get(key)
+    if parts is None:
+        job = job_words(group, size, addresses, group.widths, pool=pool, threads=threads)
+        if len(group.packed) >= 256:
+            group.packed.clear()
+        parts = group.packed[key] = (job[:_BASES], job[_BASES + len(group.widths) :])
+    return parts[0] + array("q", addresses) + parts[1]
+
+
+_BASES = 9  # of a job's words: the first operand's address
 
 
 def job_words(

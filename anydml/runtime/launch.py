@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import Group, Operand, job_words, make_job
+from anydml.codegen.kernel import Group, Operand, make_job, packed_job
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
@@ -40,10 +40,8 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
     if size == 0:
         return
     count = threads_for(threads)
-    if all(a.flags.c_contiguous for a in arrays) or size == 1:
-        steps = [a.itemsize for a in arrays]
-        addresses = [address(a) for a in arrays]
-        job = job_words(group, size, addresses, steps, pool=pool.address, threads=count)
+    if all([a.flags.c_contiguous for a in arrays]):
+        job = packed_job(group, size, [address(a) for a in arrays], pool=pool.address, threads=count)
     else:
         operands = [Operand(address(a), a.strides) for a in arrays]
         job = make_job(group, shape, operands, pool=pool.address, threads=count)
@@ -62,10 +60,10 @@ def run(job: array[int]) -> None:
     driver().run(job.buffer_info()[0])
 
 
-def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     """NumPy's broadcasting of shapes; None if they do not fit."""
     first = shapes[0]
-    if all(s == first for s in shapes):
+    if shapes.count(first) == len(shapes):
         return first
     try:
         return np.broadcast_shapes(*shapes)

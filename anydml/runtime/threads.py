@@ -1,6 +1,6 @@
 """The worker threads that share a kernel's chunks with its caller.
 
-A worker is a Python thread that spends its life inside compiled code (driver.ll), without the GIL: it
+A worker is a Python thread that spends its life inside compiled code (forkjoin.ll), without the GIL: it
 claims chunks, spins for a bounded while, and sleeps on one of CPython's own locks, which exist on every
 platform. Workers start with the first large dispatch; a forked child has none until it needs them.
 """

@@ -1,0 +1,47 @@
+# Every target makes and uses its own environment in .venv: Python 3.11 or newer and make are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types check bench format clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"anydml needs Python 3.11 or newer, this is {sys.version}"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@# The model alone: its package would bring PyTorch along.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'silero-vad>=6'
+	@touch $(READY)
+
+demo: $(READY)  ## Run an operator, then find speech in a recording with a model of 25 nested Ifs
+	$(BIN)/python -m demo
+
+test: $(READY)  ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)  ## Check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## Check types, strictly
+	$(BIN)/mypy
+
+check: lint types test  ## All that must pass: style, types, tests
+
+bench: $(READY)  ## Measure against NumPy, onnxruntime and memmove, as ratios
+	$(BIN)/python -m bench
+
+format: $(READY)  ## Format the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the environment and everything built
+	rm -rf $(VENV) build dist demo/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+from anydml.cli import main
+
+main()

@@ -1,0 +1,188 @@
+"""The command line: `anydml run`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import anydml
+from anydml.dxdispatch import DispatchModel, write_atomically
+from anydml.problems import AnyDMLError, InvalidInput, Problem
+from anydml.session import Session, load
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(anydml.__version__, prog_name="anydml")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """DirectML's operators and ONNX models with control flow, on any machine that runs Python.
+
+    \b
+    Exit status: 0 done, 1 the model or its input is at fault, 2 wrong usage.
+    """
+
+
+@cli.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--feed", "-f", "feeds", multiple=True, metavar="NAME=VALUE", help="An input: a literal, or @file.npy.")
+@click.option("--output", "-o", type=click.Path(file_okay=False, path_type=Path), help="Save outputs here, as .npy.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of one run.  [default: all cores]")
+@click.option("--feature-level", metavar="LEVEL", help="Of the device that runs a .json model.  [default: newest]")
+@click.option("--explain", is_flag=True, help="Tell what ran where, and what was folded away.")
+def run(
+    model: Path,
+    feeds: tuple[str, ...],
+    output: Path | None,
+    threads: int | None,
+    feature_level: str | None,
+    explain: bool,
+) -> None:
+    """Run MODEL: an ONNX model, or a DxDispatch model of DirectML operators (.json).
+
+    A literal is JSON: a number, true, false, or nested lists; it takes the type of the input.
+
+    \b
+    Examples:
+      anydml run model.onnx --feed cond=true --feed x=@x.npy --output out/
+      anydml run model.onnx -f 'x=[[1, 2], [3, 4]]'
+      anydml run operators.json --feature-level 5_0
+    """
+    if model.suffix.lower() == ".json":
+        unused = [n for n, v in (("--feed", feeds), ("--output", output), ("--explain", explain)) if v]
+        if unused:
+            raise click.UsageError(f"{', '.join(unused)}: only for ONNX models; a .json model says so itself")
+        DispatchModel(model, feature_level).run(click.echo)
+        return
+    if feature_level is not None:
+        raise click.UsageError("--feature-level: only for .json models")
+    session = load(model, threads=threads)
+    results = session.run(None, _feed(session, feeds))
+    names = [o.name for o in session.get_outputs()]
+    for name, result in zip(names, results, strict=True):
+        _show(name, result)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, file, array in _files(names, results):
+            write_atomically(output / file, lambda handle, array=array: np.save(handle, array, allow_pickle=False))
+            click.echo(f"{name}: saved to {output / file}", err=True)
+    if explain:
+        click.echo(session.explain())
+
+
+def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
+    declared = {i.name: i for i in session.get_inputs()}
+    values: dict[str, Any] = {}
+    for feed in feeds:
+        name, equals, text = feed.partition("=")
+        if not equals:
+            raise click.UsageError(f"--feed {feed!r}: expected NAME=VALUE")
+        if name in values:
+            raise click.UsageError(f"--feed {name}: given twice")
+        argument = declared.get(name)
+        if text.startswith("@"):
+            values[name] = _load_array(name, Path(text[1:]))
+        elif argument is None:
+            values[name] = np.zeros(0)  # the session names the inputs that exist
+        else:
+            rank = None if argument.shape is None else len(argument.shape)
+            values[name] = _literal(name, text, argument.type, rank)
+    return values
+
+
+def _load_array(name: str, path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(Problem(f"input {name!r}", f"expected a NumPy file, but got {path}: {error}")) from error
+
+
+_NUMPY = {"float": "float32", "double": "float64", "string": "object"}
+
+
+def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
+    """A JSON literal as the input's type; a single value fills an input of any rank with size 1."""
+    where = f"input {name!r}"
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        if "string" not in type:
+            raise InvalidInput(
+                Problem(where, f"expected a JSON literal or @file.npy, but got {text!r}", f"{error}")
+            ) from error
+        value = text
+    sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
+    tensor = re.fullmatch(r"tensor\((\w+)\)", type)
+    if sequence and isinstance(value, list):
+        return [_array(where, v, sequence[1], None) for v in value]
+    if tensor:
+        return _array(where, value, tensor[1], rank)
+    raise InvalidInput(Problem(where, f"expected {type}, which a literal cannot give", "use the Python interface"))
+
+
+def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
+    dtype = np.dtype(_NUMPY.get(type, type))
+    try:
+        natural = np.array(value)
+        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
+        if natural.size and natural.dtype.kind not in exact:
+            raise ValueError(f"it is {natural.dtype}")
+        array = np.array(value, dtype)
+        if dtype.kind in "iu" and natural.size and (array != natural).any():
+            raise ValueError("a number is out of range")
+    except (ValueError, OverflowError, TypeError) as error:
+        message = f"expected a literal of {dtype}, but got {json.dumps(value)}"
+        raise InvalidInput(Problem(where, message, str(error))) from error
+    return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
+
+
+def _show(name: str, result: Any) -> None:
+    if isinstance(result, list):
+        click.echo(f"{name}: sequence of {len(result)}")
+        for k, item in enumerate(result):
+            _show(f"{name}[{k}]", item)
+    elif isinstance(result, np.ndarray):
+        sizes = ",".join(map(str, result.shape))
+        click.echo(f"{name}: {'string' if result.dtype == object else result.dtype}[{sizes}]")
+        click.echo(np.array2string(result, threshold=200, prefix="  ") if result.size else "  (empty)")
+    else:
+        click.echo(f"{name}: none")
+
+
+def _files(names: list[str], results: list[Any]) -> list[tuple[str, str, Any]]:
+    """(output, file name, array) of everything that is an array; names that a file system takes, each once."""
+    found: list[tuple[str, str, Any]] = []
+    taken: set[str] = set()
+    for name, result in zip(names, results, strict=True):
+        items = [(f"{name}.{k}", r) for k, r in enumerate(result)] if isinstance(result, list) else [(name, result)]
+        for item, array in items:
+            if not isinstance(array, np.ndarray):
+                continue
+            stem = re.sub(r"[^\w.-]", "_", item).lstrip(".") or "output"
+            file, count = f"{stem}.npy", 1
+            while file.lower() in taken:
+                count += 1
+                file = f"{stem}-{count}.npy"
+            taken.add(file.lower())
+            found.append((item, file, array.astype(str) if array.dtype == object else array))
+    return found
+
+
+def main() -> None:
+    """The entry point: errors of ours are told on stderr, without a traceback unless asked for."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        cli()
+    except (AnyDMLError, OSError) as error:
+        if debug:
+            raise
+        for line in str(error).splitlines():
+            click.echo(f"anydml: {line}", err=True)
+        sys.exit(1)

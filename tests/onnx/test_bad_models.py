@@ -1,0 +1,340 @@
+"""Models and feeds that are wrong: a clear error of our own, never another exception and never a crash."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import anydml
+from tests.models import (
+    COND,
+    NEWEST,
+    assert_same,
+    branch,
+    choice,
+    constant,
+    if_node,
+    info,
+    initializer,
+    model,
+    nested,
+    node,
+    one_if,
+    refused,
+    run,
+    untyped,
+)
+
+TRUE, FALSE = np.array(True), np.array(False)
+X = np.float32([1, -2, 3])
+NEG = branch([node("Neg", ["x"], "t")], ["t"])
+ABS = branch([node("Abs", ["x"], "e")], ["e"])
+
+
+# ---- files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00", b"not a model\n", b"\xff" * 100, b"PK\x03\x04 a zip", np.random.default_rng(1).bytes(500)],
+    ids=["empty", "zero", "text", "ones", "zip", "random"],
+)
+def test_not_onnx(tmp_path, content):
+    refused(content, r"expected an ONNX model, but got")
+    path = tmp_path / "some.onnx"
+    path.write_bytes(content)
+    refused(path, r"some\.onnx", r"expected an ONNX model, but got")
+
+
+def test_random_bytes():
+    rng = np.random.default_rng(0)
+    for size in range(1, 300):
+        with pytest.raises(anydml.AnyDMLError):
+            anydml.load(rng.bytes(size), threads=1)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        anydml.load(tmp_path / "nothing.onnx")
+
+
+def feeds_of(session):
+    shapes = {"cond": TRUE, "conds": np.arange(4) < 3, "x": X}
+    return {i.name: shapes.get(i.name, X) for i in session.get_inputs()}
+
+
+@pytest.mark.parametrize(
+    "built", [nested(4), choice(), one_if(NEG, ABS, info("x"))], ids=["nested", "choice", "one"]
+)
+def test_truncated(built):
+    """What remains is refused, or is by chance a smaller model; then it runs, or says why not."""
+    data = built.SerializeToString()
+    loaded = 0
+    for size in range(len(data)):
+        try:
+            session = anydml.load(data[:size], threads=1)
+            loaded += 1
+            session.run(None, feeds_of(session))
+        except anydml.AnyDMLError:
+            continue
+    assert loaded < len(data) / 10
+    with pytest.raises(anydml.InvalidModel, match="truncated"):
+        anydml.load(data[: len(data) // 2], threads=1)
+
+
+def test_damaged():
+    """One byte is another: an error of ours, or a model that differs."""
+    data = one_if(
+        branch([constant("k", X), node("Add", ["x", "k"], "t")], ["t"]), ABS, info("x")
+    ).SerializeToString()
+    rng = np.random.default_rng(3)
+    failed = 0
+    for _ in range(600):
+        broken = bytearray(data)
+        broken[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        try:
+            session = anydml.load(bytes(broken), threads=1)
+            session.run(None, feeds_of(session))
+        except anydml.AnyDMLError:
+            failed += 1
+    assert 0 < failed < 600
+
+
+@pytest.mark.parametrize("word", [b"valueq", b"nodeqq", b"Absqqq", b"domainq"])
+def test_names_that_are_not_utf_8(word):
+    """Whatever reads such a file may refuse it; nothing else may come out."""
+    strange = node("Absqqq" if word == b"Absqqq" else "Abs", ["x"], "valueq", "nodeqq")
+    strange.domain = "domainq" if word == b"domainq" else ""
+    built = model([strange, if_node("cond", NEG, branch([], ["valueq"]))], [COND, info("x")], [info("y")])
+    data = built.SerializeToString()
+    assert word in data
+    with contextlib.suppress(anydml.AnyDMLError):
+        run(data.replace(word, b"\xb4" * len(word)), cond=FALSE, x=X)
+
+
+def test_a_newer_opset():
+    refused(choice(NEWEST + 1), rf"opset {NEWEST} or older.*got opset {NEWEST + 1}", error=anydml.Unsupported)
+
+
+# ---- structure ---------------------------------------------------------------------------------------
+
+
+def test_undefined_names_are_all_told_with_their_place():
+    then = branch([node("Add", ["x", "nowhere"], "t", "adder")], ["t"])
+    otherwise = branch([node("Neg", ["x"], "e")], ["missing"])
+    inner = branch([if_node("cond", then, otherwise, "u", "inner")], ["u"])
+    built = model(
+        [if_node("cond", inner, NEG, "y", "outer"), node("Abs", ["lost"], "z", "last")],
+        [COND, info("x")],
+        [info("y"), info("z")],
+    )
+    error = refused(
+        built,
+        r"outer/then/inner/then/adder: .*'nowhere'",
+        r"outer/then/inner/else: .*'missing'",
+        r"last: .*'lost'",
+    )
+    assert len(error.problems) == 3
+
+
+def test_an_output_that_nothing_computes():
+    refused(model([node("Neg", ["x"], "y")], [info("x")], [info("y"), info("z")]), r"output 'z'")
+
+
+def test_names_of_a_branch_are_not_seen_outside_or_in_the_other_branch():
+    refused(
+        model([if_node("cond", NEG, ABS), node("Neg", ["t"], "z")], [COND, info("x")], [info("z")]),
+        r"but got 't'",
+    )
+    refused(one_if(NEG, branch([node("Abs", ["t"], "e")], ["e"]), info("x")), r"choose/else.*but got 't'")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Neg", ["x"], "y"), node("Abs", ["x"], "y")],
+        [node("Neg", ["x"], "x"), node("Abs", ["x"], "y")],
+        [node("Split", ["x"], ["y", "y"], num_outputs=2)],
+        [node("Neg", ["x"], "w"), node("Abs", ["w"], "y")],
+        [constant("w", X), node("Abs", ["w"], "y")],
+        [if_node("cond", NEG, ABS, "x"), node("Abs", ["x"], "y")],
+    ],
+    ids=["two nodes", "an input", "one node", "an initializer", "a constant", "an If"],
+)
+def test_duplicate_names(nodes):
+    built = model(nodes, [COND, info("x")], [info("y")], initializers=[initializer("w", X)])
+    refused(built, r"defined once, but got '[xyw]' twice")
+
+
+def test_nodes_out_of_order():
+    built = model([node("Neg", ["m"], "y", "first"), node("Abs", ["x"], "m")], [info("x")], [info("y")])
+    refused(built, r"first: .*'m'.*order")
+    inner = branch([node("Neg", ["later"], "t", "early")], ["t"])
+    built = model([if_node("cond", inner, ABS), node("Abs", ["x"], "later")], [COND, info("x")], [info("y")])
+    refused(built, r"choose/then/early: .*'later'")
+
+
+def test_a_cycle():
+    refused(model([node("Add", ["x", "y"], "y", "round")], [info("x")], [info("y")]), r"round: .*'y'")
+
+
+@pytest.mark.parametrize("kept", [["then_branch"], ["else_branch"], []])
+def test_a_branch_is_missing(kept):
+    built = one_if(NEG, ABS, info("x"))
+    for k in reversed(range(2)):
+        if built.graph.node[0].attribute[k].name not in kept:
+            del built.graph.node[0].attribute[k]
+    missing = [n for n in ("then_branch", "else_branch") if n not in kept]
+    error = refused(built, *(rf"choose: expected attribute {n}" for n in missing))
+    assert len(error.problems) == len(missing)
+
+
+def test_a_branch_that_is_no_graph():
+    built = one_if(NEG, ABS, info("x"))
+    del built.graph.node[0].attribute[:]
+    built.graph.node[0].attribute.extend(
+        [helper.make_attribute("then_branch", 1), helper.make_attribute("else_branch", ABS)]
+    )
+    refused(built, r"choose: expected attribute then_branch")
+
+
+def test_output_counts_differ():
+    two = branch([node("Neg", ["x"], "t"), node("Abs", ["x"], "u")], ["t", "u"])
+    refused(one_if(two, ABS, info("x")), r"choose: expected 1 outputs? of then_branch.*but got 2")
+    refused(
+        model([if_node("cond", two, ABS, ["y", "z"])], [COND, info("x")], [info("y"), info("z")]),
+        r"choose: expected 2 outputs of else_branch.*but got 1",
+    )
+
+
+def test_a_branch_with_inputs():
+    built = one_if(NEG, ABS, info("x"))
+    for attribute in built.graph.node[0].attribute:
+        if attribute.name == "then_branch":
+            attribute.g.input.append(info("surplus"))
+    refused(built, r"choose/then: expected a branch without inputs, but got 'surplus'")
+
+
+@pytest.mark.parametrize("inputs", [[], [""], ["cond", "x"]])
+def test_not_one_condition(inputs):
+    refused(
+        model(
+            [node("If", inputs, "y", "choose", then_branch=NEG, else_branch=ABS)],
+            [COND, info("x")],
+            [info("y")],
+        ),
+        r"choose: expected one input, the condition",
+    )
+
+
+def test_an_initializer_of_a_branch_that_shadows_an_outer_name():
+    """onnxruntime and the specification disagree on which one is meant, so neither is chosen."""
+    for name in ("x", "w", "m"):
+        then = branch([node("Neg", [name], "t")], ["t"], [initializer(name, X)])
+        built = model(
+            [node("Abs", ["x"], "m"), if_node("cond", then, branch([node("Abs", ["m"], "e")], ["e"]))],
+            [COND, info("x")],
+            [info("y")],
+            initializers=[initializer("w", X)],
+        )
+        refused(built, rf"choose/then: .*'{name}' of an outer graph", r"rename")
+
+
+def test_a_constant_of_no_type_or_size():
+    for change in ({"data_type": 999}, {"dims": [-3]}):
+        wrong = initializer("w", X)
+        del wrong.dims[:]
+        wrong.dims.extend(change.get("dims", [3]))
+        wrong.data_type = change.get("data_type", wrong.data_type)
+        built = model([node("Add", ["x", "w"], "y")], [info("x")], [info("y")], initializers=[wrong])
+        refused(built, r"constant 'w'", r"expected .* but got")
+
+
+@pytest.mark.parametrize("where", ["outer", "taken", "not taken"])
+def test_contents_that_do_not_fit_their_sizes(where):
+    wrong = initializer("w", X)
+    wrong.dims[0] = 5
+    used = [node("Add", ["x", "w"], "t")]
+    then, outer = (
+        branch(used, ["t"], [] if where == "outer" else [wrong]),
+        [wrong] if where == "outer" else [],
+    )
+    built = model([if_node("cond", then, ABS)], [COND, info("x")], [info("y")], initializers=outer)
+    if where == "not taken":
+        assert_same(run(built, cond=FALSE, x=X)[0], abs(X))
+    else:
+        with pytest.raises(anydml.InvalidModel, match="constant 'w'"):
+            run(built, cond=TRUE, x=X)
+
+
+# ---- conditions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "uint8", "string"])
+def test_a_condition_declared_of_another_type(dtype):
+    built = model([if_node("cond", NEG, ABS)], [info("cond", dtype, []), info("x")], [info("y")])
+    refused(built, rf"choose: expected a condition of type bool, but got {dtype}")
+    held = initializer(
+        "cond",
+        np.array(1, object if dtype == "string" else dtype) if dtype != "string" else np.array("a", object),
+    )
+    refused(
+        model([if_node("cond", NEG, ABS)], [info("x")], [info("y")], initializers=[held]), r"bool, but got"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_a_condition_computed_of_another_type(dtype):
+    cast = node("Cast", ["x"], "c", to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    with pytest.raises(
+        (anydml.ExecutionFailed, anydml.InvalidModel), match=rf"'choose' \(If\).*bool.*{dtype}"
+    ):
+        run(model([cast, if_node("c", NEG, ABS)], [info("x")], [info("y")]), x=X[:1])
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+@pytest.mark.parametrize("origin", ["fed", "computed", "initializer"])
+def test_a_condition_of_not_one_element(count, origin):
+    before = [node("Greater", ["x", "zero"], "c")] if origin == "computed" else []
+    weights = [initializer("zero", np.float32(0))]
+    weights += [initializer("c", np.ones(count, bool))] if origin == "initializer" else []
+    given = [info("c", "bool")] if origin == "fed" else []
+    built = model([*before, if_node("c", NEG, ABS)], [info("x"), *given], [info("y")], initializers=weights)
+    with pytest.raises(anydml.AnyDMLError, match=rf"(?s)choose.*one bool.*\({count},\)"):
+        run(built, x=X[:count], **({"c": np.ones(count, bool)} if origin == "fed" else {}))
+
+
+@pytest.mark.parametrize("value", [None, [np.array(True)], 1, "yes"])
+def test_a_condition_that_is_no_array(value):
+    built = model([if_node("cond", NEG, ABS)], [untyped("cond"), info("x")], [info("y")])
+    with pytest.raises(anydml.AnyDMLError, match="cond"):
+        run(built, x=X, cond=value)
+
+
+def test_branches_that_lie_about_types():
+    """Both declare float32 and compute int64: the truth, or an error of ours."""
+    lying = [branch([node("Shape", ["x"], "n"), node("Mul", ["n", k], "t")], ["t"]) for k in ("one", "two")]
+    built = model(
+        [
+            node("ReduceSum", ["x"], "s", keepdims=0),
+            node("Greater", ["s", "zero"], "c"),
+            if_node("c", *lying, "r"),
+            node("Where", ["c", "r", "r"], "w"),
+            node("Add", ["w", "w"], "y"),
+        ],
+        [info("x")],
+        [untyped("y")],
+        initializers=[
+            initializer("zero", np.float32(0)),
+            initializer("one", np.int64(1)),
+            initializer("two", np.int64(2)),
+        ],
+    )
+    try:
+        (y,) = run(built, x=X)
+    except anydml.AnyDMLError:
+        return
+    assert_same(y, np.int64([6]))

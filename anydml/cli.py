@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,16 @@ def cli(debug: bool) -> None:
 
 @cli.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--feed", "-f", "feeds", multiple=True, metavar="NAME=VALUE", help="An input: a literal, or @file.npy.")
-@click.option("--output", "-o", type=click.Path(file_okay=False, path_type=Path), help="Save outputs here, as .npy.")
+@click.option(
+    "--feed", "-f", "feeds", multiple=True, metavar="NAME=VALUE", help="An input: a literal, or @file.npy."
+)
+@click.option(
+    "--output", "-o", type=click.Path(file_okay=False, path_type=Path), help="Save outputs here, as .npy."
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads of one run.  [default: all cores]")
-@click.option("--feature-level", metavar="LEVEL", help="Of the device that runs a .json model.  [default: newest]")
+@click.option(
+    "--feature-level", metavar="LEVEL", help="Of the device that runs a .json model.  [default: newest]"
+)
 @click.option("--explain", is_flag=True, help="Tell what ran where, and what was folded away.")
 def run(
     model: Path,
@@ -71,7 +78,7 @@ def run(
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         for name, file, array in _files(names, results):
-            write_atomically(output / file, lambda handle, array=array: np.save(handle, array, allow_pickle=False))
+            write_atomically(output / file, partial(np.save, arr=array, allow_pickle=False))
             click.echo(f"{name}: saved to {output / file}", err=True)
     if explain:
         click.echo(session.explain())
@@ -101,7 +108,9 @@ def _load_array(name: str, path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(Problem(f"input {name!r}", f"expected a NumPy file, but got {path}: {error}")) from error
+        raise InvalidInput(
+            Problem(f"input {name!r}", f"expected a NumPy file, but got {path}: {error}")
+        ) from error
 
 
 _NUMPY = {"float": "float32", "double": "float64", "string": "object"}
@@ -124,7 +133,9 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
         return [_array(where, v, sequence[1], None) for v in value]
     if tensor:
         return _array(where, value, tensor[1], rank)
-    raise InvalidInput(Problem(where, f"expected {type}, which a literal cannot give", "use the Python interface"))
+    raise InvalidInput(
+        Problem(where, f"expected {type}, which a literal cannot give", "use the Python interface")
+    )
 
 
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
@@ -157,11 +168,15 @@ def _show(name: str, result: Any) -> None:
 
 
 def _files(names: list[str], results: list[Any]) -> list[tuple[str, str, Any]]:
-    """(output, file name, array) of everything that is an array; names that a file system takes, each once."""
+    """(output, file name, array) of every array; names that a file system takes, each once."""
     found: list[tuple[str, str, Any]] = []
     taken: set[str] = set()
     for name, result in zip(names, results, strict=True):
-        items = [(f"{name}.{k}", r) for k, r in enumerate(result)] if isinstance(result, list) else [(name, result)]
+        items = (
+            [(f"{name}.{k}", r) for k, r in enumerate(result)]
+            if isinstance(result, list)
+            else [(name, result)]
+        )
         for item, array in items:
             if not isinstance(array, np.ndarray):
                 continue

@@ -1,11 +1,11 @@
 """DirectML's way of working: a device creates an operator from a description, compiles it, dispatches it.
 
-    device = Device(feature_level="5_0")
-    operator = device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": {...}})   # checks every rule
-    compiled = device.compile_operator(operator)                                    # makes the kernel
-    compiled.dispatch({"ConditionTensor": c, "ATensor": a, "BTensor": b}, {"OutputTensor": y})
-    bound = compiled.bind(inputs, outputs)                                          # checks the arrays once
-    bound.dispatch()                                                                # and again, and again
+device = Device(feature_level="5_0")
+operator = device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": {...}})   # checks every rule
+compiled = device.compile_operator(operator)                                    # makes the kernel
+compiled.dispatch({"ConditionTensor": c, "ATensor": a, "BTensor": b}, {"OutputTensor": y})
+bound = compiled.bind(inputs, outputs)                                          # checks the arrays once
+bound.dispatch()                                                                # and again, and again
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Device:
         InvalidOperator: there is no such feature level.
     """
 
-    def __init__(self, feature_level: FeatureLevel | str | None = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self, feature_level: FeatureLevel | str | None = None, *, threads: int | None = None
+    ) -> None:
         self.feature_level = _level(feature_level)
         if threads is not None and threads < 1:
             raise InvalidInput(Problem("threads", f"expected at least 1, but got {threads}"))
@@ -165,7 +167,9 @@ class CompiledOperator:
         missing = [s.name for s in operator.inputs if self._is_owned(s) and s.name not in self._owned]
         for name in missing:
             problems.append(
-                Problem(f"{operator.name}: {name}", "expected initialize() first", "the tensor is OWNED_BY_DML")
+                Problem(
+                    f"{operator.name}: {name}", "expected initialize() first", "the tensor is OWNED_BY_DML"
+                )
             )
         free = [s for s in operator.inputs if not self._is_owned(s)]
         for slots, given, writable in ((free, inputs, False), (operator.outputs, outputs, True)):
@@ -189,7 +193,9 @@ class CompiledOperator:
         where = self._checked.operator.name
         if not isinstance(given, Mapping):
             kind = type(given).__name__
-            raise InvalidInput(Problem(where, f"expected a dictionary of arrays by field name, but got {kind}"))
+            raise InvalidInput(
+                Problem(where, f"expected a dictionary of arrays by field name, but got {kind}")
+            )
         names = [s.name for s in slots]
         problems = []
         for name in given:
@@ -261,10 +267,14 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
         return
     boolean = array.dtype == np.bool_ and desc.data_type is UINT8 and not writable
     if (array.dtype != dtype or not array.dtype.isnative) and not boolean:
-        yield Problem("", f"expected {dtype}, but got {array.dtype if array.dtype.isnative else array.dtype.str}")
+        yield Problem(
+            "", f"expected {dtype}, but got {array.dtype if array.dtype.isnative else array.dtype.str}"
+        )
     elif not array.flags.c_contiguous:
         yield Problem(
-            "", f"expected C-contiguous memory, but got strides {array.strides}", "describe the layout in Strides"
+            "",
+            f"expected C-contiguous memory, but got strides {array.strides}",
+            "describe the layout in Strides",
         )
     elif array.nbytes < desc.reach:
         yield Problem("", f"expected at least {desc.reach} bytes, but got {array.nbytes}")
@@ -286,7 +296,9 @@ class Binding:
     """Run once more: no checks, no allocation. May be called from several threads, but each call writes
     the same output arrays."""
 
-    def __init__(self, steps: tuple[KernelStep, ...], pinned: Mapping[str, _Pinned], threads: int | None) -> None:
+    def __init__(
+        self, steps: tuple[KernelStep, ...], pinned: Mapping[str, _Pinned], threads: int | None
+    ) -> None:
         addresses = {name: p.address for name, p in pinned.items()}
         (job,) = (step.job(addresses, threads) for step in steps)
         dispatch = partial(driver().run, job.buffer_info()[0])

@@ -139,7 +139,9 @@ class DispatchModel:
         name = item.get(field)
         if not isinstance(name, str) or name not in known:
             remedy = nearest(name, known) if isinstance(name, str) else f"known: {', '.join(known)}"
-            self._broken(f"{where}.{field}", f"expected the name of one of the {len(known)}, but got {name!r}", remedy)
+            self._broken(
+                f"{where}.{field}", f"expected the name of one of the {len(known)}, but got {name!r}", remedy
+            )
             return None
         return name
 
@@ -181,7 +183,9 @@ class DispatchModel:
             )
             start = time.perf_counter()
             bound.dispatch()
-            echo(f"Dispatch '{name}': 1 iterations, {(time.perf_counter() - start) * 1e3:.4f} ms median (CPU)")
+            echo(
+                f"Dispatch '{name}': 1 iterations, {(time.perf_counter() - start) * 1e3:.4f} ms median (CPU)"
+            )
 
         return command
 
@@ -205,9 +209,13 @@ class DispatchModel:
             return None
         kind = Path(target).suffix.lower()
         if kind in (".png", ".jpg", ".jpeg"):
-            raise Unsupported(Problem(f"{where}.targetPath", "images cannot be written yet; .npy, .bin and .dat can"))
+            raise Unsupported(
+                Problem(f"{where}.targetPath", "images cannot be written yet; .npy, .bin and .dat can")
+            )
         if kind not in (".npy", ".bin", ".dat"):
-            self._broken(f"{where}.targetPath", f"expected a file of type .npy, .bin or .dat, but got {target!r}")
+            self._broken(
+                f"{where}.targetPath", f"expected a file of type .npy, .bin or .dat, but got {target!r}"
+            )
             return None
         if name is None:
             return None
@@ -216,7 +224,9 @@ class DispatchModel:
             resource = self.resources[name]
             write_atomically(
                 Path(target),
-                lambda file: np.save(file, resource.values) if kind == ".npy" else file.write(resource.data.tobytes()),
+                lambda file: (
+                    np.save(file, resource.values) if kind == ".npy" else file.write(resource.data.tobytes())
+                ),
             )
             echo(f"Resource '{name}' written to '{target}'")
 
@@ -281,7 +291,9 @@ def _resource(item: Any, folder: Path) -> Resource:
         )
     size = item.get("sizeInBytes", values.nbytes)
     if not isinstance(size, int) or isinstance(size, bool) or not values.nbytes <= size <= MAX_BYTES:
-        raise InvalidModel(Problem("sizeInBytes", f"expected a number from {values.nbytes} on, but got {size!r}"))
+        raise InvalidModel(
+            Problem("sizeInBytes", f"expected a number from {values.nbytes} on, but got {size!r}")
+        )
     data = np.zeros(-(-size // 4) * 4, np.uint8)
     data[: values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return Resource(data, values.dtype, values.shape)
@@ -290,7 +302,9 @@ def _resource(item: Any, folder: Path) -> Resource:
 def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
     count = initial.get("valueCount")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
-        raise InvalidModel(Problem("initialValues.valueCount", f"expected a positive number, but got {count!r}"))
+        raise InvalidModel(
+            Problem("initialValues.valueCount", f"expected a positive number, but got {count!r}")
+        )
     if "value" in initial:
         return np.full(count, _number(initial["value"], dtype, "initialValues.value"), dtype)
     if "valueStart" in initial and "valueDelta" in initial:
@@ -327,7 +341,9 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
 def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
     path = next((p for p in (folder / source, Path(source)) if p.is_file()), None)
     if path is None:
-        raise InvalidModel(Problem("initialValues.sourcePath", f"expected a file, but there is none at {source!r}"))
+        raise InvalidModel(
+            Problem("initialValues.sourcePath", f"expected a file, but there is none at {source!r}")
+        )
     kind = path.suffix.lower()
     if kind == ".npy":
         try:
@@ -339,7 +355,9 @@ def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any
         native = values.astype(values.dtype.newbyteorder("="), copy=False)
         native = native.view(np.uint8) if native.dtype == np.bool_ else native
         if native.dtype not in FROM_NUMPY:
-            raise InvalidModel(Problem("initialValues.sourcePath", f"expected a DirectML type, but got {values.dtype}"))
+            raise InvalidModel(
+                Problem("initialValues.sourcePath", f"expected a DirectML type, but got {values.dtype}")
+            )
         return np.asarray(native)
     if kind in (".bin", ".dat"):
         if dtype is None:
@@ -347,7 +365,10 @@ def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any
         raw = np.fromfile(path, np.uint8)
         if raw.size == 0 or raw.size % dtype.itemsize:
             raise InvalidModel(
-                Problem("initialValues.sourcePath", f"expected whole elements of {dtype}, but got {raw.size} bytes")
+                Problem(
+                    "initialValues.sourcePath",
+                    f"expected whole elements of {dtype}, but got {raw.size} bytes",
+                )
             )
         return raw.view(dtype)
     raise Unsupported(Problem("initialValues.sourcePath", f"files of type {kind!r} cannot be read yet"))
@@ -356,7 +377,11 @@ def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any
 def _bound(resource: Resource, view: Mapping[str, Any], data_type: TensorDataType) -> NDArray[Any]:
     """The part of a buffer that a binding names, as elements of a tensor's type."""
     numbers = {}
-    for field, default in (("elementOffset", 0), ("elementStride", resource.dtype.itemsize), ("elementCount", None)):
+    for field, default in (
+        ("elementOffset", 0),
+        ("elementStride", resource.dtype.itemsize),
+        ("elementCount", None),
+    ):
         numbers[field] = view.get(field, default)
         if numbers[field] is not None and not (isinstance(numbers[field], int) and numbers[field] >= 0):
             raise InvalidModel(Problem(field, f"expected a non-negative integer, but got {numbers[field]!r}"))
@@ -365,7 +390,10 @@ def _bound(resource: Resource, view: Mapping[str, Any], data_type: TensorDataTyp
     end = resource.data.size if count is None else start + count * numbers["elementStride"]
     if end > resource.data.size or start > end:
         raise InvalidModel(
-            Problem("", f"expected a part of the buffer's {resource.data.size} bytes, but got bytes {start} to {end}")
+            Problem(
+                "",
+                f"expected a part of the buffer's {resource.data.size} bytes, but got bytes {start} to {end}",
+            )
         )
     dtype = NUMPY[data_type]
     part = resource.data[start:end]
@@ -391,7 +419,9 @@ def parse_json(text: str, where: str) -> Any:
         result: dict[str, Any] = {}
         for key, value in pairs:
             if key in result:
-                raise InvalidModel(Problem(where, f"expected every name once in an object, but got {key!r} twice"))
+                raise InvalidModel(
+                    Problem(where, f"expected every name once in an object, but got {key!r} twice")
+                )
             result[key] = value
         return result
 
@@ -401,7 +431,9 @@ def parse_json(text: str, where: str) -> Any:
         message = f"expected JSON, but line {error.lineno}, column {error.colno} is not: {error.msg}"
         raise InvalidModel(Problem(where, message)) from error
     except RecursionError as error:
-        raise InvalidModel(Problem(where, "expected JSON of reasonable depth, but it nests too deeply")) from error
+        raise InvalidModel(
+            Problem(where, "expected JSON of reasonable depth, but it nests too deeply")
+        ) from error
 
 
 def _kind(value: object) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from anydml.spec.schema import Operator, Slot
 from anydml.spec.tensors import TooIntricate, overlaps_itself
 
 Array = NDArray[Any]
-O = TypeVar("O")  # noqa: E741  (whatever `out` is comes back)
 
 
 def if_(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
@@ -92,15 +91,15 @@ class _Signature:
     takes_bool: bool  # `out` may be bool
 
 
-def _apply(operator: Operator, arguments: Sequence[Any], attributes: tuple[Any, ...], out: O) -> O | Array:
+def _apply(operator: Operator, arguments: Sequence[Any], attributes: tuple[Any, ...], out: Any) -> Any:
     given = [
         x if type(x) is np.ndarray else _taken(operator, slot, x)
         for slot, x in zip(operator.inputs, arguments, strict=True)
     ]
     kinds = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in given)
     signature = _signature(operator, kinds, attributes)
-    inputs = [
-        x if dtype is wanted else _as_type(operator, k, x, wanted)
+    inputs: list[Array] = [
+        cast(Array, x) if dtype is wanted else _as_type(operator, k, x, wanted)
         for k, (x, dtype, wanted) in enumerate(zip(given, kinds, signature.inputs, strict=True))
     ]
     shape = broadcast_shape([x.shape for x in inputs])
@@ -181,7 +180,11 @@ def _taken(operator: Operator, slot: Slot, x: Any) -> Array | bool | int | float
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise InvalidInput(
-            Problem(_where(operator, slot), "expected an array without mask, but got a MaskedArray", "fill it first")
+            Problem(
+                _where(operator, slot),
+                "expected an array without mask, but got a MaskedArray",
+                "fill it first",
+            )
         )
     if isinstance(x, np.ndarray | np.generic):
         return np.asarray(x)
@@ -195,10 +198,14 @@ def from_dlpack(x: Any, where: str) -> Array:
             return np.from_dlpack(x)
         except Exception as error:  # each library has its own
             raise InvalidInput(
-                Problem(where, f"expected a tensor that DLPack can share, but got {error}", "move it to the CPU")
+                Problem(
+                    where, f"expected a tensor that DLPack can share, but got {error}", "move it to the CPU"
+                )
             ) from error
     raise InvalidInput(
-        Problem(where, f"expected an array, but got {type(x).__name__}", "convert it with np.asarray(..., dtype)")
+        Problem(
+            where, f"expected an array, but got {type(x).__name__}", "convert it with np.asarray(..., dtype)"
+        )
     )
 
 
@@ -232,7 +239,11 @@ def _target(
     y = out if isinstance(out, np.ndarray) else from_dlpack(out, where)
     if isinstance(y, np.ma.MaskedArray):
         broken("expected an array without mask, but got a MaskedArray")
-    if y.dtype is not dtype and y.dtype.newbyteorder("=") != dtype and not (signature.takes_bool and y.dtype == np.bool_):
+    if (
+        y.dtype is not dtype
+        and y.dtype.newbyteorder("=") != dtype
+        and not (signature.takes_bool and y.dtype == np.bool_)
+    ):
         broken(f"expected {dtype}, but got {y.dtype}")
     if y.shape != shape:
         broken(f"expected shape {shape}, but got {y.shape}", "out is never broadcast")
@@ -265,12 +276,16 @@ def overlaps(x: Array, y: Array) -> bool:
     if not np.may_share_memory(x, y):
         return False
     try:
-        return np.shares_memory(x, y, max_work=100_000)
+        return np.shares_memory(x, y, max_work=100_000)  # type: ignore[arg-type]  # NumPy's stub knows two values
     except np.exceptions.TooHardError:
         return True
 
 
 def same_elements(x: Array, y: Array) -> bool:
     """Whether each element of `x` lies exactly where the element of `y` with the same index lies."""
-    return address(x) == address(y) and x.shape == y.shape and x.strides == y.strides and x.itemsize == y.itemsize
-
+    return (
+        address(x) == address(y)
+        and x.shape == y.shape
+        and x.strides == y.strides
+        and x.itemsize == y.itemsize
+    )

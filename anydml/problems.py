@@ -69,7 +69,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
     names = list(known)
     folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), list(folded), n=3, cutoff=0.6)
+    scores = {n: difflib.SequenceMatcher(None, name.lower(), n).ratio() for n in folded}
+    best = max(scores.values(), default=0)
+    close = [n for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
     if close:
         return "did you mean " + " or ".join(repr(folded[c]) for c in close) + "?"
     if 0 < len(names) <= 12:

@@ -93,7 +93,9 @@ class Session:
         if not output_names:
             return results
         problems = [
-            Problem("outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs))
+            Problem(
+                "outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs)
+            )
             for name in output_names
             if name not in self._outputs
         ]
@@ -106,7 +108,7 @@ class Session:
         return self._program.explain()
 
     def _values(self, feed: Mapping[str, Any]) -> list[Any]:
-        """The inputs' contents in order. Kinds of arrays that were found right before are not looked at again."""
+        """The inputs' contents in order. Kinds of arrays that were right before are not checked again."""
         try:
             values = [feed[name] for name in self._names]
             kind = tuple([(v.dtype.num, v.dtype.isnative, v.shape) for v in values])
@@ -114,7 +116,9 @@ class Session:
             return self._checked(feed)
         if kind not in self._accepted or len(feed) != len(values):
             values = self._checked(feed)
-            if len(self._accepted) < 4096 and all(a is feed[n] for a, n in zip(values, self._names, strict=True)):
+            if len(self._accepted) < 4096 and all(
+                a is feed[n] for a, n in zip(values, self._names, strict=True)
+            ):
                 self._accepted.add(kind)
         return values
 
@@ -128,7 +132,9 @@ class Session:
         for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
             if argument.name in feed:
                 given = _fed(feed[argument.name], argument.type)
-                problems += [p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)]
+                problems += [
+                    p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)
+                ]
                 values.append(given)
             elif argument.optional:
                 values.append(self._model.defaults[value].content)
@@ -176,13 +182,17 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
         case TensorType(dtype, sizes):
             if not isinstance(value, np.ndarray):
-                return [Problem("", f"expected an array of {dtype}, but got {_kind(value)}", "use np.array(...)")]
+                return [
+                    Problem("", f"expected an array of {dtype}, but got {_kind(value)}", "use np.array(...)")
+                ]
             problems = []
             if dtype_name(value.dtype) != dtype:
                 problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))
             if sizes is not None and len(sizes) != value.ndim:
                 problems.append(Problem("", f"expected rank {len(sizes)}, but got shape {value.shape}"))
-            elif sizes is not None and any(isinstance(n, int) and n != m for n, m in zip(sizes, value.shape)):
+            elif sizes is not None and any(
+                isinstance(n, int) and n != m for n, m in zip(sizes, value.shape, strict=True)
+            ):
                 shown = ", ".join("?" if n is None else str(n) for n in sizes)
                 problems.append(Problem("", f"expected shape ({shown}), but got {value.shape}"))
             return problems

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +82,8 @@ def microseconds(seconds: float | None) -> str:
 def element_wise(op: str, dtype: str, inputs: dict[str, Any], output: Any) -> Callable[[], object] | None:
     """The ONNX operator in onnxruntime, bound to these arrays; None where it lacks the type."""
     declared = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in inputs.items()
     ]
     result = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(output.dtype), output.shape)
     graph = helper.make_graph([helper.make_node(op, list(inputs), ["y"])], op, declared, [result])
@@ -105,9 +105,7 @@ def element_wise(op: str, dtype: str, inputs: dict[str, Any], output: Any) -> Ca
 def bound(kind: str, tensors: dict[str, Any], output: str, **attributes: Any) -> Callable[[], None]:
     """A device's operator, bound to these arrays."""
     device = dml.Device()
-    descs = {
-        name: {"DataType": str(a.dtype).upper(), "Sizes": list(a.shape)} for name, a in tensors.items()
-    }
+    descs = {name: {"DataType": str(a.dtype).upper(), "Sizes": list(a.shape)} for name, a in tensors.items()}
     operator = device.create_operator({"Type": kind, "Desc": {**descs, **attributes}})
     inputs = {n: a for n, a in tensors.items() if n != output}
     binding = device.compile_operator(operator).bind(inputs, {output: tensors[output]})
@@ -170,7 +168,9 @@ def infinity_row(dtype: str, power: int) -> Row:
     y, z, w = np.zeros(n, np.uint8), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     if power <= 16:
         tensors = {"InputTensor": x, "OutputTensor": y}
-        call: Callable[[], object] = bound("ELEMENT_WISE_IS_INFINITY", tensors, "OutputTensor", InfinityMode="EITHER")
+        call: Callable[[], object] = bound(
+            "ELEMENT_WISE_IS_INFINITY", tensors, "OutputTensor", InfinityMode="EITHER"
+        )
     else:
         call = lambda: dml.is_infinity(x, out=y)  # noqa: E731
     call()
@@ -240,7 +240,7 @@ def one_if() -> bytes:
             y = If (cond) <then_branch = t () => (float[4] a) { a = Neg (x) },
                            else_branch = e () => (float[4] b) { b = Abs (x) }>
         }"""
-    return onnx.parser.parse_model(text).SerializeToString()
+    return bytes(onnx.parser.parse_model(text).SerializeToString())
 
 
 def compile_times() -> list[Row]:
@@ -260,4 +260,4 @@ def compile_times() -> list[Row]:
 
 if __name__ == "__main__":
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    sys.exit(main())
+    main()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-from demo.speech import THRESHOLD, WINDOW, Samples, Track, halved, listen, model_path, read_wav
 from rich.console import Console
 from rich.table import Table
 
 import anydml as dml
+from demo.speech import THRESHOLD, WINDOW, Samples, Track, halved, listen, model_path, read_wav
 
 HERE = Path(__file__).parent
 ROUNDS = 3
@@ -45,7 +45,12 @@ def main() -> None:
         difference = float(np.abs(ours[0].probabilities - theirs[0].probabilities).max())
         windows = len(ours[0].probabilities)
         table.add_row(
-            f"{hertz} Hz", str(windows), f"{mine:.0f} µs", f"{its:.0f} µs", f"{mine / its:.2f}", f"{difference:.1e}"
+            f"{hertz} Hz",
+            str(windows),
+            f"{mine:.0f} µs",
+            f"{its:.0f} µs",
+            f"{mine / its:.2f}",
+            f"{difference:.1e}",
         )
         tracks.append((sound, ours[0]))
 
@@ -100,7 +105,9 @@ def picture(tracks: list[tuple[Samples, Track]], path: Path) -> None:
         right.axhline(THRESHOLD, color="tab:green", linewidth=0.6, linestyle=":")
         right.set_ylim(-0.05, 1.05)
         right.set_ylabel("probability of speech", color="tab:green")
-        panel.set_title(f"{track.rate} Hz: {len(track.segments())} stretches of speech", loc="left", fontsize=10)
+        panel.set_title(
+            f"{track.rate} Hz: {len(track.segments())} stretches of speech", loc="left", fontsize=10
+        )
     panels[-1].set_xlabel("seconds")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

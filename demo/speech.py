@@ -66,7 +66,7 @@ def read_wav(path: Path) -> tuple[Samples, int]:
         if file.getnchannels() != 1 or file.getsampwidth() != 2:
             raise ValueError(f"{path}: expected 16-bit mono sound")
         raw = file.readframes(file.getnframes())
-        return np.frombuffer(raw, "<i2").astype(np.float32) / 32768, file.getframerate()
+        return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(32768), file.getframerate()
 
 
 def halved(samples: Samples) -> Samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -82,9 +82,9 @@ def assembly(text: str) -> str:
 class Driver:
     """The compiled entries of forkjoin.ll, as C functions that release the GIL."""
 
-    run: ctypes._NamedFuncPointer
-    work: ctypes._NamedFuncPointer
-    stop: ctypes._NamedFuncPointer
+    run: Callable[..., None]
+    work: Callable[..., None]
+    stop: Callable[..., None]
 
 
 @cache

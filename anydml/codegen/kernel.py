@@ -78,7 +78,10 @@ def row_function(group: Group, access: Sequence[Access], stream: bool, target: T
     for k in range(len(group.operands)):
         body += [f"  %p{k}.p = getelementptr ptr, ptr %operands, i64 {k}", f"  %p{k} = load ptr, ptr %p{k}.p"]
         if access[k] is Access.STRIDED:
-            body += [f"  %s{k}.p = getelementptr i64, ptr %strides, i64 {k}", f"  %s{k} = load i64, ptr %s{k}.p"]
+            body += [
+                f"  %s{k}.p = getelementptr i64, ptr %strides, i64 {k}",
+                f"  %s{k} = load i64, ptr %s{k}.p",
+            ]
     splats: dict[int, str] = {}
     for k in range(count):
         if access[k] is Access.SPLAT:
@@ -102,7 +105,9 @@ def row_function(group: Group, access: Sequence[Access], stream: bool, target: T
                 reads[k] = f"%wide{k}" if width > 1 else splats[k]
             else:
                 reads[k] = f"%{name}.x{k}"
-                body.append(f"  {reads[k]} = load {bits_type(group.inputs[k], width)}, ptr %{name}.a{k}, align 1")
+                body.append(
+                    f"  {reads[k]} = load {bits_type(group.inputs[k], width)}, ptr %{name}.a{k}, align 1"
+                )
         stores = []
         for k, expr in enumerate(group.outputs, start=count):
             kind, value = bits_type(expr.dtype, width), emitter.bits(expr)
@@ -241,7 +246,9 @@ def job_words(
     for size, _ in outer:
         elements *= size
     moved = elements * sum(widths)
-    stream = moved >= STREAM_FROM and inner >= 4096 and host().streams and can_stream(group, access, addresses)
+    stream = (
+        moved >= STREAM_FROM and inner >= 4096 and host().streams and can_stream(group, access, addresses)
+    )
     chunk = elements
     if threads > 1 and moved >= SPLIT_FROM:
         chunk = min(max(elements // (4 * threads), 1024), 1 << 17)

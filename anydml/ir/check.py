@@ -67,12 +67,13 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
         try:
             if overlaps_itself(sizes, desc.effective_strides):
                 broken(
-                    f"expected Strides that give every element its own place, but got {str_sizes(strides or ())}",
+                    "expected Strides that give every element its own place, "
+                    f"but got {str_sizes(desc.effective_strides)}",
                     "an output cannot be broadcast or overlap itself",
                 )
         except TooIntricate:
             broken(
-                f"expected Strides that provably do not overlap, but got {str_sizes(strides or ())}",
+                f"expected Strides that provably do not overlap, but got {str_sizes(desc.effective_strides)}",
                 "order the dimensions so that each stride passes all smaller ones",
             )
         if desc.flags & TensorFlags.OWNED_BY_DML:
@@ -89,7 +90,8 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     width = SIZE[desc.data_type]
     if alignment != 0 and (alignment < width or alignment & (alignment - 1)):
         broken(
-            f"expected GuaranteedBaseOffsetAlignment of 0 or a power of two from {width} on, but got {alignment}"
+            "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
+            f"from {width} on, but got {alignment}"
         )
     return problems
 

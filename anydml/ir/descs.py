@@ -15,8 +15,17 @@ from anydml.ir.check import check
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest
 from anydml.spec.catalog import BY_NAME
-from anydml.spec.enums import FeatureLevel, OperatorType, TensorDataType, TensorFlags, TensorType as BufferType
-from anydml.spec.enums import parse, short_name
+from anydml.spec.enums import (
+    FeatureLevel,
+    OperatorType,
+    TensorDataType,
+    TensorFlags,
+    parse,
+    short_name,
+)
+from anydml.spec.enums import (
+    TensorType as BufferType,
+)
 from anydml.spec.schema import Operator
 from anydml.spec.tensors import TensorDesc
 
@@ -91,6 +100,7 @@ def _missing(operator: Operator, name: str, form: str) -> Problem:
 
 
 def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
+    kind: Any
     if isinstance(desc, OperatorDesc):
         kind, fields = desc.type, desc.fields
     elif isinstance(desc, Mapping):
@@ -98,7 +108,9 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
         fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
         if inner is not None and (extra := [k for k in desc if k not in _OUTER]):
-            raise InvalidOperator(Problem("", f'expected only "Type" and "Desc", but got {extra[0]!r} beside them'))
+            raise InvalidOperator(
+                Problem("", f'expected only "Type" and "Desc", but got {extra[0]!r} beside them')
+            )
     else:
         raise InvalidOperator(Problem("", f"expected a dictionary or an OperatorDesc, but got {_kind(desc)}"))
     if not isinstance(fields, Mapping):
@@ -109,6 +121,8 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
         raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {kind!r}", guess))
     operator_type = parse(OperatorType, kind, "Type")
+    if operator_type is OperatorType.INVALID:
+        raise InvalidOperator(Problem("Type", "expected a DirectML operator, but got INVALID"))
     if operator_type.name not in BY_NAME:
         raise Unsupported(
             Problem(operator_type.name, "DirectML has this operator, but anydml does not implement it yet")
@@ -177,7 +191,9 @@ def read_tensor(desc: object) -> TensorDesc:
     count = fields.get("DimensionCount")
     if count is not None and "sizes" in values and count != len(values["sizes"]):
         problems.append(
-            Problem("DimensionCount", f"expected {len(values['sizes'])}, the number of Sizes, but got {count!r}")
+            Problem(
+                "DimensionCount", f"expected {len(values['sizes'])}, the number of Sizes, but got {count!r}"
+            )
         )
     for name, argument, cls in (("DataType", "data_type", TensorDataType), ("Flags", "flags", TensorFlags)):
         got = fields.get(name)

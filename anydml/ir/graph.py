@@ -63,14 +63,16 @@ class Value:
 
 
 class Constant:
-    """A known content: an array (or a list of arrays, a sequence). Large ones are decoded when first asked for.
+    """A known content: an array, or a list of arrays (a sequence). Decoded when first asked for.
 
     `source` is what the file holds, for writing it out again without a detour.
     """
 
     __slots__ = ("_content", "_decode", "source")
 
-    def __init__(self, content: Any = None, *, source: Any = None, decode: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, content: Any = None, *, source: Any = None, decode: Callable[[], Any] | None = None
+    ) -> None:
         self._content, self._decode, self.source = content, decode, source
 
     @property

@@ -1,15 +1,15 @@
 """Graphs as text, for people and for the tests' expectations.
 
-    graph main(%c: bool[], %x: float32[2,N]) -> (%y) {
-      const %two: float32[] = 2.0
-      %y = If(%c) {
-        then(%x) -> (%t) {
-          %t = Mul(%x, %two)
-        }
-        else(%x) -> (%x) {
-        }
-      }
+graph main(%c: bool[], %x: float32[2,N]) -> (%y) {
+  const %two: float32[] = 2.0
+  %y = If(%c) {
+    then(%x) -> (%t) {
+      %t = Mul(%x, %two)
     }
+    else(%x) -> (%x) {
+    }
+  }
+}
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SMALL = 1024
 """Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
 
 _RANDOM = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split()
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
 )
 
 
@@ -75,7 +75,7 @@ class _Evaluator:
         self.nodes: list[Node | If] = []
 
     def walk(self, graph: Graph) -> tuple[Value, ...]:
-        """Add the graph's nodes to the result; its outputs' stand-ins. A branch's inputs are known already."""
+        """Add the graph's nodes to the result, and answer with its outputs' stand-ins."""
         for value, constant in graph.constants.items():
             self.facts.setdefault(value, Fact(value, constant))
         for node in graph.nodes:
@@ -123,7 +123,9 @@ class _Evaluator:
             captures=tuple(self.facts[v].value for v in node.captures),
         )
         types = self._infer(stood, inputs)
-        outputs = tuple(None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True))
+        outputs = tuple(
+            None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
+        )
         stood = replace(stood, outputs=outputs)
         contents = self._fold(stood, inputs)
         for k, (old, new) in enumerate(zip(node.outputs, outputs, strict=True)):
@@ -188,7 +190,7 @@ class _Evaluator:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
         assert isinstance(op, OnnxOp)
-        if op.domain or op.name in _RANDOM or node.captures or not inputs and op.name != "Constant":
+        if op.domain or op.name in _RANDOM or node.captures or (not inputs and op.name != "Constant"):
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None

@@ -21,8 +21,8 @@ import onnx
 from anydml.codegen.kernel import Group, group
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
+from anydml.onnx.bodies import contains_if
 from anydml.onnx.evaluate import schema_of
-from anydml.onnx.read import contains_if
 from anydml.onnx.types import leaf, onnx_name
 from anydml.onnx.write import region_proto
 from anydml.problems import Problem, Unsupported
@@ -117,10 +117,15 @@ class _Lowering:
             return False
         if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in values):
             return False
-        if node.op.domain == "" and node.op.version > newest_opset() and not _same_meaning(node.op, newest_opset()):
+        if (
+            node.op.domain == ""
+            and node.op.version > newest_opset()
+            and not _same_meaning(node.op, newest_opset())
+        ):
             return False
         if node.op.name in ("LSTM", "GRU", "RNN") and any(
-            isinstance(v.type, TensorType) and v.type.sizes is not None and 0 in v.type.sizes for v in node.reads
+            isinstance(v.type, TensorType) and v.type.sizes is not None and 0 in v.type.sizes
+            for v in node.reads
         ):
             return False  # onnxruntime aborts the process on an empty batch
         return not self.libraries.refused.get(_kind(node), False)
@@ -147,7 +152,9 @@ class _Lowering:
                     self.libraries.refused[_kind(node)] = True
         if not any(self.libraries.refused[_kind(n)] for n in region):
             return [self._single(n) for n in region]  # each alone, but not together
-        inner = Graph(self.graph.name, self.graph.inputs, self.graph.outputs, tuple(region), self.graph.constants)
+        inner = Graph(
+            self.graph.name, self.graph.inputs, self.graph.outputs, tuple(region), self.graph.constants
+        )
         again = _Lowering(inner, self.libraries, self.program)
         again.slots = self.slots
         again.graph = self.graph
@@ -177,7 +184,11 @@ class _Lowering:
             return self._region([node], self.libraries.complete)
         except Unsupported as error:
             raise Unsupported(
-                Problem(node.label, f"no provider runs {node.op} of opset {_version(node)}", str(error.problems[0]))
+                Problem(
+                    node.label,
+                    f"no provider runs {node.op} of opset {_version(node)}",
+                    str(error.problems[0]),
+                )
             ) from error
 
     def _branch(self, node: If) -> BranchStep:
@@ -217,9 +228,9 @@ class _Lowering:
         constants: dict[Value, Constant] = {v: c for v, c in self.graph.constants.items() if v in read}
         outside = set(self.graph.outputs)
         members = set(nodes)
-        for node in self.graph.nodes:
-            if node not in members:
-                outside.update(node.reads)
+        for other in self.graph.nodes:
+            if other not in members:
+                outside.update(other.reads)
         outputs = [v for node in nodes for v in node.writes if v in outside]
         opsets = dict(self.libraries.opsets)
         if provider is self.libraries.fast:
@@ -261,7 +272,9 @@ def _kind(node: Node) -> object:
     """What decides whether a library takes a node: its operator and the types of its inputs."""
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
     ranks = tuple(
-        len(v.type.sizes) if v is not None and isinstance(v.type, TensorType) and v.type.sizes is not None else None
+        len(v.type.sizes)
+        if v is not None and isinstance(v.type, TensorType) and v.type.sizes is not None
+        else None
         for v in node.inputs
     )
     return node.op, types, ranks
@@ -308,7 +321,9 @@ def kernel_of(node: Node) -> Lowered | None:
     return None
 
 
-_MOVED: dict[str, TensorDataType] = {t.label: t for t in ELEMENT_WISE_IF.levels[max(ELEMENT_WISE_IF.levels)].dtypes["T"]}
+_MOVED: dict[str, TensorDataType] = {
+    t.label: t for t in ELEMENT_WISE_IF.levels[max(ELEMENT_WISE_IF.levels)].dtypes["T"]
+}
 _MOVED["bool"] = UINT8
 
 

@@ -199,4 +199,6 @@ def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:
 def _may_guard(type: Type | None) -> bool:
     if isinstance(type, SequenceType):
         return False
-    return not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
+    return (
+        not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
+    )

@@ -11,17 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
-from anydml.onnx.types import DTYPES, from_proto, without_sizes
+from anydml.onnx.bodies import free_names, graphs_of, rename_free
+from anydml.onnx.constants import ConstantReader
+from anydml.onnx.types import from_proto, without_sizes
 from anydml.problems import InvalidModel, Problem, Unsupported
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
@@ -71,7 +72,10 @@ def read(source: ModelSource) -> Model:
     optional = {v.name for v in defaults}
     return Model(
         graph,
-        tuple(Argument(i.name, from_proto(i.type), v.name in optional) for i, v in _signature(proto.graph, graph)),
+        tuple(
+            Argument(i.name, from_proto(i.type), v.name in optional)
+            for i, v in _signature(proto.graph, graph)
+        ),
         tuple(Argument(o.name, from_proto(o.type)) for o in proto.graph.output),
         opsets,
         {p.key: p.value for p in proto.metadata_props},
@@ -99,10 +103,14 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
         proto = ModelProto.FromString(data)
     except DecodeError as error:
         raise InvalidModel(
-            Problem(where, f"expected an ONNX model, but got {len(data)} bytes that do not parse", "truncated?")
+            Problem(
+                where, f"expected an ONNX model, but got {len(data)} bytes that do not parse", "truncated?"
+            )
         ) from error
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
-        raise InvalidModel(Problem(where, f"expected an ONNX model, but got {len(data)} bytes without a graph"))
+        raise InvalidModel(
+            Problem(where, f"expected an ONNX model, but got {len(data)} bytes without a graph")
+        )
     return proto, folder, where
 
 
@@ -172,8 +180,9 @@ class _Scope:
 
 class _Reader:
     def __init__(self, opsets: Mapping[str, int], folder: Path | None) -> None:
-        self.opsets, self.folder = opsets, folder
+        self.opsets = opsets
         self.problems: list[Problem] = []
+        self.constants = ConstantReader(folder, self.problem)
         self._names: set[str] = set()
 
     def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
@@ -189,13 +198,15 @@ class _Reader:
         return fresh
 
     def main(self, proto: GraphProto, scope: _Scope) -> tuple[Graph, dict[Value, Constant]]:
-        initial = {t.name: t for t in proto.initializer} | {t.values.name: t for t in proto.sparse_initializer}
+        initial = {t.name: t for t in proto.initializer} | {
+            t.values.name: t for t in proto.sparse_initializer
+        }
         inputs, defaults = [], {}
         for info in proto.input:
             value = scope.define(info.name, from_proto(info.type))
             inputs.append(value)
             if info.name in initial:
-                defaults[value] = self._initializer(initial.pop(info.name), scope)[0]
+                defaults[value] = self.constants.initializer(initial.pop(info.name), scope.path)[0]
         self._initializers(initial, scope)
         return self._finish(proto, scope, tuple(inputs)), defaults
 
@@ -203,7 +214,9 @@ class _Reader:
         scope = _Scope(self, outer, path)
         if proto.input:
             self.problem(path, f"expected a branch without inputs, but got {proto.input[0].name!r}")
-        initial = {t.name: t for t in proto.initializer} | {t.values.name: t for t in proto.sparse_initializer}
+        initial = {t.name: t for t in proto.initializer} | {
+            t.values.name: t for t in proto.sparse_initializer
+        }
         self._initializers(initial, scope)
         return self._finish(proto, scope, None)
 
@@ -213,7 +226,9 @@ class _Reader:
         for info in proto.output:
             value = scope.take(info.name)
             if value is None:
-                self.problem(scope.path, f"expected output {info.name!r} to be computed, but nothing defines it")
+                self.problem(
+                    scope.path, f"expected output {info.name!r} to be computed, but nothing defines it"
+                )
             else:
                 outputs.append(value)
         captures = tuple(scope.captures) if inputs is None else inputs
@@ -232,7 +247,11 @@ class _Reader:
                     "nodes must stand in an order that runs",
                 )
             inputs.append(value)
-        if op.domain == "" and op.name == "Constant" and (known := self._constant(proto, scope)) is not None:
+        if (
+            op.domain == ""
+            and op.name == "Constant"
+            and (known := self.constants.constant_node(proto, scope.path)) is not None
+        ):
             scope.define_constant(proto.output[0], *known)
             return None
         if op.domain == "" and op.name == "If":
@@ -259,13 +278,16 @@ class _Reader:
         }
         declared = [[from_proto(o.type) for o in g.output] for name, g in graphs.items() if name in branches]
         outputs = tuple(
-            scope.define(name, _common_type([types[k] for types in declared if k < len(types)])) if name else None
+            scope.define(name, _common_type([types[k] for types in declared if k < len(types)]))
+            if name
+            else None
             for k, name in enumerate(proto.output)
         )
         for name, graph in graphs.items():
             if name in branches and len(graph.output) != len(outputs):
                 self.problem(
-                    path, f"expected {len(outputs)} outputs of {name}, as the node has, but got {len(graph.output)}"
+                    path,
+                    f"expected {len(outputs)} outputs of {name}, like the node, but got {len(graph.output)}",
                 )
         if missing or condition is None:
             return None
@@ -276,9 +298,8 @@ class _Reader:
         attributes: dict[str, Any] = {}
         captures: dict[Value, None] = {}
         for attribute in proto.attribute:
-            graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
             renamed: dict[str, str] = {}
-            for graph in graphs:
+            for graph in graphs_of([attribute]):
                 for name in free_names(graph):
                     value = scope.take(name)
                     if value is None:
@@ -293,166 +314,24 @@ class _Reader:
             if renamed:
                 copy = AttributeProto()
                 copy.CopyFrom(attribute)
-                for graph in [copy.g] if copy.type == AttributeProto.GRAPH else list(copy.graphs):
+                for graph in graphs_of([copy]):
                     rename_free(graph, renamed)
                 attribute = copy
             attributes[attribute.name] = attribute
         return attributes, tuple(captures)
-
-    # ---- constants
 
     def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:
         for name, tensor in initial.items():
             if scope.outer is not None and scope.outer.find(name) is not None:
                 self.problem(
                     scope.path,
-                    f"expected initializers of a branch under names of their own, but got {name!r} of an outer graph",
+                    f"expected a branch's initializers under names of their own, but got the outer {name!r}",
                     "runtimes disagree on which of the two is meant: rename one",
                 )
-            scope.define_constant(name, *self._initializer(tensor, scope))
-
-    def _initializer(self, tensor: Any, scope: _Scope) -> tuple[Constant, Type | None]:
-        if isinstance(tensor, onnx.SparseTensorProto):
-            type = TensorType(DTYPES[tensor.values.data_type], tuple(tensor.dims))
-            return Constant(decode=partial(_dense, tensor)), type
-        return self._tensor(tensor, scope.path)
-
-    def _tensor(self, tensor: TensorProto, path: tuple[str, ...]) -> tuple[Constant, Type | None]:
-        where = (*path, f"constant {tensor.name!r}")
-        if tensor.data_type not in DTYPES:
-            self.problem(where, f"expected an element type of ONNX, but got number {tensor.data_type}")
-            return Constant(), None
-        if any(d < 0 for d in tensor.dims):
-            self.problem(where, f"expected sizes of 0 or more, but got {list(tensor.dims)}")
-            return Constant(), None
-        type = TensorType(DTYPES[tensor.data_type], tuple(tensor.dims))
-        if tensor.data_location == TensorProto.EXTERNAL:
-            file = self._external(tensor, where)
-            return Constant(decode=partial(_load_external, tensor, file)), type
-        return Constant(source=tensor, decode=partial(_decode, tensor, "/".join(where))), type
-
-    def _external(self, tensor: TensorProto, where: tuple[str, ...]) -> Path:
-        """The file of an external tensor: inside the model's folder, and long enough."""
-        entries = {e.key: e.value for e in tensor.external_data}
-        location = entries.get("location", "")
-        if self.folder is None:
-            self.problem(
-                where,
-                f"expected data inside the model, but it is in the file {location!r}",
-                "load the model by its path, or load the data with onnx.load_external_data_for_model first",
-            )
-            return Path(location)
-        file = (self.folder / location).resolve()
-        if not location or not file.is_relative_to(self.folder):
-            self.problem(where, f"expected external data inside the model's folder, but got {location!r}")
-        elif not file.is_file():
-            self.problem(where, f"expected external data in {location!r}, but there is no such file")
-        else:
-            offset, length = int(entries.get("offset") or 0), entries.get("length")
-            needed = offset + (int(length) if length else 0)
-            if offset < 0 or needed > file.stat().st_size:
-                size = file.stat().st_size
-                self.problem(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
-        return file
-
-    def _constant(self, proto: NodeProto, scope: _Scope) -> tuple[Constant, Type | None] | None:
-        """The content of a Constant node; None for a form that is left to run as a node."""
-        if len(proto.attribute) != 1 or len(proto.output) != 1:
-            return None
-        a = proto.attribute[0]
-        path = (*scope.path, proto.name or proto.output[0])
-        if a.name == "value":
-            return self._tensor(a.t, path)
-        simple: dict[str, tuple[Any, Any]] = {
-            "value_int": (a.i, np.int64),
-            "value_ints": (list(a.ints), np.int64),
-            "value_float": (a.f, np.float32),
-            "value_floats": (list(a.floats), np.float32),
-            "value_string": (a.s.decode(errors="replace"), object),
-            "value_strings": ([s.decode(errors="replace") for s in a.strings], object),
-        }
-        if a.name not in simple:
-            return None
-        array = np.array(*simple[a.name])
-        return Constant(array), TensorType("string" if array.dtype == object else str(array.dtype), array.shape)
+            scope.define_constant(name, *self.constants.initializer(tensor, scope.path))
 
 
 def _common_type(types: list[Type | None]) -> Type | None:
     """What the branches' declarations of one output agree on; sizes may differ, so none are kept."""
     known = {without_sizes(t) for t in types if t is not None}
     return known.pop() if len(known) == 1 else None
-
-
-def _decode(tensor: TensorProto, where: str) -> np.ndarray[Any, Any]:
-    try:
-        array = numpy_helper.to_array(tensor)
-    except Exception as error:  # whatever the bytes made of it
-        raise InvalidModel(Problem(where, f"expected contents that fit the sizes, but got: {error}")) from error
-    return array.astype(object) if tensor.data_type == TensorProto.STRING else array
-
-
-def _load_external(tensor: TensorProto, file: Path) -> np.ndarray[Any, Any]:
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
-    onnx.external_data_helper.load_external_data_for_tensor(copy, str(file.parent))
-    copy.data_location = TensorProto.DEFAULT
-    del copy.external_data[:]
-    return numpy_helper.to_array(copy)
-
-
-def _dense(tensor: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
-    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
-    dense = np.zeros(tuple(tensor.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
-
-
-# ---- bodies that stay as the file has them -----------------------------------------------------------
-
-
-def free_names(graph: GraphProto) -> list[str]:
-    """The names that a body uses and does not define: its captures, in order of use."""
-    defined = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    defined |= {t.values.name for t in graph.sparse_initializer}
-    free: dict[str, None] = {}
-    for node in graph.node:
-        used = [n for n in node.input if n]
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                used += free_names(inner)
-        free |= {n: None for n in used if n not in defined}
-        defined |= set(node.output)
-    free |= {o.name: None for o in graph.output if o.name not in defined}
-    return list(free)
-
-
-def rename_free(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Give a body's captures other names, in place."""
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    own |= {o for node in graph.node for o in node.output}
-    names = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        for k, name in enumerate(node.input):
-            node.input[k] = names.get(name, name)
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                rename_free(inner, names)
-
-
-def contains_if(node: Node) -> bool:
-    """Whether an `If` stands in the node's bodies."""
-
-    def inside(graph: GraphProto) -> bool:
-        return any(
-            n.op_type == "If" and _domain(n.domain) == "" or any(inside(g) for g in _graphs(n)) for n in graph.node
-        )
-
-    def _graphs(n: NodeProto) -> Iterator[GraphProto]:
-        for a in n.attribute:
-            yield from (*([a.g] if a.HasField("g") else []), *a.graphs)
-
-    bodies = [a for a in node.attributes.values() if isinstance(a, AttributeProto)]
-    return any(inside(g) for a in bodies for g in (*([a.g] if a.HasField("g") else []), *a.graphs))

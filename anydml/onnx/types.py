@@ -13,7 +13,9 @@ from anydml.ir.graph import Dim, OptionalType, SequenceType, TensorType, Type
 
 _RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
 DTYPES: dict[int, str] = {
-    code: _RENAMED.get(name, name.lower()) for name, code in TensorProto.DataType.items() if name != "UNDEFINED"
+    code: _RENAMED.get(name, name.lower())
+    for name, code in TensorProto.DataType.items()
+    if name != "UNDEFINED"
 }
 """ONNX's number of an element type -> its name as NumPy (and ml_dtypes) has it."""
 CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
@@ -23,7 +25,7 @@ def onnx_name(type: Type | None) -> str:
     """As ONNX's documents and onnxruntime write it: `tensor(float)`, `seq(tensor(int64))`."""
     match type:
         case TensorType(dtype):
-            return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype)})"
+            return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype) })"
         case SequenceType(element):
             return f"seq({onnx_name(element)})"
         case OptionalType(element):

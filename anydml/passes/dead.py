@@ -1,6 +1,6 @@
 """Nodes and constants that no output needs go.
 
-    %a = Neg(%x); %b = Abs(%x); return %b   ->   %b = Abs(%x); return %b
+%a = Neg(%x); %b = Abs(%x); return %b   ->   %b = Abs(%x); return %b
 """
 
 from __future__ import annotations

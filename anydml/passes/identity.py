@@ -1,6 +1,6 @@
 """Identity nodes go; whoever read their output reads their input.
 
-    %b = Identity(%a); %c = Neg(%b)   ->   %c = Neg(%a)
+%b = Identity(%a); %c = Neg(%b)   ->   %c = Neg(%a)
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ def drop_identities(graph: Graph) -> Graph:
     same: dict[Value, Value] = {}
     nodes = []
     for node in graph.nodes:
-        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and (node.op.domain, node.op.name) == ("", "Identity"):
+        if (
+            isinstance(node, Node)
+            and isinstance(node.op, OnnxOp)
+            and (node.op.domain, node.op.name) == ("", "Identity")
+        ):
             (source,), (target,) = node.inputs, node.outputs
             if source is not None and target is not None:
                 same[target] = same.get(source, source)
@@ -21,4 +25,6 @@ def drop_identities(graph: Graph) -> Graph:
         nodes.append(node)
     if not same:
         return graph
-    return substituted(Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), graph.constants), same, {})
+    return substituted(
+        Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), graph.constants), same, {}
+    )

@@ -23,13 +23,13 @@ def substituted(graph: Graph, values: Mapping[Value, Value], constants: Mapping[
     nodes: list[Node | If] = []
     for node in graph.nodes:
         if isinstance(node, If):
-            branches = {
-                "then_branch": substituted(node.then_branch, values, constants),
-                "else_branch": substituted(node.else_branch, values, constants),
-            }
-            nodes.append(replace(node, condition=new(node.condition), **branches))
+            then_branch, else_branch = (substituted(b, values, constants) for _, b in node.branches)
+            condition = new(node.condition)
+            nodes.append(replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch))
         else:
-            nodes.append(replace(node, inputs=maybe(node.inputs), captures=tuple(new(v) for v in node.captures)))
+            nodes.append(
+                replace(node, inputs=maybe(node.inputs), captures=tuple(new(v) for v in node.captures))
+            )
     inputs = dict.fromkeys(new(v) for v in graph.inputs)
     known = {v: constants[v] for v in inputs if v in constants}
     return Graph(

@@ -40,7 +40,7 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
     if size == 0:
         return
     count = threads_for(threads)
-    if all([a.flags.c_contiguous for a in arrays]):
+    if all(a.flags.c_contiguous for a in arrays):
         job = packed_job(group, size, [address(a) for a in arrays], pool=pool.address, threads=count)
     else:
         operands = [Operand(address(a), a.strides) for a in arrays]

@@ -16,7 +16,7 @@ from anydml.ir.provider import Call, Region, RegionFailed
 from anydml.problems import Problem, Unsupported
 
 DTYPES = frozenset(
-    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split()
+    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
 )
 """Element types that pass between onnxruntime and NumPy."""
 
@@ -53,7 +53,9 @@ def _first_line(error: Exception) -> str:
     """The library's own words, without its prefix of codes."""
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error)) or type(error).__name__
     text = text.splitlines()[0] if text.splitlines() else text
-    return re.sub(r"Non-zero status code returned while running \w+ node\. Name:'\d+' Status Message: ", "", text)
+    return re.sub(
+        r"Non-zero status code returned while running \w+ node\. Name:'\d+' Status Message: ", "", text
+    )
 
 
 class Reference:

@@ -51,7 +51,9 @@ class RegionStep:
     def _place(self, node: int | None) -> str:
         if node is not None and node < len(self.nodes):
             return self.nodes[node].label
-        return "one of " + ", ".join(n.label for n in self.nodes[:8]) + (", ..." if len(self.nodes) > 8 else "")
+        return (
+            "one of " + ", ".join(n.label for n in self.nodes[:8]) + (", ..." if len(self.nodes) > 8 else "")
+        )
 
     def describe(self) -> str:
         names = [str(n.op) for n in self.nodes]
@@ -76,7 +78,9 @@ class KernelStep:
         shape = broadcast_shape([x.shape for x in inputs])
         if shape is None:
             shapes = ", ".join(str(x.shape) for x in inputs)
-            raise ExecutionFailed(Problem(self.node.label, f"expected shapes that broadcast, but got {shapes}"))
+            raise ExecutionFailed(
+                Problem(self.node.label, f"expected shapes that broadcast, but got {shapes}")
+            )
         output = empty_like_inputs(shape, NUMPY[self.group.operands[-1]], inputs)
         # A truth or a bfloat16 has the bits of an integer of its width, which is what the kernel moves.
         wanted = [NUMPY[t] for t in self.group.inputs]
@@ -124,7 +128,11 @@ def truth(condition: Any, node: If) -> bool:
         ExecutionFailed: it is not a bool, or not exactly one.
     """
     if not isinstance(condition, np.ndarray) or condition.dtype != np.bool_ or condition.size != 1:
-        got = f"{condition.dtype} of shape {condition.shape}" if isinstance(condition, np.ndarray) else repr(condition)
+        got = (
+            f"{condition.dtype} of shape {condition.shape}"
+            if isinstance(condition, np.ndarray)
+            else repr(condition)
+        )
         raise ExecutionFailed(Problem(node.label, f"expected a condition of one bool, but got {got}"))
     return bool(condition.item())
 

@@ -307,7 +307,11 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
         return value
     members = cls.__members__
     if isinstance(value, str):
-        parts = [short_name(cls, p) for p in value.split("|")] if issubclass(cls, IntFlag) else [short_name(cls, value)]
+        parts = (
+            [short_name(cls, p) for p in value.split("|")]
+            if issubclass(cls, IntFlag)
+            else [short_name(cls, value)]
+        )
         if all(p in members for p in parts):
             result = members[parts[0]]
             for part in parts[1:]:

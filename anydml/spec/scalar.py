@@ -4,6 +4,7 @@ A record's `scalar` is called with symbols (`read`) and gives a typed expression
 the tree (`evaluate`: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints
 it (the documentation).
 
+    >>> from anydml.spec.dtypes import FLOAT32, UINT8
     >>> c, a, b = read(0, UINT8), read(1, FLOAT32), read(2, FLOAT32)
     >>> text(select(ne(c, 0), a, b), ["c", "a", "b"])
     'c != 0 ? a : b'

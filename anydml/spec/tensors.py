@@ -92,7 +92,9 @@ class TooIntricate(Exception):
     """`overlaps_itself` gave up: the layout is neither obviously free of overlap nor proved so."""
 
 
-def overlaps_itself(sizes: Sequence[int], strides: Sequence[int], width: int = 1, *, work: int = 100_000) -> bool:
+def overlaps_itself(
+    sizes: Sequence[int], strides: Sequence[int], width: int = 1, *, work: int = 100_000
+) -> bool:
     """Whether two different indices reach a common byte (elements `width` units wide, strides in units).
 
     Exact: two elements meet when some non-zero d with |d[k]| < sizes[k] has |sum d[k]*strides[k]| < width.

@@ -1,0 +1,58 @@
+"""The bodies of Loop, Scan and their like, which stay as the file has them: what they use of outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from onnx import AttributeProto, GraphProto
+
+from anydml.ir.graph import Node
+
+
+def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
+    """The graphs among a node's attributes."""
+    for attribute in attributes:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def free_names(graph: GraphProto) -> list[str]:
+    """The names that a body uses and does not define: its captures, in order of use."""
+    defined = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    defined |= {t.values.name for t in graph.sparse_initializer}
+    free: dict[str, None] = {}
+    for node in graph.node:
+        used = [n for n in node.input if n]
+        for inner in graphs_of(node.attribute):
+            used += free_names(inner)
+        free |= {n: None for n in used if n not in defined}
+        defined |= set(node.output)
+    free |= {o.name: None for o in graph.output if o.name not in defined}
+    return list(free)
+
+
+def rename_free(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Give a body's captures other names, in place."""
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own |= {o for node in graph.node for o in node.output}
+    names = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        for k, name in enumerate(node.input):
+            node.input[k] = names.get(name, name)
+        for inner in graphs_of(node.attribute):
+            rename_free(inner, names)
+    for output in graph.output:
+        output.name = names.get(output.name, output.name)
+
+
+def contains_if(node: Node) -> bool:
+    """Whether an `If` stands in the node's bodies."""
+
+    def inside(graph: GraphProto) -> bool:
+        return any(
+            (n.op_type == "If" and n.domain in ("", "ai.onnx")) or any(map(inside, graphs_of(n.attribute)))
+            for n in graph.node
+        )
+
+    return any(map(inside, graphs_of(node.attributes.values())))

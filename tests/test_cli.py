@@ -1,0 +1,120 @@
+"""The command line as a user types it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from anydml.cli import cli, main
+from tests.test_dxdispatch import model as dispatch_model
+from tests.test_dxdispatch import written
+
+
+@pytest.fixture
+def model(tmp_path):
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (bool cond, float[n] x) => (float[n] y, int64[1] size) {
+            y = If (cond) <then_branch = t () => (float[n] a) { a = Neg (x) },
+                           else_branch = e () => (float[n] b) { b = Abs (x) }>
+            size = Shape (x)
+        }"""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_run_prints_and_saves(model, tmp_path):
+    np.save(tmp_path / "x.npy", np.float32([1, -2, 3]))
+    result = run(
+        "run",
+        model,
+        "--feed",
+        "cond=true",
+        "--feed",
+        f"x=@{tmp_path / 'x.npy'}",
+        "--output",
+        tmp_path / "out",
+    )
+    assert result.exit_code == 0
+    assert "y: float32[3]\n[-1.  2. -3.]" in result.stdout
+    assert "size: int64[1]\n[3]" in result.stdout
+    assert np.load(tmp_path / "out" / "y.npy").tolist() == [-1, 2, -3]
+    assert np.load(tmp_path / "out" / "size.npy").tolist() == [3]
+
+
+def test_literals_take_the_type_of_the_input(model):
+    assert "y: float32[2]\n[1. 2.]" in run("run", model, "-f", "cond=false", "-f", "x=[1, -2]").stdout
+    assert "y: float32[1]\n[5.]" in run("run", model, "-f", "cond=false", "-f", "x=-5").stdout
+
+
+def test_explain(model):
+    assert "plan for cond bool[]" in run("run", model, "-f", "cond=true", "-f", "x=[1]", "--explain").stdout
+
+
+def test_output_names_cannot_leave_the_folder(tmp_path):
+    names = ["../evil", "a/b", "a_b", ".hidden"]
+    nodes = [onnx.helper.make_node("Identity", ["x"], [n]) for n in names]
+    info = [onnx.helper.make_tensor_value_info(n, 1, [1]) for n in ["x", *names]]
+    graph = onnx.helper.make_graph(nodes, "g", info[:1], info[1:])
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
+        tmp_path / "m.onnx",
+    )
+    assert run("run", tmp_path / "m.onnx", "-f", "x=[2]", "-o", tmp_path / "out").exit_code == 0
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", "out"}
+
+
+def test_dispatch_model(tmp_path):
+    result = run("run", written(tmp_path, dispatch_model()))
+    assert result.stdout.splitlines()[-1] == "Resource 'Out': 1, -inf, 2, nan"
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        (["cond=maybe", "x=[1]"], "input 'cond': expected a JSON literal or @file.npy, but got 'maybe'"),
+        (["cond=1", "x=[1]"], "input 'cond': expected a literal of bool, but got 1"),
+        (["cond=true", 'x=["a"]'], "input 'x': expected a literal of float32"),
+        (["cond=true", "x=@nowhere.npy"], "input 'x': expected a NumPy file, but got nowhere.npy"),
+        (["cond=true"], "input 'x': expected tensor(float), but it is missing"),
+        (["cond=true", "x=[1]", "z=1"], "expected a name of an input, but got 'z'"),
+        (["cond=true", "x=[[1]]"], "input 'x': expected rank 1, but got shape (1, 1)"),
+    ],
+)
+def test_errors_go_to_stderr_without_traceback(model, feeds, message, monkeypatch, capsys):
+    arguments = ["anydml", "run", str(model), *(a for f in feeds for a in ("--feed", f))]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert left.value.code == 1
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_wrong_usage_is_2(model, tmp_path):
+    assert run("run").exit_code == 2
+    assert run("run", model, "--feed", "cond").exit_code == 2
+    assert run("run", model, "--feature-level", "5_0").exit_code == 2
+    assert run("run", written(tmp_path, dispatch_model()), "--feed", "x=1").exit_code == 2
+
+
+def test_help_shows_an_example():
+    assert "anydml run model.onnx --feed cond=true" in run("run", "--help").stdout
+
+
+def test_python_dash_m():
+    said = subprocess.run(
+        [sys.executable, "-m", "anydml", "--version"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.startswith("anydml, version ")

@@ -1,0 +1,206 @@
+"""DxDispatch JSON models: buffers, operators, commands, and what is said when they are wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+from anydml.dxdispatch import DispatchModel, parse_json
+from anydml.problems import AnyDMLError, InvalidModel, InvalidOperator, Unsupported
+
+
+def model(**changes):
+    tensor = {"DataType": "FLOAT32", "Sizes": [2, 2]}
+    parts = {
+        "resources": {
+            "C": {"initialValuesDataType": "UINT8", "initialValues": [1, 0, 255, 0]},
+            "A": {
+                "initialValuesDataType": "FLOAT32",
+                "initialValues": {"valueCount": 4, "valueStart": 1, "valueDelta": 0.5},
+            },
+            "B": {"initialValuesDataType": "FLOAT32", "initialValues": ["inf", "-inf", 7, "nan"]},
+            "Out": {"initialValuesDataType": "FLOAT32", "initialValues": {"valueCount": 4, "value": 0}},
+        },
+        "dispatchables": {
+            "if": {
+                "type": "DML_OPERATOR_ELEMENT_WISE_IF",
+                "desc": {
+                    "ConditionTensor": {"DataType": "UINT8", "Sizes": [2, 2]},
+                    "ATensor": tensor,
+                    "BTensor": tensor,
+                    "OutputTensor": tensor,
+                },
+            }
+        },
+        "commands": [
+            {
+                "type": "dispatch",
+                "dispatchable": "if",
+                "bindings": {"ConditionTensor": "C", "ATensor": "A", "BTensor": "B", "OutputTensor": "Out"},
+            },
+            {"type": "print", "resource": "Out"},
+        ],
+    }
+    return parts | changes
+
+
+def written(tmp_path, content):
+    path = tmp_path / "m.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def lines(path, **options):
+    said = []
+    DispatchModel(path, **options).run(said.append)
+    return said
+
+
+def test_run(tmp_path):
+    said = lines(written(tmp_path, model()))
+    assert said[0] == "Running on 'anydml, feature level 6_4'"
+    assert said[1].startswith("Dispatch 'if': 1 iterations, ")
+    assert said[2] == "Resource 'Out': 1, -inf, 2, nan"
+
+
+def test_comments_and_trailing_commas(tmp_path):
+    text = json.dumps(model(), indent=1).replace(
+        '"nan"', '"nan", // the last, "really"\n /* and\n more, ] */'
+    )
+    assert lines(written(tmp_path, text))[2] == "Resource 'Out': 1, -inf, 2, nan"
+    assert parse_json('{"a // b": "/* c */,]"}', "x") == {"a // b": "/* c */,]"}
+
+
+def test_is_infinity_and_integers_print_whole(tmp_path):
+    tensors = {
+        "InputTensor": {"DataType": "FLOAT16", "Sizes": [3]},
+        "OutputTensor": {"DataType": "UINT8", "Sizes": [3]},
+        "InfinityMode": "NEGATIVE",
+    }
+    parts = {
+        "resources": {
+            "X": {"initialValuesDataType": "FLOAT16", "initialValues": [1, "inf", "-inf"]},
+            "Y": {"initialValuesDataType": "UINT8", "initialValues": {"valueCount": 3, "value": 9}},
+            "Big": {"initialValuesDataType": "INT64", "initialValues": [9007199254740993]},
+        },
+        "dispatchables": {"inf": {"type": "ELEMENT_WISE_IS_INFINITY", "desc": tensors}},
+        "commands": [
+            {
+                "type": "dispatch",
+                "dispatchable": "inf",
+                "bindings": {"InputTensor": ["X"], "OutputTensor": {"name": "Y"}},
+            },
+            {"type": "print", "resource": "Y"},
+            {"type": "print", "resource": "Big"},
+        ],
+    }
+    said = lines(written(tmp_path, parts))
+    assert said[2:] == ["Resource 'Y': 0, 0, 1", "Resource 'Big': 9007199254740993"]
+
+
+def test_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "a.npy", np.float32([[5, 6], [7, 8]]))
+    (tmp_path / "b.bin").write_bytes(np.float32([1, 2, 3, 4]).tobytes())
+    parts = model()
+    parts["resources"]["A"] = {"initialValues": {"sourcePath": "a.npy"}}
+    parts["resources"]["B"] = {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": "b.bin"}}
+    parts["commands"] += [
+        {"type": "writeFile", "resource": "Out", "targetPath": "out.npy"},
+        {"type": "writeFile", "resource": "A", "targetPath": "a-again.npy"},
+        {"type": "writeFile", "resource": "Out", "targetPath": "out.bin"},
+    ]
+    lines(written(tmp_path, parts))
+    assert np.load("out.npy").tolist() == [5, 2, 7, 4]
+    assert np.load("a-again.npy").tolist() == [[5, 6], [7, 8]]
+    assert np.fromfile("out.bin", np.float32).tolist() == [5, 2, 7, 4]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a-again.npy",
+        "a.npy",
+        "b.bin",
+        "m.json",
+        "out.bin",
+        "out.npy",
+    ]
+
+
+def test_size_in_bytes_offset_and_other_types(tmp_path):
+    """A buffer is bytes: it may be larger than its values, bound in part, and read as another type."""
+    parts = model()
+    parts["resources"]["A"] = {
+        "initialValuesDataType": "UINT32",
+        "initialValues": [0, 0, 0x3F800000, 0x40000000, 0x40400000, 0x40800000],
+        "sizeInBytes": 40,
+    }
+    parts["commands"][0]["bindings"]["ATensor"] = {"name": "A", "elementOffset": 2, "elementCount": 4}
+    assert lines(written(tmp_path, parts))[2] == "Resource 'Out': 1, -inf, 3, nan"
+
+
+def test_owned_tensor_is_given_at_initialization(tmp_path):
+    parts = model()
+    parts["dispatchables"]["if"]["desc"]["ATensor"] = {
+        "DataType": "FLOAT32",
+        "Sizes": [2, 2],
+        "Flags": "OWNED_BY_DML",
+    }
+    assert lines(written(tmp_path, parts))[2] == "Resource 'Out': 1, -inf, 2, nan"
+
+
+def test_malformed_json_tells_the_place(tmp_path):
+    with pytest.raises(InvalidModel, match=r"m\.json: expected JSON, but line 2, column 9 is not"):
+        lines(written(tmp_path, '{"a": 1,\n "b": 2 "c"}'))
+    with pytest.raises(InvalidModel, match="'a' twice"):
+        lines(written(tmp_path, '{"a": 1, "a": 2}'))
+    with pytest.raises(InvalidModel, match="expected an object"):
+        lines(written(tmp_path, "[]"))
+    with pytest.raises(InvalidModel, match="too deeply"):
+        lines(written(tmp_path, "[" * 100_000))
+
+
+def test_all_problems_at_once(tmp_path):
+    parts = model()
+    parts["resources"]["A"]["initialValues"] = {"valueCount": -1, "value": 0}
+    parts["resources"]["C"]["initialValues"] = [300]
+    parts["commands"][0]["bindings"]["BTensor"] = "BB"
+    parts["commands"] += [{"type": "print", "resource": "Nope"}, {"type": "sing"}]
+    with pytest.raises(InvalidModel) as caught:
+        DispatchModel(written(tmp_path, parts))
+    assert [str(p).split(": ")[1] for p in caught.value.problems] == [
+        "resources.C",
+        "resources.A",
+        "commands[0].bindings.BTensor.name",
+        "commands[2].resource",
+        "commands[3]",
+    ]
+
+
+def test_operator_rules_hold(tmp_path):
+    with pytest.raises(InvalidOperator, match=r"dispatchables\.if: .*expected rank 4 at feature level 2_0"):
+        DispatchModel(written(tmp_path, model()), "2_0")
+
+
+def test_a_failing_command_says_which(tmp_path):
+    parts = model()
+    parts["resources"]["Out"]["initialValues"]["valueCount"] = 2
+    with pytest.raises(
+        AnyDMLError, match=r"commands\[0\]: .*OutputTensor: expected at least 16 bytes, but got 8"
+    ):
+        lines(written(tmp_path, parts))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"dispatchables": {"x": {"type": "hlsl", "sourcePath": "x.hlsl"}}},
+        {"dispatchables": {"x": {"type": "DML_OPERATOR_GEMM", "desc": {}}}},
+        {
+            "resources": {
+                "x": {"initialValuesDataType": "UNKNOWN", "initialValues": [{"type": "UINT32", "value": 1}]}
+            }
+        },
+        {"commands": [{"type": "writeFile", "resource": "A", "targetPath": "x.png"}]},
+    ],
+)
+def test_what_is_not_here_yet_says_so(tmp_path, part):
+    with pytest.raises(Unsupported):
+        DispatchModel(written(tmp_path, model(**part)))

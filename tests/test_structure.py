@@ -1,0 +1,92 @@
+"""The house's rules: rooms import only from their left, and light doors stay light."""
+
+import ast
+import doctest
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anydml
+
+ROOT = Path(anydml.__file__).parent
+ROOMS = ["problems", "spec", "ir", "passes", "codegen", "runtime", "onnx"]
+MODULES = sorted(ROOT.rglob("*.py"))
+HEAVY = {
+    "llvmlite": lambda name: name.startswith("codegen."),
+    "onnx": lambda name: name.startswith("onnx.") or name in {"runtime.library", "session"},
+    "onnxruntime": lambda name: name == "runtime.library",
+}
+DOORS_THAT_USE_DOORS = {"__init__", "__main__", "cli", "dxdispatch"}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{a.name}" for a in node.names if node.module == "anydml"}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_imports_point_one_way(path):
+    name = module_name(path)
+    room = name.split(".")[0]
+    for target in imports(path):
+        if target.startswith("anydml."):
+            its = target.split(".")[1]
+            if its == room or its not in ROOMS:
+                assert its == room or name in DOORS_THAT_USE_DOORS, f"{name} imports the door {its}"
+            elif room in ROOMS:
+                assert ROOMS.index(its) < ROOMS.index(room), f"{name} imports {target}, to its right"
+        package = target.split(".")[0]
+        if package in HEAVY:
+            assert HEAVY[package](name), f"{name} imports {package}"
+
+
+def loaded_by(statement: str, names: list[str]) -> str:
+    code = f"{statement}; import sys; print([m for m in {names} if m in sys.modules])"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_importing_the_package_loads_none_of_the_heavy_libraries():
+    assert loaded_by("import anydml", ["llvmlite", "onnx", "onnxruntime", "numpy"]) == "[]"
+
+
+def test_devices_and_functions_load_neither_onnx_nor_onnxruntime():
+    assert loaded_by("import anydml; anydml.if_, anydml.Device", ["onnx", "onnxruntime"]) == "[]"
+
+
+def test_every_public_name_exists_and_is_listed():
+    for name in anydml.__all__:
+        assert getattr(anydml, name) is not None
+    assert set(anydml.__all__) <= set(dir(anydml))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        anydml.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.stem != "__main__"], ids=module_name)
+def test_examples_in_docstrings(path):
+    name = (
+        "anydml"
+        if module_name(path) == "__init__"
+        else f"anydml.{module_name(path)}".removesuffix(".__init__")
+    )
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_files_can_be_read_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 450

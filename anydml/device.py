@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from anydml.codegen.jit import driver
 from anydml.ir.descs import Checked, Description, read_desc, to_graph
-from anydml.problems import InvalidInput, InvalidOperator, Problem, Unsupported, nearest
+from anydml.problems import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, shown
 from anydml.runtime.launch import address
 from anydml.runtime.plan import KernelStep, plan
+from anydml.runtime.threads import check_threads
 from anydml.spec.dtypes import NUMPY, UINT8
 from anydml.spec.enums import FeatureLevel, OperatorType, TensorFlags, parse
 from anydml.spec.schema import Slot
@@ -46,9 +47,7 @@ class Device:
         self, feature_level: FeatureLevel | str | None = None, *, threads: int | None = None
     ) -> None:
         self.feature_level = _level(feature_level)
-        if threads is not None and threads < 1:
-            raise InvalidInput(Problem("threads", f"expected at least 1, but got {threads}"))
-        self._threads = threads
+        self._threads = check_threads(threads)
 
     def create_operator(self, desc: Description) -> DeviceOperator:
         """Check a description against DirectML's rules (IDMLDevice::CreateOperator).
@@ -211,7 +210,7 @@ class CompiledOperator:
             else:
                 remedy = nearest(name, names)
             listed = ", ".join(names) or "no array"
-            problems.append(Problem(where, f"expected {listed} at {verb}, but got {name!r}", remedy))
+            problems.append(Problem(where, f"expected {listed} at {verb}, but got {shown(name)}", remedy))
         pinned: dict[str, _Pinned] = {}
         for name in names:
             if name not in given:

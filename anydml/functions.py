@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.kernel import Group, group
-from anydml.problems import InvalidInput, InvalidOperator, Problem
+from anydml.problems import InvalidInput, InvalidOperator, Problem, shown
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
 from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8
 from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
@@ -102,6 +102,12 @@ def _apply(operator: Operator, arguments: Sequence[Any], attributes: tuple[Any, 
         cast(Array, x) if dtype is wanted else _as_type(operator, k, x, wanted)
         for k, (x, dtype, wanted) in enumerate(zip(given, kinds, signature.inputs, strict=True))
     ]
+    if signature.keeps_bool and not all(
+        x in (0, 1) for x, dtype in zip(given, kinds, strict=True) if dtype is None
+    ):
+        raise InvalidInput(
+            Problem(operator.name, "expected True or False beside arrays of bool, but got a number")
+        )
     shape = broadcast_shape([x.shape for x in inputs])
     if shape is None:
         shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(operator.inputs, inputs, strict=True))
@@ -112,7 +118,7 @@ def _apply(operator: Operator, arguments: Sequence[Any], attributes: tuple[Any, 
         result: Any = target.view(np.bool_) if signature.keeps_bool else target
     else:
         result = out
-        target, late = _target(operator, out, shape, signature, inputs)
+        target, late = _target(operator, out, shape, signature, given)
     arrays = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
     launch(signature.group, [*arrays, target])
     if late is not None:
@@ -134,7 +140,7 @@ def _signature(
         found: dict[str, list[str]] = {}
         for slot, dtype in zip(operator.inputs, kinds, strict=True):
             if slot.dtype == letter and dtype is not None:
-                ours = UINT8 if dtype == np.bool_ else FROM_NUMPY.get(dtype.newbyteorder("="))
+                ours = UINT8 if dtype == np.bool_ else FROM_NUMPY.get(native(dtype))
                 found.setdefault(ours.label if ours else str(dtype), []).append(slot.parameter)
                 if ours in allowed:
                     types[letter] = ours
@@ -220,14 +226,14 @@ def _as_type(operator: Operator, k: int, x: Array | bool | int | float, wanted: 
             number = np.array(x, wanted)
         if wanted.kind == "f" or number.item() == x:
             return number
-    except OverflowError:
+    except (OverflowError, ValueError):  # the latter: NaN has no integer
         pass
     where = _where(operator, operator.inputs[k])
-    raise InvalidInput(Problem(where, f"expected a value that {wanted} can hold, but got {x!r}"))
+    raise InvalidInput(Problem(where, f"expected a value that {wanted} can hold, but got {shown(x)}"))
 
 
 def _target(
-    operator: Operator, out: Any, shape: tuple[int, ...], signature: _Signature, inputs: list[Array]
+    operator: Operator, out: Any, shape: tuple[int, ...], signature: _Signature, given: Sequence[Any]
 ) -> tuple[Array, Array | None]:
     """`out` as the array to write, and, when it must be written in another byte order afterwards, itself."""
     where, dtype = f"{operator.name}: out", signature.output
@@ -241,7 +247,7 @@ def _target(
         broken("expected an array without mask, but got a MaskedArray")
     if (
         y.dtype is not dtype
-        and y.dtype.newbyteorder("=") != dtype
+        and native(y.dtype) != dtype
         and not (signature.takes_bool and y.dtype == np.bool_)
     ):
         broken(f"expected {dtype}, but got {y.dtype}")
@@ -256,8 +262,8 @@ def _target(
     except TooIntricate:
         broken(f"expected strides that provably do not overlap, but got {y.strides}")
     if not problems:
-        for slot, x in zip(operator.inputs, inputs, strict=True):
-            if overlaps(x, y) and not same_elements(x, y):
+        for slot, x in zip(operator.inputs, given, strict=True):
+            if isinstance(x, np.ndarray) and overlaps(x, y) and not same_elements(x, y):
                 broken(
                     f"expected memory apart from {slot.parameter}, but got an overlap",
                     "give a new array, or exactly that input if its elements are as large",
@@ -269,6 +275,11 @@ def _target(
     if not y.dtype.isnative:
         return np.empty(shape, dtype), y
     return y.view(dtype), None
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The type in this machine's byte order; as it is where it has none."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def overlaps(x: Array, y: Array) -> bool:
@@ -283,9 +294,6 @@ def overlaps(x: Array, y: Array) -> bool:
 
 def same_elements(x: Array, y: Array) -> bool:
     """Whether each element of `x` lies exactly where the element of `y` with the same index lies."""
-    return (
-        address(x) == address(y)
-        and x.shape == y.shape
-        and x.strides == y.strides
-        and x.itemsize == y.itemsize
-    )
+    if address(x) != address(y) or x.shape != y.shape or x.itemsize != y.itemsize:
+        return False
+    return all(n == 1 or a == b for n, a, b in zip(x.shape, x.strides, y.strides, strict=True))

@@ -65,9 +65,21 @@ class Unsupported(AnyDMLError, NotImplementedError):
     """A valid request that anydml cannot fulfil yet."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def shown(value: object) -> str:
+    """A value in a message: as Python writes it, but never more than a line of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python converts
+        text = "a number of thousands of digits"
+    except Exception:  # somebody else's __repr__
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 120 else f"{text[:80]} ... ({len(text)} characters)"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
     names = list(known)
+    name = name if isinstance(name, str) else ""
     folded = {n.lower(): n for n in names}
     scores = {n: difflib.SequenceMatcher(None, name.lower(), n).ratio() for n in folded}
     best = max(scores.values(), default=0)

@@ -21,7 +21,7 @@ from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, ModelSource, read
 from anydml.onnx.types import dtype_name, onnx_name
 from anydml.problems import InvalidInput, Problem, nearest
-from anydml.runtime.threads import default_threads
+from anydml.runtime.threads import check_threads, default_threads
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ def load(model: ModelSource, *, threads: int | None = None) -> Session:
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    if threads is not None and threads < 1:
-        raise InvalidInput(Problem("threads", f"expected at least 1, but got {threads}"))
-    return Session(model, default_threads() if threads is None else threads)
+    return Session(model, check_threads(threads) or default_threads())
 
 
 class Session:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from anydml.problems import Problem
+from anydml.problems import Problem, shown
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.spec.schema import Operator, Slot, Table
-from anydml.spec.tensors import MAX_ELEMENTS, TensorDesc, TooIntricate, overlaps_itself
+from anydml.spec.tensors import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
 V = TypeVar("V")
 
@@ -62,8 +62,8 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if not legal or not sizes:
         return problems
     if desc.element_count > MAX_ELEMENTS:
-        broken(f"expected at most 2^32-1 elements, but got {desc.element_count}")
-    if slot.kind == "output":
+        broken(f"expected at most 2^32-1 elements, but got {shown(desc.element_count)}")
+    if slot.kind == "output" and len(sizes) <= MAX_RANK:
         try:
             if overlaps_itself(sizes, desc.effective_strides):
                 broken(
@@ -81,17 +81,17 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if desc.data_type not in SIZE:
         return problems  # the tables refuse it by name
     total = desc.total_tensor_size_in_bytes
-    if total is not None and total < desc.minimum_size:
+    if total is not None and not desc.minimum_size <= total < 2**64:
         broken(
-            f"expected TotalTensorSizeInBytes of at least {desc.minimum_size}, but got {total}",
+            f"expected TotalTensorSizeInBytes of at least {shown(desc.minimum_size)}, but got {shown(total)}",
             "it is the last element's end, rounded up to 4",
         )
     alignment = desc.guaranteed_base_offset_alignment
     width = SIZE[desc.data_type]
-    if alignment != 0 and (alignment < width or alignment & (alignment - 1)):
+    if alignment != 0 and (not width <= alignment < 2**32 or alignment & (alignment - 1)):
         broken(
             "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
-            f"from {width} on, but got {alignment}"
+            f"from {width} on, but got {shown(alignment)}"
         )
     return problems
 
@@ -161,7 +161,7 @@ def _join(slots: Iterable[Slot]) -> str:
 
 
 def str_sizes(sizes: tuple[int, ...]) -> str:
-    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
+    return shown(tuple(sizes))
 
 
 def str_type(dtype: TensorDataType) -> str:

@@ -6,14 +6,14 @@ their prefix, and a tensor needs only "DataType" and "Sizes".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 from anydml.ir.check import check
 from anydml.ir.graph import Graph, Node, TensorType, Value
-from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest
+from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, shown
 from anydml.spec.catalog import BY_NAME
 from anydml.spec.enums import (
     FeatureLevel,
@@ -72,7 +72,9 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
     for name in fields:
         if name not in known:
             problems.append(
-                Problem(operator.name, f"expected one of its fields, but got {name!r}", nearest(name, known))
+                Problem(
+                    operator.name, f"expected one of its fields, but got {shown(name)}", nearest(name, known)
+                )
             )
     for slot in operator.tensors:
         if fields.get(slot.name) is None:
@@ -109,7 +111,7 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
         if inner is not None and (extra := [k for k in desc if k not in _OUTER]):
             raise InvalidOperator(
-                Problem("", f'expected only "Type" and "Desc", but got {extra[0]!r} beside them')
+                Problem("", f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them')
             )
     else:
         raise InvalidOperator(Problem("", f"expected a dictionary or an OperatorDesc, but got {_kind(desc)}"))
@@ -119,7 +121,7 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
     if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
         guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
-        raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {kind!r}", guess))
+        raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {shown(kind)}", guess))
     operator_type = parse(OperatorType, kind, "Type")
     if operator_type is OperatorType.INVALID:
         raise InvalidOperator(Problem("Type", "expected a DirectML operator, but got INVALID"))
@@ -168,15 +170,15 @@ def read_tensor(desc: object) -> TensorDesc:
     for name in fields:
         if name not in _TENSOR_FIELDS:
             guess = nearest(name, _TENSOR_FIELDS)
-            problems.append(Problem("", f"expected a tensor field, but got {name!r}", guess))
+            problems.append(Problem("", f"expected a tensor field, but got {shown(name)}", guess))
     values: dict[str, Any] = {}
     for name, argument, required in (("Sizes", "sizes", True), ("Strides", "strides", False)):
         got = fields.get(name)
         if got is None:
             if required:
                 problems.append(Problem("", f"expected field {name}, but it is missing"))
-        elif not isinstance(got, Sequence) or not all(map(_is_integer, got)):
-            problems.append(Problem(name, f"expected a list of integers, but got {got!r}"))
+        elif not isinstance(got, list | tuple) or not all(map(_is_integer, got)):
+            problems.append(Problem(name, f"expected a list of integers, but got {shown(got)}"))
         else:
             values[argument] = got
     for name, argument in (
@@ -185,14 +187,15 @@ def read_tensor(desc: object) -> TensorDesc:
     ):
         got = fields.get(name)
         if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
-            problems.append(Problem(name, f"expected a non-negative integer, but got {got!r}"))
+            problems.append(Problem(name, f"expected a non-negative integer, but got {shown(got)}"))
         elif got is not None:
             values[argument] = int(got)
     count = fields.get("DimensionCount")
-    if count is not None and "sizes" in values and count != len(values["sizes"]):
+    if count is not None and "sizes" in values and not (_is_integer(count) and count == len(values["sizes"])):
         problems.append(
             Problem(
-                "DimensionCount", f"expected {len(values['sizes'])}, the number of Sizes, but got {count!r}"
+                "DimensionCount",
+                f"expected {len(values['sizes'])}, the number of Sizes, but got {shown(count)}",
             )
         )
     for name, argument, cls in (("DataType", "data_type", TensorDataType), ("Flags", "flags", TensorFlags)):

@@ -104,13 +104,13 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     path: tuple[str, ...] = ()
-    captures: tuple[Value, ...] = ()
-    """What the bodies of a Loop or Scan use of their surroundings."""
+    captures: Mapping[str, Value] = field(default_factory=dict)
+    """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
 
     @property
     def reads(self) -> Iterator[Value]:
         yield from (v for v in self.inputs if v is not None)
-        yield from self.captures
+        yield from self.captures.values()
 
     @property
     def writes(self) -> Iterator[Value]:

@@ -78,6 +78,8 @@ class ConstantReader:
             size = file.stat().st_size
             if needed is None:
                 self.report(where, f"expected numbers, but got offset {offset!r} and length {length!r}", "")
+            elif (expected := _byte_count(tensor)) is not None and int(length) != expected:
+                self.report(where, f"expected {expected} bytes, but got length {length}", "")
             elif needed > size:
                 self.report(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
         return Constant(decode=partial(_load_external, tensor, self.folder))

@@ -109,9 +109,13 @@ class _Evaluator:
         facts = {v: f for v, f in self.facts.items() if v is not condition}
         values = {v: f.value for v, f in facts.items()}
         known = {f.value: f.constant for f in facts.values() if f.constant is not None}
-        if condition in branch.inputs:
-            stand_in = values[condition] = Value(f"{condition.name}~{truth}", TensorType("bool", ()))
-            known[stand_in] = Constant(np.array(truth))
+        type = self.facts[condition].value.type
+        sizes = type.known_sizes if isinstance(type, TensorType) else None
+        if condition in branch.inputs and sizes is not None:
+            stand_in = values[condition] = Value(f"{condition.name}~{truth}", type)
+            known[stand_in] = Constant(np.full(sizes, truth))
+        else:
+            values[condition] = self.facts[condition].value
         return substituted(branch, values, known)
 
     def _node(self, node: Node) -> None:
@@ -120,7 +124,7 @@ class _Evaluator:
         stood = replace(
             node,
             inputs=tuple(None if f is None else f.value for f in inputs),
-            captures=tuple(self.facts[v].value for v in node.captures),
+            captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
         types = self._infer(stood, inputs)
         outputs = tuple(
@@ -166,7 +170,7 @@ class _Evaluator:
             protos[fact.value.name] = to_proto(fact.value.type)
             if fact.constant is not None and is_small(fact.value.type):
                 data[fact.value.name] = self._tensor(fact)
-        for value in node.captures:
+        for value in node.captures.values():
             if value.type is not None:
                 protos[value.name] = to_proto(value.type)
         try:
@@ -239,7 +243,7 @@ def is_small(type: Type) -> bool:
 def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(op.name, op.version, op.domain)
-    except onnx.defs.SchemaError:
+    except onnx.defs.SchemaError:  # an operator that ONNX does not know
         return None
 
 

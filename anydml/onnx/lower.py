@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import AttributeProto
 
 from anydml.codegen.kernel import Group, group
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Value
@@ -24,8 +25,8 @@ from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.evaluate import schema_of
 from anydml.onnx.types import leaf, onnx_name
-from anydml.onnx.write import region_proto
-from anydml.problems import Problem, Unsupported
+from anydml.onnx.write import IR_VERSION, node_proto, region_proto
+from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.runtime.run import BranchStep, KernelStep, Plan, RegionStep, Step
 from anydml.spec.dtypes import FLOATING, UINT8
@@ -80,7 +81,7 @@ class _Lowering:
                 template[self.slots[value]] = constant.content
         inputs = tuple(self.slots[v] for v in graph.inputs)
         fresh = {k for step in steps if not _lends(step) for k in step.writes}
-        shared = frozenset(place for place, k in enumerate(outputs) if k not in fresh)
+        shared = frozenset(p for p, k in enumerate(outputs) if k not in fresh or k in outputs[:p])
         return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), shared)
 
     def slot(self, value: Value) -> int:
@@ -175,11 +176,13 @@ class _Lowering:
             return KernelStep(
                 kernel.group,
                 node,
+                kernel.given,
                 kernel.result,
                 self.libraries.threads,
                 tuple(self.slot(v) for v in node.inputs if v is not None),
                 tuple(self.slot(v) for v in node.writes),
             )
+        _check_node(node, self.libraries.opsets)
         try:
             return self._region([node], self.libraries.complete)
         except Unsupported as error:
@@ -263,6 +266,23 @@ def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]
     return tuple(reversed(drops))
 
 
+def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
+    """ONNX's own rules for a node that no compiler of a library has looked at.
+
+    Raises:
+        InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
+    """
+    assert isinstance(node.op, OnnxOp)
+    if schema_of(node.op) is None or node.captures:  # the checker knows no surroundings
+        return
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
+    try:
+        onnx.checker.check_node(node_proto(node), context)
+    except onnx.checker.ValidationError as error:
+        raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
+
+
 def _version(node: Node) -> int:
     assert isinstance(node.op, OnnxOp)
     return node.op.version
@@ -291,9 +311,10 @@ def _same_meaning(op: OnnxOp, version: int) -> bool:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel for an ONNX node, and the NumPy type of what it computes."""
+    """A kernel for an ONNX node, and the NumPy types of what it takes and computes."""
 
     group: Group
+    given: tuple[np.dtype, ...]
     result: np.dtype
 
 
@@ -305,19 +326,22 @@ def kernel_of(node: Node) -> Lowered | None:
     types = [v.type.dtype for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
     if len(types) != len(node.inputs):
         return None
-    if node.op.name == "Where":
-        moved = _MOVED.get(types[1])
-        if moved is None or types[0] != "bool" or types[1] != types[2]:
+    if any(t not in _MOVED for t in types) or len(node.outputs) != 1:
+        return None
+    given = tuple(np.dtype(t) for t in types)
+    if node.op.name == "Where" and len(types) == 3:
+        moved = _MOVED[types[1]]
+        if types[0] != "bool" or types[1] != types[2]:
             return None
         expression = ELEMENT_WISE_IF.expression((UINT8, moved, moved), moved, {})
-        return Lowered(group((UINT8, moved, moved), (expression,)), np.dtype(types[1]))
-    if node.op.name == "IsInf":
+        return Lowered(group((UINT8, moved, moved), (expression,)), given, given[1])
+    if node.op.name == "IsInf" and len(types) == 1:
         mode = _infinity_mode(node)
-        source = _MOVED.get(types[0])
+        source = _MOVED[types[0]]
         if mode is None or source not in FLOATING:
             return None
         expression = ELEMENT_WISE_IS_INFINITY.expression((source,), UINT8, {"InfinityMode": mode})
-        return Lowered(group((source,), (expression,)), np.dtype(np.bool_))
+        return Lowered(group((source,), (expression,)), given, np.dtype(np.bool_))
     return None
 
 
@@ -332,8 +356,10 @@ def _infinity_mode(node: Node) -> IsInfinityMode | None:
 
     def detects(name: str) -> bool:
         attribute = node.attributes.get(name)
-        return attribute is None or onnx.helper.get_attribute_value(attribute) != 0
+        return attribute is None or attribute.i != 0
 
+    if any(a.type != AttributeProto.INT for a in node.attributes.values()):
+        return None  # damaged, which the library tells
     modes = {
         (True, True): IsInfinityMode.EITHER,
         (True, False): IsInfinityMode.POSITIVE,

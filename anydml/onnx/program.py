@@ -143,11 +143,11 @@ def _can_decide(value: Any) -> bool:
 
 
 def _content_key(value: Any) -> Any:
-    return (value.dtype, value.tobytes()) if _can_decide(value) else None
+    return (value.dtype, value.shape, value.tobytes()) if _can_decide(value) else None
 
 
 def _content_text(key: Any) -> str:
-    found = np.frombuffer(key[1], key[0]).tolist()
+    found = np.frombuffer(key[2], key[0]).tolist()
     return str(found[0] if len(found) == 1 else found)
 
 

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
-from anydml.onnx.bodies import free_names, graphs_of, rename_free
+from anydml.onnx.bodies import free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.types import from_proto, without_sizes
 from anydml.problems import InvalidModel, Problem, Unsupported
@@ -198,9 +198,7 @@ class _Reader:
         return fresh
 
     def main(self, proto: GraphProto, scope: _Scope) -> tuple[Graph, dict[Value, Constant]]:
-        initial = {t.name: t for t in proto.initializer} | {
-            t.values.name: t for t in proto.sparse_initializer
-        }
+        initial = self._initial(proto, scope)
         inputs, defaults = [], {}
         for info in proto.input:
             value = scope.define(info.name, from_proto(info.type))
@@ -214,9 +212,7 @@ class _Reader:
         scope = _Scope(self, outer, path)
         if proto.input:
             self.problem(path, f"expected a branch without inputs, but got {proto.input[0].name!r}")
-        initial = {t.name: t for t in proto.initializer} | {
-            t.values.name: t for t in proto.sparse_initializer
-        }
+        initial = self._initial(proto, scope)
         self._initializers(initial, scope)
         return self._finish(proto, scope, None)
 
@@ -235,6 +231,11 @@ class _Reader:
         return Graph(proto.name or "main", captures, tuple(outputs), tuple(nodes), scope.constants)
 
     def _node(self, proto: NodeProto, scope: _Scope) -> Node | If | None:
+        if not all(
+            isinstance(n, str) for n in (proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
+        ):
+            self.problem(scope.path, "expected names in UTF-8, but got other bytes", "damaged?")
+            return None
         op = OnnxOp(_domain(proto.domain), proto.op_type, self.opsets.get(_domain(proto.domain), 1))
         label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
         inputs: list[Value | None] = []
@@ -293,41 +294,36 @@ class _Reader:
             return None
         return If(condition, branches["then_branch"], branches["else_branch"], outputs, label, scope.path)
 
-    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], tuple[Value, ...]]:
-        """A node's attributes as the file has them, and what its bodies capture, under the graph's names."""
-        attributes: dict[str, Any] = {}
-        captures: dict[Value, None] = {}
-        for attribute in proto.attribute:
-            renamed: dict[str, str] = {}
-            for graph in graphs_of([attribute]):
-                for name in free_names(graph):
-                    value = scope.take(name)
-                    if value is None:
-                        self.problem(
-                            (*scope.path, proto.name or proto.op_type),
-                            f"expected a body that uses defined values, but got {name!r}",
-                        )
-                    else:
-                        captures[value] = None
-                        if value.name != name:
-                            renamed[name] = value.name
-            if renamed:
-                copy = AttributeProto()
-                copy.CopyFrom(attribute)
-                for graph in graphs_of([copy]):
-                    rename_free(graph, renamed)
-                attribute = copy
-            attributes[attribute.name] = attribute
-        return attributes, tuple(captures)
+    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Value]]:
+        """A node's attributes as the file has them, and what their bodies capture."""
+        captures: dict[str, Value] = {}
+        for graph in graphs_of(proto.attribute):
+            for name in free_names(graph):
+                value = scope.take(name)
+                if value is None:
+                    where = (*scope.path, proto.name or proto.op_type)
+                    self.problem(where, f"expected a body that uses defined values, but got {name!r}")
+                else:
+                    captures[name] = value
+        return {a.name: a for a in proto.attribute}, captures
+
+    def _initial(self, proto: GraphProto, scope: _Scope) -> dict[str, Any]:
+        """The initializers by name."""
+        named = [
+            *((t.name, t) for t in proto.initializer),
+            *((t.values.name, t) for t in proto.sparse_initializer),
+        ]
+        for name in dict.fromkeys(n for k, (n, _) in enumerate(named) if n in {m for m, _ in named[:k]}):
+            self.problem(
+                scope.path, f"expected every name to be defined once, but got initializer {name!r} twice"
+            )
+        return dict(named)
 
     def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:
         for name, tensor in initial.items():
             if scope.outer is not None and scope.outer.find(name) is not None:
-                self.problem(
-                    scope.path,
-                    f"expected a branch's initializers under names of their own, but got the outer {name!r}",
-                    "runtimes disagree on which of the two is meant: rename one",
-                )
+                message = f"expected initializers of new names, but got {name!r} of an outer graph again"
+                self.problem(scope.path, message, "runtimes disagree on which is meant: rename one")
             scope.define_constant(name, *self.constants.initializer(tensor, scope.path))
 
 

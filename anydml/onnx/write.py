@@ -8,6 +8,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from anydml.ir.graph import Constant, Node, OnnxOp, Value
+from anydml.onnx.bodies import graphs_of, rename_free
 from anydml.onnx.types import only_ranks, to_proto
 
 IR_VERSION = 10
@@ -21,6 +22,10 @@ def node_proto(node: Node, name: str = "") -> NodeProto:
     proto.input.extend("" if v is None else v.name for v in node.inputs)
     proto.output.extend("" if v is None else v.name for v in node.outputs)
     proto.attribute.extend(node.attributes.values())
+    renamed = {old: v.name for old, v in node.captures.items() if v.name != old}
+    if renamed:  # the protos are the file's: extend() has copied them
+        for graph in graphs_of(proto.attribute):
+            rename_free(graph, renamed)
     return proto
 
 

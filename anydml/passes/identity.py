@@ -18,10 +18,10 @@ def drop_identities(graph: Graph) -> Graph:
             and isinstance(node.op, OnnxOp)
             and (node.op.domain, node.op.name) == ("", "Identity")
         ):
-            (source,), (target,) = node.inputs, node.outputs
-            if source is not None and target is not None:
-                same[target] = same.get(source, source)
-                continue
+            match node.inputs, node.outputs:
+                case (Value() as source,), (Value() as target,):
+                    same[target] = same.get(source, source)
+                    continue
         nodes.append(node)
     if not same:
         return graph

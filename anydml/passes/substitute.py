@@ -28,7 +28,9 @@ def substituted(graph: Graph, values: Mapping[Value, Value], constants: Mapping[
             nodes.append(replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch))
         else:
             nodes.append(
-                replace(node, inputs=maybe(node.inputs), captures=tuple(new(v) for v in node.captures))
+                replace(
+                    node, inputs=maybe(node.inputs), captures={n: new(v) for n, v in node.captures.items()}
+                )
             )
     inputs = dict.fromkeys(new(v) for v in graph.inputs)
     known = {v: constants[v] for v in inputs if v in constants}

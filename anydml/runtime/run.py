@@ -67,6 +67,7 @@ class KernelStep:
 
     group: Group
     node: Node
+    given: tuple[np.dtype, ...]
     result: np.dtype
     """As which type the output is seen: bool where the kernel writes 0 and 1."""
     threads: int
@@ -75,6 +76,11 @@ class KernelStep:
 
     def run(self, slots: list[Any]) -> None:
         inputs = [slots[k] for k in self.reads]
+        if any(
+            x.dtype != t for x, t in zip(inputs, self.given, strict=True)
+        ):  # a model that lied about a type
+            expected, got = (", ".join(map(str, types)) for types in (self.given, [x.dtype for x in inputs]))
+            raise ExecutionFailed(Problem(self.node.label, f"expected {expected}, but got {got}"))
         shape = broadcast_shape([x.shape for x in inputs])
         if shape is None:
             shapes = ", ".join(str(x.shape) for x in inputs)

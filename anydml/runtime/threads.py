@@ -15,6 +15,7 @@ from array import array
 from functools import cache
 
 from anydml.codegen.jit import driver
+from anydml.problems import InvalidInput, Problem, shown
 
 MAX_WORKERS = 63
 _BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
@@ -28,6 +29,19 @@ def default_threads() -> int:
         return min(int(asked), MAX_WORKERS + 1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MAX_WORKERS + 1)
+
+
+def check_threads(threads: object) -> int | None:
+    """A caller's number of threads; None, for the default, stays None.
+
+    Raises:
+        InvalidInput: not a positive integer.
+    """
+    if threads is None:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InvalidInput(Problem("threads", f"expected a positive integer, but got {shown(threads)}"))
+    return min(threads, MAX_WORKERS + 1)
 
 
 class Pool:

@@ -10,7 +10,7 @@ import re
 from enum import Enum, IntEnum, IntFlag
 from typing import TypeVar
 
-from anydml.problems import InvalidOperator, Problem, nearest
+from anydml.problems import InvalidOperator, Problem, nearest, shown
 
 
 class FeatureLevel(IntEnum):
@@ -324,8 +324,7 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
         elif value in {m.value for m in members.values()}:
             return cls(value)
     names = [n.removeprefix("FL_") if cls is FeatureLevel else n for n in members]
-    shown = value if isinstance(value, str) else repr(value)
     guess = nearest(short_name(cls, value).removeprefix("FL_"), names) if isinstance(value, str) else ""
     raise InvalidOperator(
-        Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {shown!r}", guess)
+        Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {shown(value)}", guess)
     )

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from math import gcd, prod
 from operator import index
 
-from anydml.problems import InvalidOperator, Problem
+from anydml.problems import InvalidOperator, Problem, shown
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import TensorDataType, TensorFlags, parse
 
 MAX_ELEMENTS = 2**32 - 1
+MAX_RANK = 8
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def _integers(where: str, values: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(index(v) for v in values)
     except TypeError:
-        raise InvalidOperator(Problem(where, f"expected a list of integers, but got {values!r}")) from None
+        raise InvalidOperator(
+            Problem(where, f"expected a list of integers, but got {shown(values)}")
+        ) from None
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,6 @@
 """Devices, operators and bindings against DirectML's rules for descriptions and arrays."""
 
-import gc
 import re
-import weakref
 
 import numpy as np
 import pytest
@@ -127,7 +125,14 @@ def test_memory_after_the_last_element_is_not_written():
 
 @pytest.mark.parametrize(
     ("sizes", "strides"),
-    [((2, 3), (0, 1)), ((2, 3), (3, 0)), ((2, 3), (1, 1)), ((2, 3), (2, 1)), ((3, 3), (4, 2)), ((4, 3), (2, 3))],
+    [
+        ((2, 3), (0, 1)),
+        ((2, 3), (3, 0)),
+        ((2, 3), (1, 1)),
+        ((2, 3), (2, 1)),
+        ((3, 3), (4, 2)),
+        ((4, 3), (2, 3)),
+    ],
 )
 def test_an_output_may_not_overlap_itself(sizes, strides):
     refused(if_desc("FLOAT32", sizes, OutputTensor={"Strides": list(strides)}), match="OutputTensor")
@@ -137,7 +142,14 @@ def test_an_output_may_not_overlap_itself(sizes, strides):
 
 @pytest.mark.parametrize(
     ("sizes", "strides"),
-    [((2, 3), (3, 2)), ((3, 2), (2, 3)), ((1, 3), (0, 1)), ((1, 1), (0, 0)), ((3, 3), (3, 2)), ((2, 3), (1, 2))],
+    [
+        ((2, 3), (3, 2)),
+        ((3, 2), (2, 3)),
+        ((1, 3), (0, 1)),
+        ((1, 1), (0, 0)),
+        ((3, 3), (3, 2)),
+        ((2, 3), (1, 2)),
+    ],
 )
 def test_an_output_may_have_any_layout_without_overlap(sizes, strides):
     offsets = {i * strides[0] + j * strides[1] for i in range(sizes[0]) for j in range(sizes[1])}
@@ -226,7 +238,9 @@ def test_absurd_sizes_are_refused_like_others(sizes, strides):
     refused(if_desc("UINT8", sizes, OutputTensor=tensor))
 
 
-@pytest.mark.parametrize("field", ["TotalTensorSizeInBytes", "GuaranteedBaseOffsetAlignment", "DataType", "Flags"])
+@pytest.mark.parametrize(
+    "field", ["TotalTensorSizeInBytes", "GuaranteedBaseOffsetAlignment", "DataType", "Flags"]
+)
 def test_an_absurd_number_is_refused_like_others(field):
     refused(if_desc(ATensor={field: 10**5000}))
 
@@ -392,5 +406,3 @@ def test_the_errors_are_a_family():
 def test_threads_are_a_positive_integer(threads):
     with pytest.raises(dml.InvalidInput, match="threads"):
         dml.Device(threads=threads)
-
-

@@ -14,7 +14,9 @@ IF_TENSORS = ("ConditionTensor", "ATensor", "BTensor", "OutputTensor")
 
 
 def compiled_if(data_type="FLOAT32", sizes=(6,), threads=None, **changes):
-    fields = {n: {"DataType": "UINT8" if n[0] == "C" else data_type, "Sizes": list(sizes)} for n in IF_TENSORS}
+    fields = {
+        n: {"DataType": "UINT8" if n[0] == "C" else data_type, "Sizes": list(sizes)} for n in IF_TENSORS
+    }
     desc = {"Type": "ELEMENT_WISE_IF", "Desc": {n: f | changes.get(n, {}) for n, f in fields.items()}}
     device = dml.Device(threads=threads)
     return device.compile_operator(device.create_operator(desc))
@@ -130,7 +132,9 @@ def test_memory_that_is_not_c_contiguous_is_refused(name, spoil):
 
 
 @pytest.mark.parametrize("name", IF_TENSORS)
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "uint32", "int8", ">f4", "complex64", "O", "S4"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float64", "int32", "uint32", "int8", ">f4", "complex64", "O", "S4"]
+)
 def test_another_data_type_is_refused(name, dtype):
     inputs, outputs = if_arrays()
     side = outputs if name == "OutputTensor" else inputs
@@ -310,7 +314,7 @@ def test_a_bound_array_cannot_be_resized(name, bind_as):
 
 
 def test_a_binding_is_dispatched_by_many_python_threads_at_once():
-    inputs, outputs = if_arrays(n=200_000)
+    inputs, _ = if_arrays(n=200_000)
     compiled = compiled_if(sizes=(200_000,))
     results = [np.zeros(200_000, np.float32) for _ in range(8)]
 
@@ -410,5 +414,5 @@ def test_a_binding_keeps_the_owned_contents_it_was_made_with():
 
 
 def test_an_output_cannot_be_owned():
-    with pytest.raises(dml.InvalidOperator, match="OutputTensor.*OWNED_BY_DML"):
+    with pytest.raises(dml.InvalidOperator, match=r"OutputTensor.*OWNED_BY_DML"):
         compiled_if(OutputTensor=OWNED)

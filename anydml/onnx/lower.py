@@ -22,7 +22,7 @@ from onnx import AttributeProto
 from anydml.codegen.kernel import Group, group
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
-from anydml.onnx.bodies import contains_if
+from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.evaluate import schema_of
 from anydml.onnx.types import leaf, onnx_name
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
@@ -273,7 +273,7 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
         InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
     """
     assert isinstance(node.op, OnnxOp)
-    if schema_of(node.op) is None or node.captures:  # the checker knows no surroundings
+    if schema_of(node.op) is None or any(graphs_of(node.attributes.values())):  # whose surroundings it needs
         return
     context = onnx.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)

@@ -59,7 +59,9 @@ def read(index: int, dtype: TensorDataType) -> Expr:
 
 
 def constant(value: int | float, dtype: TensorDataType) -> Expr:
-    return Expr("constant", dtype, (), float(value) if dtype in FLOATING else int(value))
+    """A number, rounded to the type."""
+    with np.errstate(over="ignore"):
+        return Expr("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
 
 
 def select(condition: Expr, a: Operand, b: Operand) -> Expr:

@@ -169,6 +169,52 @@ def test_duplicate_names(nodes):
     refused(built, r"defined once, but got '[xyw]' twice")
 
 
+def test_duplicate_initializers():
+    twice = [initializer("w", X), initializer("w", X * 2)]
+    refused(model([node("Add", ["x", "w"], "y")], [info("x")], [info("y")], initializers=twice), r"'w' twice")
+    then = branch([node("Add", ["x", "w"], "t")], ["t"], twice)
+    refused(one_if(then, ABS, info("x")), r"choose/then: .*'w' twice")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "outputs"),
+    [
+        ("Identity", [], ["t"]),
+        ("Identity", ["x", "x"], ["t"]),
+        ("Identity", ["x"], ["t", "u"]),
+        ("Where", ["b"], ["t"]),
+        ("Where", ["b", "x"], ["t"]),
+        ("Where", ["b", "x", "x", "x"], ["t"]),
+        ("Where", ["b", "x", "x"], ["t", "u"]),
+        ("Where", ["b", "x", ""], ["t"]),
+        ("IsInf", [], ["t"]),
+        ("IsInf", ["x", "x"], ["t"]),
+        ("Neg", [], ["t"]),
+        ("Neg", ["x", "x"], ["t"]),
+        ("Shape", [], ["t"]),
+    ],
+)
+def test_wrong_number_of_inputs_or_outputs(op, inputs, outputs):
+    """In the branch that is taken; the other one runs."""
+    nodes = [node("Greater", ["x", "x"], "b"), node(op, inputs, outputs, "odd")]
+    built = one_if(branch(nodes, [untyped(o) for o in outputs]), branch([], ["x"] * len(outputs)), info("x"))
+    names = ["y", "z"][: len(outputs)]
+    built.graph.node[0].output[:] = names
+    del built.graph.output[:]
+    built.graph.output.extend(untyped(n) for n in names)
+    assert_same(run(built, cond=FALSE, x=X)[0], X)
+    with pytest.raises(anydml.AnyDMLError, match="odd"):
+        run(built, cond=TRUE, x=X)
+
+
+def test_an_attribute_of_wrong_type():
+    built = one_if(
+        branch([node("IsInf", ["x"], "t", "odd", detect_positive="no")], [untyped("t")]), ABS, info("x")
+    )
+    with pytest.raises(anydml.AnyDMLError, match="odd"):
+        run(built, cond=TRUE, x=X)
+
+
 def test_nodes_out_of_order():
     built = model([node("Neg", ["m"], "y", "first"), node("Abs", ["x"], "m")], [info("x")], [info("y")])
     refused(built, r"first: .*'m'.*order")
@@ -253,8 +299,9 @@ def test_a_constant_of_no_type_or_size():
         refused(built, r"constant 'w'", r"expected .* but got")
 
 
-@pytest.mark.parametrize("where", ["outer", "taken", "not taken"])
+@pytest.mark.parametrize("where", ["outer", "branch"])
 def test_contents_that_do_not_fit_their_sizes(where):
+    """Told at load, wherever the constant stands: the file is damaged."""
     wrong = initializer("w", X)
     wrong.dims[0] = 5
     used = [node("Add", ["x", "w"], "t")]
@@ -263,11 +310,7 @@ def test_contents_that_do_not_fit_their_sizes(where):
         [wrong] if where == "outer" else [],
     )
     built = model([if_node("cond", then, ABS)], [COND, info("x")], [info("y")], initializers=outer)
-    if where == "not taken":
-        assert_same(run(built, cond=FALSE, x=X)[0], abs(X))
-    else:
-        with pytest.raises(anydml.InvalidModel, match="constant 'w'"):
-            run(built, cond=TRUE, x=X)
+    refused(built, "constant 'w'", "expected 20 bytes, but got 12")
 
 
 # ---- conditions --------------------------------------------------------------------------------------

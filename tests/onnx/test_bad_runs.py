@@ -92,7 +92,7 @@ def test_symbols_that_disagree_are_no_problem_of_ours_but_the_nodes():
 
 
 def test_no_threads():
-    with pytest.raises(anydml.InvalidInput, match="threads: expected at least 1, but got 0"):
+    with pytest.raises(anydml.InvalidInput, match="threads: expected a positive integer, but got 0"):
         anydml.load(choice(), threads=0)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from anydml.codegen.kernel import Group, group
 from anydml.problems import InvalidInput, InvalidOperator, Problem, shown
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
-from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, listed
 from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
 from anydml.spec.enums import FeatureLevel, IsInfinityMode, TensorDataType, parse
 from anydml.spec.schema import Operator, Slot
@@ -150,7 +150,7 @@ def _signature(
         for label, who in found.items():
             if label not in labels:
                 where = f"{operator.name}: {', '.join(who)}"
-                problems.append(Problem(where, f"expected {' | '.join(labels)}, but got {label}"))
+                problems.append(Problem(where, f"expected {listed(allowed)}, but got {label}"))
         if len(found) > 1:
             got = "; ".join(f"{', '.join(who)} {label}" for label, who in found.items())
             remedy = "convert one with .astype"

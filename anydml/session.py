@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.lower import Libraries
 from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, ModelSource, read
@@ -58,6 +58,8 @@ class Session:
         self._model = read(model)
         self._program = Program(self._model.graph, Libraries(self._model.opsets, threads))
         self._names = tuple(i.name for i in self._model.inputs)
+        conditions = {n.condition for n in self._model.graph.nodes if isinstance(n, If)}
+        self._conditions = {v.name for v in self._model.graph.inputs if v in conditions}
         self._accepted: set[tuple[Any, ...]] = set()
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
@@ -133,6 +135,9 @@ class Session:
                 problems += [
                     p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)
                 ]
+                if argument.name in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
+                    where = f"input {argument.name!r}"
+                    problems.append(Problem(where, f"expected one truth, but got shape {given.shape}"))
                 values.append(given)
             elif argument.optional:
                 values.append(self._model.defaults[value].content)

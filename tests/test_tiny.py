@@ -47,7 +47,7 @@ def test_error_tells_what_is_allowed_and_since_when():
         },
         feature_level="3_0",
     )
-    assert "expected float32 | float16 | " in str(problem)
+    assert "expected float16 | float32 | int8 | " in str(problem)
     assert "at feature level 3_0, but got int64 (allowed from 5_0)" in str(problem)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from anydml.problems import Problem, shown
-from anydml.spec.dtypes import SIZE
+from anydml.spec.dtypes import SIZE, listed
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.spec.schema import Operator, Slot, Table
 from anydml.spec.tensors import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
@@ -125,7 +125,7 @@ def _types(
             if dtype in table.dtypes[letter]:
                 continue
             later = operator.allowed_from(letter, dtype)
-            allowed = " | ".join(t.label for t in table.dtypes[letter])
+            allowed = listed(table.dtypes[letter])
             got = dtype.label + (f" (allowed from {later.label})" if later else "")
             yield Problem(
                 operator.name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from anydml.spec.enums import TensorDataType as T
@@ -22,3 +24,15 @@ SIZE: dict[T, int] = {t: d.itemsize for t, d in NUMPY.items()}
 FLOATING = frozenset({FLOAT64, FLOAT32, FLOAT16})
 SIGNED = frozenset({INT64, INT32, INT16, INT8})
 UNSIGNED = frozenset({UINT64, UINT32, UINT16, UINT8})
+
+
+def listed(types: Iterable[T]) -> str:
+    """Types in a message: floats, then signed, then unsigned integers, each from narrow to wide.
+
+    >>> listed([UINT8, INT8, FLOAT32, FLOAT16])
+    'float16 | float32 | int8 | uint8'
+    """
+    families = [FLOATING, SIGNED, UNSIGNED]
+    return " | ".join(
+        t.label for t in sorted(types, key=lambda t: ([t in f for f in families][::-1], SIZE[t]))
+    )

@@ -3,6 +3,7 @@
 import ctypes
 import multiprocessing
 import os
+import threading
 from itertools import product
 from math import prod
 
@@ -166,6 +167,8 @@ def test_random_shapes_and_strides_in_chunks(split_small_jobs, seed):
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
 def test_a_job_has_no_more_chunks_than_the_ticket_counts(split_small_jobs, monkeypatch, most):
     monkeypatch.setattr(kernel, "MAX_CHUNKS", most)
+    operands = [Operand(0, (width,)) for width in (1, 4, 4, 4)]
+    assert 1 <= make_job(selection(FLOAT32), (10_007,), operands, threads=4)[0] <= most
     for n in (1024, 1025, 10_007):
         check_selection(np.random.default_rng(n), FLOAT32, (n,), threads=4)
 
@@ -348,23 +351,33 @@ def large_dispatch():
 
 def in_child():
     large_dispatch()
-    assert pool.size == 4
+    assert sum(t.name.startswith("anydml-worker") for t in threading.enumerate()) == 3
+
+
+def dispatch_until(done):
+    while not done.is_set():
+        large_dispatch()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_working_threads_of_its_own():
+    """Also if the parent was in the middle of a dispatch."""
     large_dispatch()
+    done = threading.Event()
+    busy = threading.Thread(target=dispatch_until, args=(done,))
+    busy.start()
     context = multiprocessing.get_context("fork")
-    children = [context.Process(target=in_child) for _ in range(3)]
+    children = [context.Process(target=in_child) for _ in range(4)]
     for child in children:
         child.start()
-    large_dispatch()
     for child in children:
         child.join(60)
-        stuck = child.is_alive()
-        if stuck:
-            child.kill()
-        assert not stuck, "the child hangs"
-        assert child.exitcode == 0
+    done.set()
+    busy.join()
+    stuck = [child for child in children if child.is_alive()]
+    for child in stuck:
+        child.kill()
+    assert not stuck, "a child hangs"
+    assert [child.exitcode for child in children] == [0] * 4
     large_dispatch()

@@ -58,8 +58,7 @@ class Session:
         self._model = read(model)
         self._program = Program(self._model.graph, Libraries(self._model.opsets, threads))
         self._names = tuple(i.name for i in self._model.inputs)
-        conditions = {n.condition for n in self._model.graph.nodes if isinstance(n, If)}
-        self._conditions = {v.name for v in self._model.graph.inputs if v in conditions}
+        self._conditions = {n.condition.name: n.label for n in self._model.graph.nodes if isinstance(n, If)}
         self._accepted: set[tuple[Any, ...]] = set()
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
@@ -137,7 +136,8 @@ class Session:
                 ]
                 if argument.name in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
                     where = f"input {argument.name!r}"
-                    problems.append(Problem(where, f"expected one truth, but got shape {given.shape}"))
+                    message = f"expected one bool, the condition of {self._conditions[argument.name]}"
+                    problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
                 values.append(given)
             elif argument.optional:
                 values.append(self._model.defaults[value].content)

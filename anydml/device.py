@@ -256,9 +256,10 @@ class _Pinned:
         self.address = address(array)
         self._held = []
         base: Any = array
-        while isinstance(base, np.ndarray):
-            self._held.append(weakref.ref(base))
-            base = base.base
+        while isinstance(base, np.ndarray | memoryview):
+            if isinstance(base, np.ndarray):
+                self._held.append(weakref.ref(base))
+            base = base.base if isinstance(base, np.ndarray) else base.obj
 
 
 def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator[Problem]:
@@ -266,6 +267,9 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
     dtype = NUMPY[desc.data_type]
     if not isinstance(array, np.ndarray):
         yield Problem("", f"expected a NumPy array, but got {type(array).__name__}")
+        return
+    if isinstance(array, np.ma.MaskedArray):
+        yield Problem("", "expected an array without mask, but got a MaskedArray")
         return
     boolean = array.dtype == np.bool_ and desc.data_type is UINT8 and not writable
     if (array.dtype != dtype or not array.dtype.isnative) and not boolean:

@@ -1,7 +1,10 @@
 """Arrays bound to a compiled operator: which are taken, that they stay, and who may be given when."""
 
 import gc
+import os
 import re
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -416,3 +419,59 @@ def test_a_binding_keeps_the_owned_contents_it_was_made_with():
 def test_an_output_cannot_be_owned():
     with pytest.raises(dml.InvalidOperator, match=r"OutputTensor.*OWNED_BY_DML"):
         compiled_if(OutputTensor=OWNED)
+
+
+def test_an_array_seen_through_a_memoryview_stays_in_place():
+    a = np.zeros(6, np.float32)
+    inputs, outputs = if_arrays()
+    bound = compiled_if().bind({**inputs, "ATensor": np.asarray(memoryview(a))}, outputs)
+    with pytest.raises(ValueError, match="cannot resize"):
+        a.resize(100_000, refcheck=False)
+    bound.dispatch()
+
+
+def test_a_masked_array_is_not_bound():
+    inputs, outputs = if_arrays()
+    inputs["ATensor"] = np.ma.masked_array(inputs["ATensor"])
+    with pytest.raises(dml.InvalidInput, match="without mask"):
+        compiled_if().bind(inputs, outputs)
+
+
+def test_the_method_alone_keeps_its_binding():
+    """`dispatch` without the binding that it came from still has its job and its arrays."""
+    inputs, outputs = if_arrays()
+    dispatch = compiled_if().bind(inputs, outputs).dispatch
+    kept = outputs["OutputTensor"]
+    expected = np.where(inputs["ConditionTensor"], inputs["ATensor"], inputs["BTensor"])
+    del inputs, outputs
+    gc.collect()
+    junk = [np.full(64, -1, np.int64) for _ in range(1000)]
+    dispatch()
+    assert len(junk) == 1000
+    assert np.array_equal(kept, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_a_kernel_is_made_makes_its_own():
+    code = """
+import os, signal, threading, numpy as np, anydml as dml
+from anydml.codegen import jit
+dml.if_
+held, go = threading.Event(), threading.Event()
+def hold():
+    with jit.compiling:
+        held.set()
+        go.wait(0.5)
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    one = np.ones(3, np.int16)
+    os._exit(int(dml.if_(np.ones(3, np.uint8), one, one).sum()))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.strip() == "3", said.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import threading
 from collections.abc import Callable, Iterable
@@ -16,7 +17,12 @@ SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
 between two dispatches of a loop, too short to be seen in a processor's load."""
 
-_lock = threading.Lock()
+compiling = threading.RLock()
+"""Held while code is made. LLVM is not to be entered twice, and a kernel is not to be made twice."""
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread that it does not have
+    os.register_at_fork(
+        before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release
+    )
 _engines: list[llvm.ExecutionEngine] = []  # machine code lives as long as the process
 
 
@@ -61,7 +67,7 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
     LLVM's middle end is not run: the text is vector code already, and it would double the time. `level`
     is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
-    with _lock:
+    with compiling:
         machine = _machine(level)
         module = llvm.parse_assembly(text)
         module.verify()
@@ -73,7 +79,7 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
 
 def assembly(text: str) -> str:
     """The host's assembly for the module `text`, to read."""
-    with _lock:
+    with compiling:
         module = llvm.parse_assembly(text)
         return str(_machine(2).emit_assembly(module))
 

@@ -6,7 +6,6 @@ addresses and all other strides are data of the job. So one compiled kernel serv
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from enum import Enum
 from functools import cache
 
 from anydml.codegen.emit import Emitter, bits_type
-from anydml.codegen.jit import Target, compile_ir, host
+from anydml.codegen.jit import Target, compile_ir, compiling, host
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import TensorDataType
 from anydml.spec.scalar import BOOL, Expr
@@ -170,14 +169,11 @@ def stream_alignment(dtype: TensorDataType, lanes: int) -> int:
     return min(64, SIZE[dtype] * lanes)
 
 
-_compiling = threading.Lock()
-
-
 def row_address(group: Group, access: tuple[Access, ...], stream: bool) -> int:
     """The compiled row function, made when first asked for."""
     address = group.rows.get((access, stream))
     if address is None:
-        with _compiling:
+        with compiling:
             address = group.rows.get((access, stream))
             if address is None:
                 (address,) = compile_ir(row_function(group, access, stream, host()), ["row"])

@@ -80,6 +80,8 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
             broken("expected flags NONE on an output, but got OWNED_BY_DML", "only inputs can be owned")
     if desc.data_type not in SIZE:
         return problems  # the tables refuse it by name
+    if desc.minimum_size >= 2**64:
+        broken(f"expected a layout of less than 2^64 bytes, but got {shown(desc.minimum_size)}")
     total = desc.total_tensor_size_in_bytes
     if total is not None and not desc.minimum_size <= total < 2**64:
         broken(

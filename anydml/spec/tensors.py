@@ -45,6 +45,12 @@ class TensorDesc:
         object.__setattr__(self, "sizes", _integers("Sizes", self.sizes))
         if self.strides is not None:
             object.__setattr__(self, "strides", _integers("Strides", self.strides))
+        for name, field in (
+            ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes"),
+            ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment"),
+        ):
+            if (value := getattr(self, field)) is not None:
+                object.__setattr__(self, field, _integers(name, [value])[0])
 
     @property
     def effective_strides(self) -> tuple[int, ...]:
@@ -69,9 +75,7 @@ def _integers(where: str, values: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(index(v) for v in values)
     except TypeError:
-        raise InvalidOperator(
-            Problem(where, f"expected a list of integers, but got {shown(values)}")
-        ) from None
+        raise InvalidOperator(Problem(where, f"expected integers, but got {shown(values)}")) from None
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -64,5 +64,9 @@ def test_reach_and_minimum_size(dtype, sizes, strides, reach, minimum):
 
 
 def test_sizes_must_be_integers():
-    with pytest.raises(InvalidOperator, match="expected a list of integers"):
+    with pytest.raises(InvalidOperator, match="Sizes: expected integers"):
         TensorDesc("FLOAT32", (2.5,))
+    with pytest.raises(InvalidOperator, match="TotalTensorSizeInBytes: expected integers"):
+        TensorDesc("FLOAT32", (2,), total_tensor_size_in_bytes="8")
+    with pytest.raises(InvalidOperator, match="GuaranteedBaseOffsetAlignment: expected integers"):
+        TensorDesc("FLOAT32", (2,), guaranteed_base_offset_alignment=4.0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ def _apply(operator: Operator, arguments: Sequence[Any], attributes: tuple[Any, 
     kinds = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in given)
     signature = _signature(operator, kinds, attributes)
     inputs: list[Array] = [
-        cast(Array, x) if dtype is wanted else _as_type(operator, k, x, wanted)
+        x if dtype is wanted else _as_type(operator, k, x, wanted)  # type: ignore[misc]
         for k, (x, dtype, wanted) in enumerate(zip(given, kinds, signature.inputs, strict=True))
     ]
     if signature.keeps_bool and not all(

@@ -89,6 +89,7 @@ class Driver:
     """The compiled entries of forkjoin.ll, as C functions that release the GIL."""
 
     run: Callable[..., None]
+    run_arrays: Callable[..., None]
     work: Callable[..., None]
     stop: Callable[..., None]
 
@@ -106,10 +107,12 @@ def driver() -> Driver:
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
     text = folder.joinpath("forkjoin.ll").read_text()
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
-    run, work, stop = compile_ir(text, ("anydml_run", "anydml_work", "anydml_stop"), level=0)
+    entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")
+    run, run_arrays, work, stop = compile_ir(text, entries, level=0)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return Driver(
         ctypes.CFUNCTYPE(None, pointer)(run),
+        ctypes.CFUNCTYPE(None, pointer)(run_arrays),
         ctypes.CFUNCTYPE(None, pointer, number)(work),
         ctypes.CFUNCTYPE(None, pointer)(stop),
     )

@@ -47,6 +47,7 @@ class Group:
         self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype != BOOL))
         assert len(inputs) + len(outputs) == len(self.operands) <= MAX_OPERANDS
         self.widths = tuple(SIZE[t] for t in self.operands)
+        self.width = sum(self.widths)
         self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
         """Jobs over packed operands, without their addresses, by size, pool and threads."""
         self.rows: dict[tuple[tuple[Access, ...], bool], int] = {}
@@ -202,21 +203,24 @@ def make_job(
     return job_words(group, inner, addresses, steps, dims, pool=pool, threads=threads)
 
 
-def packed_job(group: Group, size: int, addresses: Sequence[int], *, pool: int, threads: int) -> array[int]:
-    """A job over packed operands of one shape, `size` elements each; see `make_job`.
+def packed_job(group: Group, size: int, bases: list[int], *, pool: int, threads: int) -> array[int]:
+    """A job over packed operands of one shape, `size` elements each, too few to stream; see `make_job`.
 
-    Most calls are of this kind, and many repeat a size: what does not depend on addresses is kept.
+    Most calls are of this kind, and many repeat a size: what does not depend on the bases is kept.
     """
-    if size * sum(group.widths) >= STREAM_FROM:  # whether to stream depends on the addresses
-        return job_words(group, size, addresses, group.widths, pool=pool, threads=threads)
     key = (size, pool, threads)
     parts = group.packed.get(key)
     if parts is None:
-        job = job_words(group, size, addresses, group.widths, pool=pool, threads=threads)
+        job = job_words(group, size, bases, group.widths, pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
         parts = group.packed[key] = (job[:_BASES], job[_BASES + len(group.widths) :])
-    return parts[0] + array("q", addresses) + parts[1]
+    return parts[0] + array("q", bases) + parts[1]
+
+
+def streams(group: Group, size: int) -> bool:
+    """Whether packed operands of `size` elements are so large that their stores may stream."""
+    return size * group.width >= STREAM_FROM
 
 
 _BASES = 9  # of a job's words: the first operand's address
@@ -241,7 +245,7 @@ def job_words(
     elements = inner
     for size, _ in outer:
         elements *= size
-    moved = elements * sum(widths)
+    moved = elements * group.width
     stream = (
         moved >= STREAM_FROM and inner >= 4096 and host().streams and can_stream(group, access, addresses)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import Group, Operand, make_job, packed_job
+from anydml.codegen.kernel import Group, Operand, make_job, packed_job, streams
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
@@ -40,12 +39,18 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
     if size == 0:
         return
     count = threads_for(threads)
-    if all(a.flags.c_contiguous for a in arrays):
-        job = packed_job(group, size, [address(a) for a in arrays], pool=pool.address, threads=count)
+    for a in arrays:
+        if not a.flags.c_contiguous:
+            break
     else:
-        operands = [Operand(address(a), a.strides) for a in arrays]
-        job = make_job(group, shape, operands, pool=pool.address, threads=count)
-    run(job)
+        if not streams(group, size):
+            fields = [id(a) + _DATA for a in arrays]
+            job = packed_job(group, size, fields, pool=pool.address, threads=count)
+            driver().run_arrays(job.buffer_info()[0])
+            return
+    operands = [Operand(address(a), a.strides) for a in arrays]
+    job = make_job(group, shape, operands, pool=pool.address, threads=count)
+    driver().run(job.buffer_info()[0])
 
 
 def threads_for(threads: int | None) -> int:
@@ -54,10 +59,6 @@ def threads_for(threads: int | None) -> int:
     if pool.size < count:
         pool.start(count)
     return count
-
-
-def run(job: array[int]) -> None:
-    driver().run(job.buffer_info()[0])
 
 
 def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:

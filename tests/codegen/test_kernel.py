@@ -13,14 +13,18 @@ from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen import kernel
 from anydml.codegen.emit import Emitter, bits_type
-from anydml.codegen.jit import Target, compile_ir, host
+from anydml.codegen.jit import Target, compile_ir, driver, host
 from anydml.codegen.kernel import Access, Operand, collapse, group, make_job, row_function
-from anydml.runtime.launch import address, launch, run, threads_for
+from anydml.runtime.launch import address, launch, threads_for
 from anydml.runtime.threads import pool
 from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
 from anydml.spec.scalar import absolute, convert, eq, ne, read, select
 
 INF = float("inf")
+
+
+def run(job):
+    driver().run(job.buffer_info()[0])
 
 
 def selection(dtype):

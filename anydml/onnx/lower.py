@@ -1,6 +1,6 @@
 """A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
 
-    Where, IsInf               -> our kernels, under the meaning of their DirectML record
+    Where, IsInf               -> our kernels (kernels.py)
     everything else            -> onnxruntime, in maximal regions
     what that does not take    -> onnx.reference, a node at a time
     If                         -> a step of ours that runs one branch's program
@@ -15,23 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import AttributeProto
 
-from anydml.codegen.kernel import Group, group
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.evaluate import schema_of
+from anydml.onnx.kernels import kernel_of
 from anydml.onnx.types import leaf, onnx_name
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.runtime.run import BranchStep, KernelStep, Plan, RegionStep, Step
-from anydml.spec.dtypes import FLOATING, UINT8
-from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
-from anydml.spec.enums import IsInfinityMode, TensorDataType
 
 ProgramOf = Callable[[Graph], Any]
 
@@ -44,14 +39,16 @@ class Libraries:
     threads: int
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
-    regions: dict[Region, Call] = field(default_factory=dict)
+    regions: dict[tuple[str, Region], Call] = field(default_factory=dict)
     refused: dict[object, bool] = field(default_factory=dict)
+    """Kinds of nodes that the fast library was asked about alone, and whether it refused."""
 
     def compiled(self, provider: Provider, region: Region) -> Call:
         """The region from an earlier plan, or compiled now."""
-        if region not in self.regions:
-            self.regions[region] = provider.compile(region, self.threads)
-        return self.regions[region]
+        key = (provider.name, region)
+        if key not in self.regions:
+            self.regions[key] = provider.compile(region, self.threads)
+        return self.regions[key]
 
 
 def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
@@ -60,7 +57,15 @@ def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
     Raises:
         Unsupported: no provider runs one of the nodes.
     """
-    return _Lowering(graph, libraries, program).plan()
+    while True:  # each round that fails has learned of another kind of node that the library refuses
+        try:
+            return _Lowering(graph, libraries, program).plan()
+        except _Refused:
+            continue
+
+
+class _Refused(Exception):
+    """The fast library took none of a region; `Libraries.refused` now says more."""
 
 
 class _Lowering:
@@ -129,44 +134,34 @@ class _Lowering:
             for v in node.reads
         ):
             return False  # onnxruntime aborts the process on an empty batch
-        return not self.libraries.refused.get(_kind(node), False)
+        refused = self.libraries.refused
+        return not contains_if(node) and not (refused and refused.get(_kind(node)))
 
     # ---- steps
 
     def _steps(self, nodes: list[Node | If]) -> list[Step]:
-        first = nodes[0]
-        if self._place(first) != "region":
+        """The steps of one level."""
+        if self._place(nodes[0]) != "region":
             return [self._single(node) for node in nodes]
         region = [n for n in nodes if isinstance(n, Node)]
         try:
             return [self._region(region, self.libraries.fast)]
-        except Unsupported:
-            if len(region) == 1:
-                self.libraries.refused[_kind(region[0])] = True
-                return [self._single(region[0])]
-        for node in region:  # find who is to blame; each kind is asked once in a model's life
-            if _kind(node) not in self.libraries.refused:
+        except Unsupported as error:
+            self._blame(region)
+            raise _Refused from error
+
+    def _blame(self, region: list[Node]) -> None:
+        """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
+        refused = self.libraries.refused
+        for node in region:
+            if len(region) > 1 and _kind(node) not in refused:
                 try:
                     self._region([node], self.libraries.fast)
-                    self.libraries.refused[_kind(node)] = False
+                    refused[_kind(node)] = False
                 except Unsupported:
-                    self.libraries.refused[_kind(node)] = True
-        if not any(self.libraries.refused[_kind(n)] for n in region):
-            return [self._single(n) for n in region]  # each alone, but not together
-        inner = Graph(
-            self.graph.name, self.graph.inputs, self.graph.outputs, tuple(region), self.graph.constants
-        )
-        again = _Lowering(inner, self.libraries, self.program)
-        again.slots = self.slots
-        again.graph = self.graph
-        return [step for items in again.levels_of(region) for step in again._steps(items)]
-
-    def levels_of(self, nodes: Sequence[Node]) -> list[list[Node | If]]:
-        whole, self.graph = self.graph, Graph("", (), (), tuple(nodes))
-        try:
-            return self._levels()
-        finally:
-            self.graph = whole
+                    refused[_kind(node)] = True
+        if not any(refused.get(_kind(n)) for n in region):  # each alone, but not together
+            refused.update((_kind(n), True) for n in region)
 
     def _single(self, node: Node | If) -> Step:
         if isinstance(node, If):
@@ -182,6 +177,9 @@ class _Lowering:
                 tuple(self.slot(v) for v in node.inputs if v is not None),
                 tuple(self.slot(v) for v in node.writes),
             )
+        if contains_if(node):
+            what = "a Loop, Scan or other body that contains an If cannot be run yet"
+            raise Unsupported(Problem(node.label, what))
         _check_node(node, self.libraries.opsets)
         try:
             return self._region([node], self.libraries.complete)
@@ -220,11 +218,6 @@ class _Lowering:
         return self.slot(Value("unused") if value is None else value)
 
     def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
-        for node in nodes:
-            if contains_if(node):
-                raise Unsupported(
-                    Problem(node.label, "a Loop, Scan or other body that contains an If cannot be run yet")
-                )
         written = {v for node in nodes for v in node.writes}
         read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
         inputs = [v for v in read if v not in self.graph.constants]
@@ -289,7 +282,7 @@ def _version(node: Node) -> int:
 
 
 def _kind(node: Node) -> object:
-    """What decides whether a library takes a node: its operator and the types of its inputs."""
+    """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
     ranks = tuple(
         len(v.type.sizes)
@@ -297,75 +290,10 @@ def _kind(node: Node) -> object:
         else None
         for v in node.inputs
     )
-    return node.op, types, ranks
+    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks
 
 
 def _same_meaning(op: OnnxOp, version: int) -> bool:
     """Whether the operator is the same at an older opset."""
     ours, older = schema_of(op), schema_of(OnnxOp(op.domain, op.name, version))
     return ours is not None and older is not None and ours.since_version == older.since_version
-
-
-# ---- ONNX operators that are DirectML operators ------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A kernel for an ONNX node, and the NumPy types of what it takes and computes."""
-
-    group: Group
-    given: tuple[np.dtype, ...]
-    result: np.dtype
-
-
-def kernel_of(node: Node) -> Lowered | None:
-    """The kernel of an element-wise selection or infinity test on types that kernels move; else None."""
-    assert isinstance(node.op, OnnxOp)
-    if node.op.domain or len(node.inputs) == 0 or None in node.inputs:
-        return None
-    types = [v.type.dtype for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
-    if len(types) != len(node.inputs):
-        return None
-    if any(t not in _MOVED for t in types) or len(node.outputs) != 1:
-        return None
-    given = tuple(np.dtype(t) for t in types)
-    if node.op.name == "Where" and len(types) == 3:
-        moved = _MOVED[types[1]]
-        if types[0] != "bool" or types[1] != types[2]:
-            return None
-        expression = ELEMENT_WISE_IF.expression((UINT8, moved, moved), moved, {})
-        return Lowered(group((UINT8, moved, moved), (expression,)), given, given[1])
-    if node.op.name == "IsInf" and len(types) == 1:
-        mode = _infinity_mode(node)
-        source = _MOVED[types[0]]
-        if mode is None or source not in FLOATING:
-            return None
-        expression = ELEMENT_WISE_IS_INFINITY.expression((source,), UINT8, {"InfinityMode": mode})
-        return Lowered(group((source,), (expression,)), given, np.dtype(np.bool_))
-    return None
-
-
-_MOVED: dict[str, TensorDataType] = {
-    t.label: t for t in ELEMENT_WISE_IF.levels[max(ELEMENT_WISE_IF.levels)].dtypes["T"]
-}
-_MOVED["bool"] = UINT8
-
-
-def _infinity_mode(node: Node) -> IsInfinityMode | None:
-    """None when neither sign is to be detected: then nothing is infinite, which the library computes."""
-
-    def detects(name: str) -> bool:
-        attribute = node.attributes.get(name)
-        return attribute is None or attribute.i != 0
-
-    if any(a.type != AttributeProto.INT for a in node.attributes.values()):
-        return None  # damaged, which the library tells
-    modes = {
-        (True, True): IsInfinityMode.EITHER,
-        (True, False): IsInfinityMode.POSITIVE,
-        (False, True): IsInfinityMode.NEGATIVE,
-    }
-    return modes.get((detects("detect_positive"), detects("detect_negative")))
-
-
-__all__ = ["Libraries", "SequenceType", "lower"]

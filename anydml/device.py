@@ -86,7 +86,7 @@ def validate(desc: Description, feature_level: FeatureLevel | str | None = None)
     """
     try:
         return read_desc(desc, _level(feature_level))[1]
-    except Unsupported as error:
+    except (InvalidOperator, Unsupported) as error:  # no such level; no such operator here
         return list(error.problems)
 
 
@@ -266,7 +266,8 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
     """What keeps `array` from being bound as a tensor."""
     dtype = NUMPY[desc.data_type]
     if not isinstance(array, np.ndarray):
-        yield Problem("", f"expected a NumPy array, but got {type(array).__name__}")
+        remedy = "np.from_dlpack(...) shares a tensor's memory" if hasattr(array, "__dlpack__") else ""
+        yield Problem("", f"expected a NumPy array, but got {type(array).__name__}", remedy)
         return
     if isinstance(array, np.ma.MaskedArray):
         yield Problem("", "expected an array without mask, but got a MaskedArray")

@@ -205,7 +205,9 @@ def from_dlpack(x: Any, where: str) -> Array:
         except Exception as error:  # each library has its own
             raise InvalidInput(
                 Problem(
-                    where, f"expected a tensor that DLPack can share, but got {error}", "move it to the CPU"
+                    where,
+                    f"expected a tensor that DLPack can share, but got {error}",
+                    "it must lie on the CPU, need no gradient, and have a type of NumPy",
                 )
             ) from error
     raise InvalidInput(

@@ -118,3 +118,31 @@ def test_python_dash_m():
         [sys.executable, "-m", "anydml", "--version"], capture_output=True, text=True, check=True
     )
     assert said.stdout.startswith("anydml, version ")
+
+
+def test_strings_and_sequences(tmp_path):
+    """A bare word is a string where the input takes strings; sequences are lists, saved item by item."""
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (bool cond, string[1] s, seq(float[N]) q) => (string[1] word, seq(float[N]) all) {
+            word = Identity (s)
+            all = If (cond) <then_branch = t () => (seq(float[N]) a) { a = Identity (q) },
+                             else_branch = e () => (seq(float[N]) b) { b = SequenceEmpty <dtype = 1> () }>
+        }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    common = (
+        "run",
+        tmp_path / "m.onnx",
+        "-f",
+        "s=hello there",
+        "-f",
+        "q=[[1, 2], [3]]",
+        "-o",
+        tmp_path / "out",
+    )
+    taken = run(*common, "-f", "cond=true")
+    assert "word: string[1]\n['hello there']" in taken.stdout
+    assert "all: sequence of 2\nall[0]: float32[2]\n[1. 2.]\nall[1]: float32[1]\n[3.]" in taken.stdout
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["all.0.npy", "all.1.npy", "word.npy"]
+    assert np.load(tmp_path / "out" / "word.npy").tolist() == ["hello there"]
+    assert "all: sequence of 0" in run(*common, "-f", "cond=false").stdout

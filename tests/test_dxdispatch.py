@@ -204,3 +204,100 @@ def test_a_failing_command_says_which(tmp_path):
 def test_what_is_not_here_yet_says_so(tmp_path, part):
     with pytest.raises(Unsupported):
         DispatchModel(written(tmp_path, model(**part)))
+
+
+@pytest.mark.parametrize(
+    ("resource", "message"),
+    [
+        (7, "expected an object, but got 7"),
+        ({"initialValues": [1]}, "initialValuesDataType: expected a data type"),
+        ({"initialValuesDataType": "FLOAT32", "initialValues": []}, "expected an array of values"),
+        ({"initialValuesDataType": "FLOAT32", "initialValues": ["wide"]}, r"initialValues\[0\]: .*'wide'"),
+        ({"initialValuesDataType": "FLOAT32", "initialValues": [True]}, r"initialValues\[0\]: .*True"),
+        ({"initialValuesDataType": "INT8", "initialValues": ["inf"]}, r"initialValues\[0\]: .*'inf'"),
+        ({"initialValuesDataType": "INT8", "initialValues": [1.5]}, r"initialValues\[0\]: .*1.5"),
+        (
+            {"initialValuesDataType": "INT8", "initialValues": [1], "sizeInBytes": 0},
+            "sizeInBytes: .*from 1 on",
+        ),
+        ({"initialValuesDataType": "INT8", "initialValues": {"valueCount": 2}}, 'expected "value", or'),
+        (
+            {
+                "initialValuesDataType": "INT8",
+                "initialValues": {"valueCount": 9, "valueStart": 0, "valueDelta": 99},
+            },
+            "initialValues: expected a value of int8, but got 792",
+        ),
+        (
+            {
+                "initialValuesDataType": "INT8",
+                "initialValues": {"valueCount": 2, "valueStart": "a", "valueDelta": 1},
+            },
+            "valueStart: expected a number",
+        ),
+        ({"initialValues": {"sourcePath": "nowhere.npy"}}, "sourcePath: expected a file"),
+        ({"initialValues": {"sourcePath": "bad.npy"}}, "sourcePath: expected a NumPy file"),
+        ({"initialValues": {"sourcePath": "complex.npy"}}, "sourcePath: expected a DirectML type"),
+        ({"initialValues": {"sourcePath": "odd.bin"}}, "expected the data type of 'odd.bin'"),
+        (
+            {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": "odd.bin"}},
+            "expected whole elements of float32, but got 3 bytes",
+        ),
+    ],
+)
+def test_buffers_that_do_not_hold_together(tmp_path, resource, message):
+    (tmp_path / "bad.npy").write_bytes(b"nothing")
+    (tmp_path / "odd.bin").write_bytes(b"abc")
+    np.save(tmp_path / "complex.npy", np.zeros(2, np.complex64))
+    parts = model()
+    parts["resources"]["X"] = resource
+    with pytest.raises(InvalidModel, match=rf"resources\.X: .*{message}|resources\.X: {message}"):
+        DispatchModel(written(tmp_path, parts))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ({"type": "print"}, r"commands\[0\]\.resource: expected the name"),
+        ({"type": "writeFile", "resource": "A"}, "targetPath: expected a file name"),
+        ({"type": "writeFile", "resource": "A", "targetPath": "a.txt"}, "of type .npy, .bin or .dat"),
+        ({"type": "dispatch", "dispatchable": "if"}, "bindings: expected an object"),
+        ({"type": "dispatch", "dispatchable": "fi", "bindings": {}}, "got 'fi'; known: if"),
+        (
+            {"type": "dispatch", "dispatchable": "if", "bindings": {"A": "A"}},
+            "known: ATensor, BTensor, ConditionTensor",
+        ),
+        (
+            {"type": "dispatch", "dispatchable": "if", "bindings": {"ATensor": 5}},
+            "expected a resource's name",
+        ),
+        (
+            {
+                "type": "dispatch",
+                "dispatchable": "if",
+                "bindings": {"ATensor": {"name": "A", "elementOffset": 9}},
+            },
+            "expected a part of the buffer's 16 bytes",
+        ),
+        (
+            {
+                "type": "dispatch",
+                "dispatchable": "if",
+                "bindings": {"ATensor": {"name": "A", "elementCount": -1}},
+            },
+            "elementCount: expected a non-negative integer",
+        ),
+    ],
+)
+def test_commands_that_do_not_hold_together(tmp_path, command, message):
+    with pytest.raises(InvalidModel, match=message):
+        DispatchModel(written(tmp_path, model(commands=[command])))
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = model(commands=[{"type": "writeFile", "resource": "A", "targetPath": "folder.npy"}])
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(OSError, match=r"folder\.npy"):
+        lines(written(tmp_path, parts))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.npy", "m.json"]

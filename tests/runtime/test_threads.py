@@ -1,0 +1,88 @@
+"""The worker threads: how many, that they rest when there is nothing to do, and that they leave."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml.runtime.threads import MAX_WORKERS, check_threads, pool
+
+LARGE = """
+import numpy as np, anydml as dml
+from anydml.runtime.threads import default_threads, pool
+n = 1 << 20
+x = np.arange(n, dtype=np.float32)
+y = dml.if_(np.ones(n, np.uint8), x, x)
+assert (x == y).all()
+"""
+
+
+def said(code, **environment):
+    run = subprocess.run(
+        [sys.executable, "-c", LARGE + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    assert run.stderr == ""
+    return run.stdout.strip()
+
+
+def test_the_number_of_threads_follows_the_environment():
+    assert said("print(default_threads(), pool.size)", ANYDML_NUM_THREADS="3") == "3 3"
+    assert said("print(default_threads(), pool.size)", ANYDML_NUM_THREADS="1") == "1 1"
+    assert said("print(default_threads())", ANYDML_NUM_THREADS="1000") == str(MAX_WORKERS + 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for wrong in ("", "0", "-1", "many"):
+        assert said("print(default_threads())", ANYDML_NUM_THREADS=wrong) == str(min(cores, MAX_WORKERS + 1))
+
+
+def test_workers_leave_when_the_interpreter_does():
+    code = "import threading; print(sorted(t.name for t in threading.enumerate() if t.name.startswith('anydml')))"
+    assert said(code, ANYDML_NUM_THREADS="3") == "['anydml-worker-0', 'anydml-worker-1']"
+
+
+def test_workers_that_left_come_back():
+    x = np.arange(1 << 20, dtype=np.int32)
+    for _ in range(3):
+        pool.stop()
+        assert pool.size == 1
+        assert (dml.if_(np.ones(x.size, np.uint8), x, x) == x).all()
+
+
+def test_workers_rest_when_there_is_nothing_to_do():
+    x = np.arange(1 << 20, dtype=np.int32)
+    pool.start(3)
+    dml.if_(np.ones(x.size, np.uint8), x, x)
+    time.sleep(0.2)  # longer than any worker may spin
+    before = time.process_time()
+    time.sleep(1)
+    assert time.process_time() - before < 0.5
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", True])
+def test_threads_are_a_positive_integer(wrong):
+    with pytest.raises(dml.InvalidInput, match="threads: expected a positive integer"):
+        check_threads(wrong)
+
+
+def test_many_workers_share_a_job():
+    """More workers than cores: chunks wait for nobody, and every element is written once."""
+    x = np.arange(1 << 20, dtype=np.int64)
+    condition = (x % 3 == 0).astype(np.uint8)
+    device = dml.Device(threads=9)
+    tensors = {"ATensor": x, "BTensor": -x, "OutputTensor": np.zeros_like(x), "ConditionTensor": condition}
+    desc = {n: {"DataType": str(a.dtype).upper(), "Sizes": [x.size]} for n, a in tensors.items()}
+    compiled = device.compile_operator(device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": desc}))
+    output = tensors.pop("OutputTensor")
+    bound = compiled.bind(tensors, {"OutputTensor": output})
+    for _ in range(20):
+        output[:] = 0
+        bound.dispatch()
+        assert (output == np.where(condition, x, -x)).all()

@@ -84,17 +84,17 @@ class Pool:
                 driver().stop(self.address)
                 for thread in self._threads:
                     thread.join()
-                self._forget()
+                self._forget(_WORKERS, _STOP)  # a caller amid a job finishes it alone
 
     def after_fork(self) -> None:
         """In the child: the parent's workers are not here, and nobody is waiting for them."""
         self._lock = threading.Lock()
-        self._forget()
+        self._forget(_WORKERS, _STOP, _TICKET, _BUSY)
 
-    def _forget(self) -> None:
+    def _forget(self, *words: int) -> None:
         self._threads.clear()
         self.size = 1
-        for word in (_WORKERS, _STOP, _TICKET, _BUSY):
+        for word in words:
             self._set(word, 0)
 
     def _set(self, word: int, value: int) -> None:

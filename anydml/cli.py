@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,9 @@ import click
 import numpy as np
 
 import anydml
-from anydml.dxdispatch import DispatchModel, write_atomically
-from anydml.problems import AnyDMLError, InvalidInput, Problem
+from anydml.dxdispatch import DispatchModel
+from anydml.ir.buffers import write_atomically
+from anydml.problems import AnyDMLError, InvalidInput, Problem, shown
 from anydml.session import Session, load
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -71,17 +75,28 @@ def run(
     if feature_level is not None:
         raise click.UsageError("--feature-level: only for .json models")
     session = load(model, threads=threads)
-    results = session.run(None, _feed(session, feeds))
+    with interruptible():
+        results = session.run(None, _feed(session, feeds))
     names = [o.name for o in session.get_outputs()]
-    for name, result in zip(names, results, strict=True):
-        _show(name, result)
-    if output is not None:
+    if output is not None:  # first, so that a reader who closes the pipe loses no file
         output.mkdir(parents=True, exist_ok=True)
         for name, file, array in _files(names, results):
             write_atomically(output / file, partial(np.save, arr=array, allow_pickle=False))
             click.echo(f"{name}: saved to {output / file}", err=True)
+    for name, result in zip(names, results, strict=True):
+        _show(name, result)
     if explain:
         click.echo(session.explain())
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: a library that computes for minutes looks at no signal."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
@@ -121,10 +136,10 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
     where = f"input {name!r}"
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
         if "string" not in type:
             raise InvalidInput(
-                Problem(where, f"expected a JSON literal or @file.npy, but got {text!r}", f"{error}")
+                Problem(where, f"expected a JSON literal or @file.npy, but got {shown(text)}", f"{error}")
             ) from error
         value = text
     sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
@@ -149,7 +164,7 @@ def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
         if dtype.kind in "iu" and natural.size and (array != natural).any():
             raise ValueError("a number is out of range")
     except (ValueError, OverflowError, TypeError) as error:
-        message = f"expected a literal of {dtype}, but got {json.dumps(value)}"
+        message = f"expected a literal of {dtype}, but got {shown(value)}"
         raise InvalidInput(Problem(where, message, str(error))) from error
     return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
 

@@ -44,7 +44,7 @@ class Device:
     """
 
     def __init__(
-        self, feature_level: FeatureLevel | str | None = None, *, threads: int | None = None
+        self, feature_level: FeatureLevel | str | int | None = None, *, threads: int | None = None
     ) -> None:
         self.feature_level = _level(feature_level)
         self._threads = check_threads(threads)
@@ -66,17 +66,21 @@ class Device:
 
     def compile_operator(self, operator: DeviceOperator) -> CompiledOperator:
         """Make the operator's kernel (IDMLDevice::CompileOperator)."""
+        if not isinstance(operator, DeviceOperator):
+            kind = type(operator).__name__
+            remedy = "make it with device.create_operator(...)"
+            raise InvalidInput(Problem("compile_operator", f"expected an operator, but got {kind}", remedy))
         return CompiledOperator(operator, self._threads)
 
     def __repr__(self) -> str:
         return f"Device(feature_level={self.feature_level.label!r})"
 
 
-def _level(level: FeatureLevel | str | None) -> FeatureLevel:
+def _level(level: FeatureLevel | str | int | None) -> FeatureLevel:
     return FeatureLevel.newest() if level is None else parse(FeatureLevel, level, "feature_level")
 
 
-def validate(desc: Description, feature_level: FeatureLevel | str | None = None) -> list[Problem]:
+def validate(desc: Description, feature_level: FeatureLevel | str | int | None = None) -> list[Problem]:
     """Everything that is wrong with an operator description at a feature level; nothing is raised for it.
 
     An operator that DirectML has but that is not implemented here is a problem, too.
@@ -127,6 +131,9 @@ class CompiledOperator:
     def tensors(self) -> Mapping[str, TensorDesc]:
         """The tensors by field name."""
         return self._checked.tensors
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._checked.operator.name}>"
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,23 @@ from anydml.spec.tensors import TooIntricate, overlaps_itself
 Array = NDArray[Any]
 
 
-def if_(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
+class SharesMemory(Protocol):
+    """A tensor that DLPack can share, of any library."""
+
+    def __dlpack__(self, *args: Any, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> Any: ...
+
+
+Tensor = Array | np.generic | bool | int | float | SharesMemory
+Out = TypeVar("Out", bound=Array | SharesMemory)
+
+
+@overload
+def if_(condition: Tensor, a: Tensor, b: Tensor, *, out: None = None) -> Array: ...
+@overload
+def if_(condition: Tensor, a: Tensor, b: Tensor, *, out: Out) -> Out: ...
+def if_(condition: Tensor, a: Tensor, b: Tensor, *, out: Any = None) -> Any:
     """`a` where `condition` is non-zero, else `b` (DirectML: ELEMENT_WISE_IF).
 
     Bits are copied as they are: NaN payloads, -0.0 and infinities included.
@@ -54,7 +70,11 @@ def if_(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
     return _apply(ELEMENT_WISE_IF, (condition, a, b), (), out)
 
 
-def is_infinity(input: Any, mode: IsInfinityMode | str = IsInfinityMode.EITHER, *, out: Any = None) -> Any:
+@overload
+def is_infinity(input: Tensor, mode: IsInfinityMode | str = ..., *, out: None = None) -> Array: ...
+@overload
+def is_infinity(input: Tensor, mode: IsInfinityMode | str = ..., *, out: Out) -> Out: ...
+def is_infinity(input: Tensor, mode: IsInfinityMode | str = IsInfinityMode.EITHER, *, out: Any = None) -> Any:
     """1 where `input` is an infinity, else 0 (DirectML: ELEMENT_WISE_IS_INFINITY).
 
     Args:
@@ -73,7 +93,11 @@ def is_infinity(input: Any, mode: IsInfinityMode | str = IsInfinityMode.EITHER, 
     >>> dml.is_infinity(np.float32([1, np.inf, -np.inf]), mode="negative")
     array([0, 0, 1], dtype=uint8)
     """
-    chosen = mode if type(mode) is IsInfinityMode else parse(IsInfinityMode, mode, "is_infinity: mode")
+    chosen = (
+        mode
+        if type(mode) is IsInfinityMode
+        else parse(IsInfinityMode, mode, "ELEMENT_WISE_IS_INFINITY: mode")
+    )
     return _apply(ELEMENT_WISE_IS_INFINITY, (input,), (chosen,), out)
 
 
@@ -147,10 +171,11 @@ def _signature(
         if len(allowed) == 1:
             types.setdefault(letter, allowed[0])
         labels = [t.label for t in allowed]
+        or_bool = " (or bool)" if allowed == (UINT8,) else ""
         for label, who in found.items():
             if label not in labels:
                 where = f"{operator.name}: {', '.join(who)}"
-                problems.append(Problem(where, f"expected {listed(allowed)}, but got {label}"))
+                problems.append(Problem(where, f"expected {listed(allowed)}{or_bool}, but got {label}"))
         if len(found) > 1:
             got = "; ".join(f"{', '.join(who)} {label}" for label, who in found.items())
             remedy = "convert one with .astype"
@@ -226,7 +251,7 @@ def _as_type(operator: Operator, k: int, x: Array | bool | int | float, wanted: 
     try:
         with np.errstate(over="ignore"):
             number = np.array(x, wanted)
-        if wanted.kind == "f" or number.item() == x:
+        if number.item() == x or (wanted.kind == "f" and np.isfinite(number) == np.isfinite(x)):
             return number
     except (OverflowError, ValueError):  # the latter: NaN has no integer
         pass

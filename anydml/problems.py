@@ -86,6 +86,6 @@ def nearest(name: object, known: Iterable[str]) -> str:
     close = [n for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
     if close:
         return "did you mean " + " or ".join(repr(folded[c]) for c in close) + "?"
-    if 0 < len(names) <= 12:
+    if 0 < len(names) <= 16:
         return "known: " + ", ".join(sorted(names))
     return ""

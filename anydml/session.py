@@ -20,7 +20,7 @@ from anydml.onnx.lower import Libraries
 from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, ModelSource, read
 from anydml.onnx.types import dtype_name, onnx_name
-from anydml.problems import InvalidInput, Problem, nearest
+from anydml.problems import InvalidInput, Problem, nearest, shown
 from anydml.runtime.threads import check_threads, default_threads
 
 
@@ -87,6 +87,14 @@ class Session:
             ExecutionFailed: a node failed; tells which one, and the way through the branches to it.
             Unsupported: no provider runs a node that is needed.
         """
+        if not isinstance(input_feed, Mapping):
+            raise InvalidInput(
+                Problem("inputs", f"expected a dictionary by name, but got {_kind(input_feed)}")
+            )
+        if output_names is not None and (
+            isinstance(output_names, str) or not isinstance(output_names, Sequence)
+        ):
+            raise InvalidInput(Problem("outputs", f"expected a list of names, but got {shown(output_names)}"))
         values = self._values(input_feed)
         results = self._program(values)
         if not output_names:
@@ -102,6 +110,12 @@ class Session:
             raise InvalidInput(*problems)
         return [results[self._outputs[name]] for name in output_names]
 
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            ", ".join(a.name for a in args) for args in (self._model.inputs, self._model.outputs)
+        )
+        return f"<Session ({inputs}) -> ({outputs})>"
+
     def explain(self) -> str:
         """The plans made so far: the shapes and contents that each is for, and what runs where."""
         return self._program.explain()
@@ -112,6 +126,8 @@ class Session:
             values = [feed[name] for name in self._names]
             kind = tuple([(v.dtype.num, v.dtype.isnative, v.shape) for v in values])
         except (KeyError, AttributeError):  # something is missing, or is no array
+            return self._checked(feed)
+        if any(type(v) is not np.ndarray for v in values):
             return self._checked(feed)
         if kind not in self._accepted or len(feed) != len(values):
             values = self._checked(feed)
@@ -126,7 +142,9 @@ class Session:
         for name in feed:
             if name not in self._names:
                 guess = nearest(name, self._names)
-                problems.append(Problem("inputs", f"expected a name of an input, but got {name!r}", guess))
+                problems.append(
+                    Problem("inputs", f"expected a name of an input, but got {shown(name)}", guess)
+                )
         values = []
         for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
             if argument.name in feed:
@@ -144,8 +162,8 @@ class Session:
             elif isinstance(argument.type, OptionalType):
                 values.append(None)
             else:
-                shown = onnx_name(argument.type)
-                problems.append(Problem(f"input {argument.name!r}", f"expected {shown}, but it is missing"))
+                wanted = onnx_name(argument.type)
+                problems.append(Problem(f"input {argument.name!r}", f"expected {wanted}, but it is missing"))
         if problems:
             raise InvalidInput(*problems)
         return values
@@ -184,7 +202,7 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
                 return [Problem("", f"expected a list, for {onnx_name(type)}, but got {_kind(value)}")]
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
         case TensorType(dtype, sizes):
-            if not isinstance(value, np.ndarray):
+            if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
                 return [
                     Problem("", f"expected an array of {dtype}, but got {_kind(value)}", "use np.array(...)")
                 ]
@@ -196,8 +214,8 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
             elif sizes is not None and any(
                 isinstance(n, int) and n != m for n, m in zip(sizes, value.shape, strict=True)
             ):
-                shown = ", ".join("?" if n is None else str(n) for n in sizes)
-                problems.append(Problem("", f"expected shape ({shown}), but got {value.shape}"))
+                listed = ", ".join("?" if n is None else str(n) for n in sizes)
+                problems.append(Problem("", f"expected shape ({listed}), but got {value.shape}"))
             return problems
 
 

@@ -1,7 +1,9 @@
 """The command line as a user types it."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import onnx
@@ -9,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydml.cli import cli, main
+from anydml.problems import InvalidInput
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
 
@@ -146,3 +149,51 @@ def test_strings_and_sequences(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["all.0.npy", "all.1.npy", "word.npy"]
     assert np.load(tmp_path / "out" / "word.npy").tolist() == ["hello there"]
     assert "all: sequence of 0" in run(*common, "-f", "cond=false").stdout
+
+
+def test_files_are_saved_though_nobody_reads_what_is_printed(model, tmp_path):
+    arguments = [
+        "-m",
+        "anydml",
+        "run",
+        str(model),
+        "-f",
+        "cond=true",
+        "-f",
+        "x=[1]",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        process.wait(60)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["size.npy", "y.npy"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_ctrl_c_ends_a_run_that_a_library_is_busy_with(tmp_path):
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (float[64, 64] x) => (float[64, 64] y) {
+            n = Constant <value_int = 100000000> ()
+            go = Constant <value = bool {1}> ()
+            y = Loop (n, go, x) <body = b (int64 k, bool c, float[64, 64] s) => (bool d, float[64, 64] t) {
+                d = Identity (c)
+                t = MatMul (s, s)
+            }>
+        }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "slow.onnx")
+    np.save(tmp_path / "x.npy", np.zeros((64, 64), np.float32))
+    arguments = ["-m", "anydml", "run", str(tmp_path / "slow.onnx"), "-f", f"x=@{tmp_path / 'x.npy'}"]
+    with subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE) as process:
+        time.sleep(5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+
+
+def test_absurd_literals(model):
+    for literal in ("9" * 5000, "[" * 5000):
+        with pytest.raises(InvalidInput, match=r"input 'x': expected a (JSON )?literal"):
+            run("run", model, "-f", "cond=true", "-f", f"x={literal}")

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from anydml.dxdispatch import DispatchModel, parse_json
+from anydml.dxdispatch import DispatchModel
+from anydml.ir.buffers import parse_json
 from anydml.problems import AnyDMLError, InvalidModel, InvalidOperator, Unsupported
 
 
@@ -68,7 +69,7 @@ def test_comments_and_trailing_commas(tmp_path):
         '"nan"', '"nan", // the last, "really"\n /* and\n more, ] */'
     )
     assert lines(written(tmp_path, text))[2] == "Resource 'Out': 1, -inf, 2, nan"
-    assert parse_json('{"a // b": "/* c */,]"}', "x") == {"a // b": "/* c */,]"}
+    assert parse_json(b'{"a // b": "/* c */,]"}', "x") == {"a // b": "/* c */,]"}
 
 
 def test_is_infinity_and_integers_print_whole(tmp_path):
@@ -301,3 +302,79 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"folder\.npy"):
         lines(written(tmp_path, parts))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.npy", "m.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\xff\xfe", "expected text in UTF-8, but byte 0 is not"),
+        (b"[" + b"1" * 5000 + b"]", "thousands of digits"),
+        (b'{"a": NaN}', "expected a number, but got NaN"),
+        (b'{"a": -Infinity}', "expected a number, but got -Infinity"),
+        (b"\xef\xbb\xbf[]", "expected an object, but got an array"),
+    ],
+)
+def test_text_that_is_no_model(tmp_path, text, message):
+    (tmp_path / "m.json").write_bytes(text)
+    with pytest.raises(InvalidModel, match=message):
+        DispatchModel(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400, -1e39])
+def test_numbers_that_the_type_cannot_hold(tmp_path, value):
+    for dtype in ("FLOAT32", "UINT8"):
+        parts = model()
+        parts["resources"]["X"] = {"initialValuesDataType": dtype, "initialValues": [value]}
+        with pytest.raises(InvalidModel, match=r"resources\.X: initialValues\[0\]: expected a value of"):
+            DispatchModel(written(tmp_path, parts))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "delta", "values"),
+    [
+        ("UINT8", 9, -3, [9, 6, 3, 0]),
+        ("INT8", -128, 85, [-128, -43, 42, 127]),
+        ("UINT64", 2**64 - 4, 1, [2**64 - 4, 2**64 - 3, 2**64 - 2, 2**64 - 1]),
+        ("FLOAT32", 1, 0.5, [1, 1.5, 2, 2.5]),
+    ],
+)
+def test_sequences(tmp_path, dtype, start, delta, values):
+    parts = model()
+    initial = {"valueCount": 4, "valueStart": start, "valueDelta": delta}
+    parts["resources"]["X"] = {"initialValuesDataType": dtype, "initialValues": initial}
+    assert DispatchModel(written(tmp_path, parts)).resources["X"].values.tolist() == values
+
+
+def test_unknown_fields(tmp_path):
+    parts = model(resource={})
+    with pytest.raises(InvalidModel, match="did you mean 'resources'"):
+        DispatchModel(written(tmp_path, parts))
+    parts = model()
+    parts["resources"]["A"]["sizeInBytess"] = 64
+    parts["commands"][1]["verbos"] = True
+    with pytest.raises(InvalidModel, match=r"(?s)did you mean 'sizeInBytes'.*did you mean 'verbose'"):
+        DispatchModel(written(tmp_path, parts))
+
+
+def test_nothing_is_written_when_a_later_command_cannot_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = model()
+    parts["commands"] += [
+        {"type": "writeFile", "resource": "Out", "targetPath": "out.npy"},
+        {"type": "dispatch", "dispatchable": "if", "bindings": {"ConditionTensor": "C"}},
+    ]
+    with pytest.raises(InvalidModel, match=r"commands\[3\]: ELEMENT_WISE_IF: ATensor: expected an array"):
+        lines(written(tmp_path, parts))
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
+
+
+def test_the_problems_of_all_operators(tmp_path):
+    parts = model()
+    wrong = {"type": "ELEMENT_WISE_FI", "desc": {}}
+    parts["dispatchables"] |= {"one": wrong, "two": wrong}
+    with pytest.raises(InvalidOperator) as caught:
+        DispatchModel(written(tmp_path, parts))
+    assert [str(p).split(": ")[:2] for p in caught.value.problems] == [
+        ["m.json", "dispatchables.one"],
+        ["m.json", "dispatchables.two"],
+    ]

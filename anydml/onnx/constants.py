@@ -51,6 +51,11 @@ class ConstantReader:
         expected = _byte_count(tensor)
         if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
             self.report(where, f"expected {expected} bytes, but got {len(tensor.raw_data)}", "")
+        field, per_element = _FIELDS.get(tensor.data_type, ("", 0))
+        if field and not tensor.HasField("raw_data"):
+            count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
+            if count != wanted:
+                self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
         return Constant(source=tensor, decode=partial(_decode, tensor, "/".join(where))), type
 
     def _external(self, tensor: TensorProto, where: Path_) -> Constant:
@@ -105,6 +110,26 @@ class ConstantReader:
         return Constant(array), TensorType(
             "string" if array.dtype == object else str(array.dtype), array.shape
         )
+
+
+_FIELDS: dict[int, tuple[str, int]] = {
+    TensorProto.FLOAT: ("float_data", 1),
+    TensorProto.COMPLEX64: ("float_data", 2),
+    TensorProto.DOUBLE: ("double_data", 1),
+    TensorProto.COMPLEX128: ("double_data", 2),
+    TensorProto.INT64: ("int64_data", 1),
+    TensorProto.UINT32: ("uint64_data", 1),
+    TensorProto.UINT64: ("uint64_data", 1),
+    TensorProto.STRING: ("string_data", 1),
+    **dict.fromkeys(
+        (
+            *(TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT16, TensorProto.UINT8),
+            *(TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.BFLOAT16),
+        ),
+        ("int32_data", 1),
+    ),
+}
+"""Where a tensor without raw data has its numbers, and how many an element takes."""
 
 
 def _byte_count(tensor: TensorProto) -> int | None:

@@ -272,7 +272,7 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
     try:
         onnx.checker.check_node(node_proto(node), context)
-    except onnx.checker.ValidationError as error:
+    except Exception as error:  # ValidationError, or what damaged bytes make of it
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 
 

@@ -23,7 +23,7 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type,
 from anydml.onnx.bodies import free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.types import from_proto, without_sizes
-from anydml.problems import InvalidModel, Problem, Unsupported
+from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, shown
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
 
@@ -66,7 +66,12 @@ def read(source: ModelSource) -> Model:
         opsets = _opsets(proto, where)
     reader = _Reader(opsets, folder)
     scope = _Scope(reader, None, ())
-    graph, defaults = reader.main(proto.graph, scope)
+    try:
+        graph, defaults = reader.main(proto.graph, scope)
+    except RecursionError as error:
+        raise InvalidModel(
+            Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
+        ) from error
     if reader.problems:
         raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
     optional = {v.name for v in defaults}
@@ -93,7 +98,12 @@ def _signature(proto: GraphProto, graph: Graph) -> Iterator[tuple[ValueInfoProto
 def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
     """The ModelProto, the folder that its external data must lie in, and how messages call the file."""
     if isinstance(source, ModelProto):
-        return source, None, ""
+        return _whole(source, source.ByteSize(), ""), None, ""
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+        message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
+        raise InvalidInput(Problem("model", message))
+    if isinstance(source, str) and "\0" in source:
+        raise InvalidInput(Problem("model", f"expected a path, but got {shown(source)}"))
     if isinstance(source, bytes | bytearray | memoryview):
         data, folder, where = bytes(source), None, ""
     else:
@@ -102,21 +112,24 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
     try:
         proto = ModelProto.FromString(data)
     except DecodeError as error:
-        raise InvalidModel(
-            Problem(
-                where, f"expected an ONNX model, but got {len(data)} bytes that do not parse", "truncated?"
-            )
-        ) from error
+        message = f"expected an ONNX model, but got {len(data)} bytes that do not parse"
+        remedy = "damaged, truncated, or nested deeper than protobuf reads (about 30 Ifs)?"
+        raise InvalidModel(Problem(where, message, remedy)) from error
+    return _whole(proto, len(data), where), folder, where
+
+
+def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
-        raise InvalidModel(
-            Problem(where, f"expected an ONNX model, but got {len(data)} bytes without a graph")
-        )
-    return proto, folder, where
+        message = f"expected an ONNX model, but got {size} bytes without a graph"
+        raise InvalidModel(Problem(where, message))
+    return proto
 
 
 def _opsets(proto: ModelProto, where: str) -> dict[str, int]:
     opsets = {_domain(o.domain): int(o.version) for o in proto.opset_import}
     opsets.setdefault("", 1)
+    if opsets[""] < 1:
+        raise InvalidModel(Problem(where, f"expected opset 1 or newer, but got opset {opsets['']}"))
     newest = onnx.defs.onnx_opset_version()
     if opsets[""] > newest:
         raise Unsupported(

@@ -324,7 +324,8 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
         elif value in {m.value for m in members.values()}:
             return cls(value)
     names = [n.removeprefix("FL_") if cls is FeatureLevel else n for n in members]
-    guess = nearest(short_name(cls, value).removeprefix("FL_"), names) if isinstance(value, str) else ""
+    close = isinstance(value, str) and cls is not FeatureLevel  # any level is close to any other
+    guess = nearest(short_name(cls, str(value)) if close else "", names)
     raise InvalidOperator(
         Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {shown(value)}", guess)
     )

@@ -18,39 +18,55 @@ MAX_ELEMENTS = 2**32 - 1
 MAX_RANK = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TensorDesc:
-    """A tensor in a buffer.
-
-    Args:
-        data_type: a `TensorDataType` or its name.
-        sizes: elements along each dimension.
-        strides: elements between neighbours along each dimension; None is packed row-major, 0 repeats
-            one element (broadcast), larger values skip memory (padding), any order permutes.
-        flags: a `TensorFlags` or its name.
-        total_tensor_size_in_bytes: None is the least that holds every element.
-        guaranteed_base_offset_alignment: in bytes, a power of two; 0 promises nothing.
-    """
+    """A tensor in a buffer."""
 
     data_type: TensorDataType
     sizes: tuple[int, ...]
-    strides: tuple[int, ...] | None = None
-    flags: TensorFlags = TensorFlags.NONE
-    total_tensor_size_in_bytes: int | None = None
-    guaranteed_base_offset_alignment: int = 0
+    strides: tuple[int, ...] | None
+    flags: TensorFlags
+    total_tensor_size_in_bytes: int | None
+    guaranteed_base_offset_alignment: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "data_type", parse(TensorDataType, self.data_type, "DataType"))
-        object.__setattr__(self, "flags", parse(TensorFlags, self.flags, "Flags"))
-        object.__setattr__(self, "sizes", _integers("Sizes", self.sizes))
-        if self.strides is not None:
-            object.__setattr__(self, "strides", _integers("Strides", self.strides))
-        for name, field in (
-            ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes"),
-            ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment"),
-        ):
-            if (value := getattr(self, field)) is not None:
-                object.__setattr__(self, field, _integers(name, [value])[0])
+    def __init__(
+        self,
+        data_type: TensorDataType | str | int,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None = None,
+        flags: TensorFlags | str | int = TensorFlags.NONE,
+        total_tensor_size_in_bytes: int | None = None,
+        guaranteed_base_offset_alignment: int | None = 0,
+    ) -> None:
+        """Describe a tensor.
+
+        Args:
+            data_type: a `TensorDataType` or its name.
+            sizes: elements along each dimension.
+            strides: elements between neighbours along each dimension; None is packed row-major, 0 repeats
+                one element (broadcast), larger values skip memory (padding), any order permutes.
+            flags: a `TensorFlags` or its name.
+            total_tensor_size_in_bytes: None is the least that holds every element.
+            guaranteed_base_offset_alignment: in bytes, a power of two; 0 promises nothing.
+
+        Raises:
+            InvalidOperator: an unknown name, or something that is not an integer. Whether the numbers
+                are legal is told by whoever takes the description.
+        """
+        total, alignment = total_tensor_size_in_bytes, guaranteed_base_offset_alignment or 0
+
+        def keep(field: str, value: object) -> None:
+            object.__setattr__(self, field, value)
+
+        keep("data_type", parse(TensorDataType, data_type, "DataType"))
+        keep("sizes", _integers("Sizes", sizes))
+        keep("strides", None if strides is None else _integers("Strides", strides))
+        keep("flags", parse(TensorFlags, flags, "Flags"))
+        keep(
+            "total_tensor_size_in_bytes",
+            None if total is None else _integers("TotalTensorSizeInBytes", [total])[0],
+        )
+        keep("guaranteed_base_offset_alignment", _integers("GuaranteedBaseOffsetAlignment", [alignment])[0])
 
     @property
     def effective_strides(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -384,3 +385,42 @@ def test_branches_that_lie_about_types():
     except anydml.AnyDMLError:
         return
     assert_same(y, np.int64([6]))
+
+
+def test_sources_that_are_no_models():
+    for source in (None, 5, [], onnx.GraphProto(), "a\0b"):
+        with pytest.raises(anydml.InvalidInput, match="model: expected a path"):
+            anydml.load(source)
+    with pytest.raises(anydml.InvalidModel, match="without a graph"):
+        anydml.load(onnx.ModelProto())
+
+
+def test_a_model_nested_absurdly_deep():
+    """No file can hold this, but a ModelProto in memory can."""
+    built = one_if(NEG, ABS, info("x"))
+    graph = built.graph.node[0].attribute[0].g
+    for depth in range(1000):
+        (inner := graph.node.add()).CopyFrom(if_node("cond", NEG, ABS, f"y{depth}"))
+        graph = inner.attribute[0].g
+    refused(built, "too deeply")
+
+
+def test_numbers_that_do_not_fill_their_tensor():
+    wrong = helper.make_tensor("w", 1, [2], [1.0, 2.0])
+    wrong.dims[0] = 3
+    built = model([node("Add", ["x", "w"], "y")], [info("x")], [info("y")], initializers=[wrong])
+    refused(built, "constant 'w'.*expected 3 numbers in float_data, but got 2")
+
+
+def test_feeds_and_names_of_wrong_kinds():
+    session = anydml.load(one_if(NEG, ABS, info("x")))
+    for names, feed in (
+        (None, None),
+        (None, [X]),
+        (5, {"cond": TRUE, "x": X}),
+        ("y", {"cond": TRUE, "x": X}),
+    ):
+        with pytest.raises(anydml.InvalidInput, match=r"expected a (dictionary|list)"):
+            session.run(names, feed)
+    with pytest.raises(anydml.InvalidInput, match="but got MaskedArray"):
+        session.run(None, {"cond": TRUE, "x": np.ma.masked_array(X)})

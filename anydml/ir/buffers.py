@@ -1,0 +1,243 @@
+"""DxDispatch's JSON and its buffers: text to values, values and files to memory, memory to files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.problems import InvalidModel, Problem, Unsupported, nearest, shown
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY
+from anydml.spec.enums import TensorDataType, parse
+
+MAX_BYTES = 1 << 36
+"""A buffer larger than this is taken for a mistake."""
+
+
+@dataclass
+class Resource:
+    """A buffer: `data` in bytes (padded to 4), the first `count` elements of `dtype` initialised."""
+
+    data: NDArray[np.uint8]
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def values(self) -> NDArray[Any]:
+        count = int(np.prod(self.shape, dtype=np.int64))
+        return self.data[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
+
+
+_FIELDS = ("initialValues", "initialValuesDataType", "sizeInBytes", "resampleSize", "resampleMode")
+
+
+def check_fields(item: Mapping[str, Any], known: Iterable[str]) -> Iterable[Problem]:
+    """A problem for every field that DxDispatch does not know."""
+    names = list(known)
+    for name in item:
+        if name not in names:
+            yield Problem("", f"expected only known fields, but got {shown(name)}", nearest(name, names))
+
+
+def read_resource(item: Any, folder: Path) -> Resource:
+    if not isinstance(item, dict):
+        raise InvalidModel(Problem("", f"expected an object, but got {kind_of(item)}"))
+    problems = list(check_fields(item, _FIELDS))
+    if problems:
+        raise InvalidModel(*problems)
+    if "resampleSize" in item:
+        raise Unsupported(Problem("", "images cannot be read yet"))
+    initial = item.get("initialValues")
+    declared = item.get("initialValuesDataType")
+    dtype = None
+    if declared is not None and declared != "UNKNOWN":
+        dtype = NUMPY.get(parse(TensorDataType, declared, "initialValuesDataType"))
+        if dtype is None:
+            raise Unsupported(Problem("initialValuesDataType", f"{declared} buffers cannot be made yet"))
+    if isinstance(initial, dict) and "sourcePath" in initial:
+        values = _from_file(str(initial["sourcePath"]), dtype, folder)
+    elif dtype is None:
+        if isinstance(initial, list) and declared == "UNKNOWN":
+            raise Unsupported(Problem("initialValues", "lists of values of mixed types cannot be read yet"))
+        raise InvalidModel(
+            Problem("initialValuesDataType", f"expected a data type, but got {shown(declared)}")
+        )
+    elif isinstance(initial, list) and initial:
+        values = np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
+    elif isinstance(initial, dict):
+        values = _generated(initial, dtype)
+    else:
+        raise InvalidModel(
+            Problem(
+                "initialValues",
+                f"expected an array of values, or an object, but got {kind_of(initial)}",
+                'such as {"valueCount": 4, "value": 0}, {"valueCount": 4, "valueStart": 0, "valueDelta": 1} '
+                'or {"sourcePath": "x.npy"}',
+            )
+        )
+    size = item.get("sizeInBytes", values.nbytes)
+    if not isinstance(size, int) or isinstance(size, bool) or not values.nbytes <= size <= MAX_BYTES:
+        raise InvalidModel(
+            Problem("sizeInBytes", f"expected a number from {values.nbytes} on, but got {shown(size)}")
+        )
+    data = np.zeros(-(-size // 4) * 4, np.uint8)
+    data[: values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return Resource(data, values.dtype, values.shape)
+
+
+def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
+    count = initial.get("valueCount")
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
+        raise InvalidModel(
+            Problem("initialValues.valueCount", f"expected a positive number, but got {shown(count)}")
+        )
+    if "value" in initial:
+        return np.full(count, _number(initial["value"], dtype, "initialValues.value"), dtype)
+    if "valueStart" in initial and "valueDelta" in initial:
+        start, delta = (_plain(initial[n], dtype, f"initialValues.{n}") for n in ("valueStart", "valueDelta"))
+        if dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                return np.asarray(start + np.arange(count) * delta).astype(dtype)
+        for end in (start, start + (count - 1) * delta):
+            _number(end, dtype, "initialValues")
+        unsigned = np.dtype(f"u{dtype.itemsize}")  # whose arithmetic wraps, and so ends where it must
+        step, first = (np.array(n % 2 ** (8 * dtype.itemsize), unsigned) for n in (delta, start))
+        return np.asarray(np.arange(count).astype(unsigned) * step + first).view(dtype)
+    raise InvalidModel(Problem("initialValues", 'expected "value", or "valueStart" and "valueDelta"'))
+
+
+def _plain(value: Any, dtype: np.dtype, where: str) -> Any:
+    """A JSON number that sequences of a type are made with: an integer, for integers."""
+    fits = isinstance(value, int) or (dtype.kind == "f" and isinstance(value, float))
+    if isinstance(value, bool) or not fits or abs(value) >= 2**64:
+        raise InvalidModel(Problem(where, f"expected a number for {dtype}, but got {shown(value)}"))
+    return value
+
+
+def _number(value: Any, dtype: np.dtype, where: str) -> Any:
+    """A JSON value as an element: a number that the type can hold; "nan", "inf" and "-inf" for floats."""
+    if isinstance(value, str) and dtype.kind == "f" and value.lower() in ("nan", "inf", "-inf"):
+        return dtype.type(value.lower())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            with np.errstate(over="ignore"):
+                element = np.array(value, dtype)
+            if element.item() == value or (dtype.kind == "f" and np.isfinite(element)):
+                return element[()]
+        except (OverflowError, ValueError):  # too large, or not a number
+            pass
+    raise InvalidModel(Problem(where, f"expected a value of {dtype}, but got {shown(value)}"))
+
+
+def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
+    path = next((p for p in (folder / source, Path(source)) if p.is_file()), None)
+    if path is None:
+        raise InvalidModel(
+            Problem("initialValues.sourcePath", f"expected a file, but there is none at {source!r}")
+        )
+    kind = path.suffix.lower()
+    if kind == ".npy":
+        try:
+            values = np.load(path, allow_pickle=False)
+        except Exception as error:
+            raise InvalidModel(
+                Problem("initialValues.sourcePath", f"expected a NumPy file, but {source!r} is none: {error}")
+            ) from error
+        native = values.astype(values.dtype.newbyteorder("="), copy=False)
+        native = native.view(np.uint8) if native.dtype == np.bool_ else native
+        if native.dtype not in FROM_NUMPY:
+            raise InvalidModel(
+                Problem("initialValues.sourcePath", f"expected a DirectML type, but got {values.dtype}")
+            )
+        return np.asarray(native)
+    if kind in (".bin", ".dat"):
+        if dtype is None:
+            raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {source!r}"))
+        raw = np.fromfile(path, np.uint8)
+        if raw.size == 0 or raw.size % dtype.itemsize:
+            raise InvalidModel(
+                Problem(
+                    "initialValues.sourcePath",
+                    f"expected whole elements of {dtype}, but got {raw.size} bytes",
+                )
+            )
+        return raw.view(dtype)
+    raise Unsupported(Problem("initialValues.sourcePath", f"files of type {kind!r} cannot be read yet"))
+
+
+_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])', re.DOTALL)
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    """JSON as DxDispatch takes it: with comments and trailing commas. Places in errors are the file's.
+
+    Raises:
+        InvalidModel: malformed, or a name twice in one object.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"expected text in UTF-8, but byte {error.start} is not"
+        raise InvalidModel(Problem(where, message)) from error
+    blank = _TOKENS.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+    blank = _COMMA.sub(lambda m: m[0] if m[0][0] == '"' else " ", blank)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in result:
+                raise InvalidModel(
+                    Problem(where, f"expected every name once in an object, but got {key!r} twice")
+                )
+            result[key] = value
+        return result
+
+    def constant(word: str) -> Any:
+        message = f'expected a number, but got {word}; write "nan", "inf" or "-inf"'
+        raise InvalidModel(Problem(where, message))
+
+    try:
+        return json.loads(blank, object_pairs_hook=unique, parse_constant=constant)
+    except InvalidModel:
+        raise
+    except json.JSONDecodeError as error:
+        message = f"expected JSON, but line {error.lineno}, column {error.colno} is not: {error.msg}"
+        raise InvalidModel(Problem(where, message)) from error
+    except ValueError as error:  # of an integer of thousands of digits
+        raise InvalidModel(Problem(where, "expected JSON, but a number has thousands of digits")) from error
+    except RecursionError as error:
+        raise InvalidModel(
+            Problem(where, "expected JSON of reasonable depth, but it nests too deeply")
+        ) from error
+
+
+def kind_of(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", type(None): "nothing"}
+    return names.get(type(value), shown(value))
+
+
+def write_atomically(path: Path, write: Callable[[Any], object]) -> None:
+    """A file that is either written whole or left as it was."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

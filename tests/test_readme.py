@@ -1,0 +1,35 @@
+"""The code blocks of the README run, in order, and print what stands below them."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_code_blocks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (bool cond) => (float[2] y) {
+            y = If (cond) <then_branch = t () => (float[2] a) { a = Constant <value_floats = [1.0, 2.0]> () },
+                           else_branch = e () => (float[2] b) { b = Constant <value_floats = [3.0, 4.0]> () }>
+        }"""
+    onnx.save(onnx.parser.parse_model(text), "model.onnx")
+    names: dict = {}
+    said = io.StringIO()
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 4
+    with contextlib.redirect_stdout(said):
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), names)
+    assert names["y"].tolist() == [[1, 8], [1, 2]]
+    assert np.isfinite(names["a"]).all()
+    told = said.getvalue()
+    for line in re.findall(r"^    (ELEMENT_WISE_IF: .*)$", README, re.MULTILINE):
+        assert line in told.splitlines()
+    assert "plan for cond bool[], cond = True" in told

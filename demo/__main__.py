@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # for terminals without block characters
     console = Console(highlight=False)
     console.rule("[bold]DirectML's ELEMENT_WISE_IF, the document's example")
     condition = np.array([[1, 0], [1, 1]], np.uint8)

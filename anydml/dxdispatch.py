@@ -46,7 +46,6 @@ class DispatchModel:
         self.device = Device(feature_level)
         root = parse_json(self.path.read_bytes(), self.path.name)
         self._problems: list[Problem] = []
-        only_operators = True
         if not isinstance(root, dict):
             raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
         sections = {name: self._section(root, name, k) for name, k in _SECTIONS.items()}

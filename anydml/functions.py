@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from anydml.codegen.kernel import Group, group
 from anydml.problems import InvalidInput, InvalidOperator, Problem, shown
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
-from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, listed
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, listed, native
 from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
 from anydml.spec.enums import FeatureLevel, IsInfinityMode, TensorDataType, parse
 from anydml.spec.schema import Operator, Slot
@@ -93,11 +93,7 @@ def is_infinity(input: Tensor, mode: IsInfinityMode | str = IsInfinityMode.EITHE
     >>> dml.is_infinity(np.float32([1, np.inf, -np.inf]), mode="negative")
     array([0, 0, 1], dtype=uint8)
     """
-    chosen = (
-        mode
-        if type(mode) is IsInfinityMode
-        else parse(IsInfinityMode, mode, "ELEMENT_WISE_IS_INFINITY: mode")
-    )
+    chosen = parse(IsInfinityMode, mode, "ELEMENT_WISE_IS_INFINITY: mode")
     return _apply(ELEMENT_WISE_IS_INFINITY, (input,), (chosen,), out)
 
 
@@ -302,11 +298,6 @@ def _target(
     if not y.dtype.isnative:
         return np.empty(shape, dtype), y
     return y.view(dtype), None
-
-
-def native(dtype: np.dtype) -> np.dtype:
-    """The type in this machine's byte order; as it is where it has none."""
-    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def overlaps(x: Array, y: Array) -> bool:

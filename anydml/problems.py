@@ -76,6 +76,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:80]} ... ({len(text)} characters)"
 
 
+def kind_name(value: object) -> str:
+    """What sort of thing a value is, in a message that expected another sort."""
+    return "nothing" if value is None else type(value).__name__
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
     names = list(known)

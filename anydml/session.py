@@ -20,8 +20,9 @@ from anydml.onnx.lower import Libraries
 from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, ModelSource, read
 from anydml.onnx.types import dtype_name, onnx_name
-from anydml.problems import InvalidInput, Problem, nearest, shown
+from anydml.problems import InvalidInput, Problem, kind_name, nearest, shown
 from anydml.runtime.threads import check_threads, default_threads
+from anydml.spec.dtypes import native
 
 
 @dataclass(frozen=True)
@@ -89,26 +90,23 @@ class Session:
         """
         if not isinstance(input_feed, Mapping):
             raise InvalidInput(
-                Problem("inputs", f"expected a dictionary by name, but got {_kind(input_feed)}")
+                Problem("inputs", f"expected a dictionary by name, but got {kind_name(input_feed)}")
             )
         if output_names is not None and (
             isinstance(output_names, str) or not isinstance(output_names, Sequence)
         ):
             raise InvalidInput(Problem("outputs", f"expected a list of names, but got {shown(output_names)}"))
-        values = self._values(input_feed)
-        results = self._program(values)
-        if not output_names:
-            return results
         problems = [
             Problem(
                 "outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs)
             )
-            for name in output_names
+            for name in output_names or ()
             if name not in self._outputs
         ]
         if problems:
             raise InvalidInput(*problems)
-        return [results[self._outputs[name]] for name in output_names]
+        results = self._program(self._values(input_feed))
+        return [results[self._outputs[name]] for name in output_names] if output_names else results
 
     def __repr__(self) -> str:
         inputs, outputs = (
@@ -186,8 +184,7 @@ def _fed(value: Any, type: Type | None) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "U":
             return value.astype(object)
-        if not value.dtype.isnative:
-            return value.astype(value.dtype.newbyteorder("="))
+        return value.astype(native(value.dtype), copy=False)
     return value
 
 
@@ -199,12 +196,14 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
             return [] if value is None else _feed_problems(value, element)
         case SequenceType(element):
             if not isinstance(value, list):
-                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {_kind(value)}")]
+                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {kind_name(value)}")]
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
         case TensorType(dtype, sizes):
             if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
                 return [
-                    Problem("", f"expected an array of {dtype}, but got {_kind(value)}", "use np.array(...)")
+                    Problem(
+                        "", f"expected an array of {dtype}, but got {kind_name(value)}", "use np.array(...)"
+                    )
                 ]
             problems = []
             if dtype_name(value.dtype) != dtype:
@@ -217,7 +216,3 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
                 listed = ", ".join("?" if n is None else str(n) for n in sizes)
                 problems.append(Problem("", f"expected shape ({listed}), but got {value.shape}"))
             return problems
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else type(value).__name__

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.problems import InvalidModel, Problem, Unsupported, nearest, shown
-from anydml.spec.dtypes import FROM_NUMPY, NUMPY
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.spec.enums import TensorDataType, parse
 
 MAX_BYTES = 1 << 36
@@ -152,13 +152,13 @@ def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any
             raise InvalidModel(
                 Problem("initialValues.sourcePath", f"expected a NumPy file, but {source!r} is none: {error}")
             ) from error
-        native = values.astype(values.dtype.newbyteorder("="), copy=False)
-        native = native.view(np.uint8) if native.dtype == np.bool_ else native
-        if native.dtype not in FROM_NUMPY:
+        ours = values.astype(native(values.dtype), copy=False)
+        ours = ours.view(np.uint8) if ours.dtype == np.bool_ else ours
+        if ours.dtype not in FROM_NUMPY:
             raise InvalidModel(
                 Problem("initialValues.sourcePath", f"expected a DirectML type, but got {values.dtype}")
             )
-        return np.asarray(native)
+        return np.asarray(ours)
     if kind in (".bin", ".dat"):
         if dtype is None:
             raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {source!r}"))

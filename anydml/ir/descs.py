@@ -13,7 +13,7 @@ from typing import Any
 
 from anydml.ir.check import check
 from anydml.ir.graph import Graph, Node, TensorType, Value
-from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, shown
+from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, kind_name, nearest, shown
 from anydml.spec.catalog import BY_NAME
 from anydml.spec.enums import (
     FeatureLevel,
@@ -114,9 +114,11 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
                 Problem("", f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them')
             )
     else:
-        raise InvalidOperator(Problem("", f"expected a dictionary or an OperatorDesc, but got {_kind(desc)}"))
+        raise InvalidOperator(
+            Problem("", f"expected a dictionary or an OperatorDesc, but got {kind_name(desc)}")
+        )
     if not isinstance(fields, Mapping):
-        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {_kind(fields)}"))
+        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {kind_name(fields)}"))
     if kind is None:
         raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
     if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
@@ -154,7 +156,7 @@ def read_tensor(desc: object) -> TensorDesc:
     if isinstance(desc, TensorDesc):
         return desc
     if not isinstance(desc, Mapping):
-        raise InvalidOperator(Problem("", f"expected a tensor description, but got {_kind(desc)}"))
+        raise InvalidOperator(Problem("", f"expected a tensor description, but got {kind_name(desc)}"))
     problems: list[Problem] = []
     fields = dict(desc)
     try:
@@ -215,10 +217,6 @@ def read_tensor(desc: object) -> TensorDesc:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else type(value).__name__
 
 
 def to_graph(checked: Checked) -> Graph:

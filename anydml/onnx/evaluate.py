@@ -94,15 +94,19 @@ class _Evaluator:
                 if output is not None:
                     self.facts[output] = self.facts[inner]
             return
-        self._emit(
+        outputs = tuple(None if v is None else Value(v.name, v.type) for v in node.outputs)
+        self.nodes.append(
             replace(
                 node,
                 condition=self.facts[node.condition].value,
                 then_branch=self._told(node.then_branch, node.condition, True),
                 else_branch=self._told(node.else_branch, node.condition, False),
-                outputs=tuple(None if v is None else self._fresh(v, v.type) for v in node.outputs),
-            ),
+                outputs=outputs,
+            )
         )
+        for old, new in zip(node.outputs, outputs, strict=True):
+            if old is not None and new is not None:
+                self.facts[old] = Fact(new)
 
     def _told(self, branch: Graph, condition: Value, truth: bool) -> Graph:
         """A branch in terms of the new graph, with what is known of its captures."""
@@ -141,15 +145,7 @@ class _Evaluator:
                 known = Constant(contents[k])
                 self.facts[old] = Fact(Value(old.name, of_content(contents[k])), known)
         if contents is None:
-            self._emit(stood)
-
-    def _emit(self, node: Node | If) -> None:
-        self.nodes.append(node)
-
-    def _fresh(self, value: Value, type: Type | None) -> Value:
-        fresh = Value(value.name, type)
-        self.facts[value] = Fact(fresh)
-        return fresh
+            self.nodes.append(stood)
 
     # ---- types
 

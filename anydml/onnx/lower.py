@@ -118,10 +118,9 @@ class _Lowering:
 
     def _fast_takes(self, node: Node) -> bool:
         assert isinstance(node.op, OnnxOp)
-        values = [*node.reads, *node.writes]
         if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
             return False
-        if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in values):
+        if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in node.writes):
             return False
         if (
             node.op.domain == ""

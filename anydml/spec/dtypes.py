@@ -26,6 +26,11 @@ SIGNED = frozenset({INT64, INT32, INT16, INT8})
 UNSIGNED = frozenset({UINT64, UINT32, UINT16, UINT8})
 
 
+def native(dtype: np.dtype) -> np.dtype:
+    """The type in this machine's byte order; as it is where it has none."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
 def listed(types: Iterable[T]) -> str:
     """Types in a message: floats, then signed, then unsigned integers, each from narrow to wide.
 

@@ -14,9 +14,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydml.names import FUNCTIONS
+
 if TYPE_CHECKING:
+    from anydml.builder import CompiledGraph, GraphBuilder
     from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
-    from anydml.functions import if_, is_infinity
+    from anydml.expression import Expression
+    from anydml.functions import *  # noqa: F403
     from anydml.ir.descs import OperatorDesc
     from anydml.problems import (
         AnyDMLError,
@@ -28,14 +32,24 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from anydml.session import Session, load
-    from anydml.spec.enums import FeatureLevel, IsInfinityMode, OperatorType, TensorDataType, TensorFlags
+    from anydml.spec.attributes import ScaleBias
+    from anydml.spec.enums import (
+        FeatureLevel,
+        IsInfinityMode,
+        OperatorType,
+        RoundingMode,
+        TensorDataType,
+        TensorFlags,
+    )
     from anydml.spec.tensors import TensorDesc
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "anydml.builder": ("CompiledGraph", "GraphBuilder"),
+    "anydml.expression": ("Expression",),
     "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
-    "anydml.functions": ("if_", "is_infinity"),
+    "anydml.functions": FUNCTIONS,
     "anydml.ir.descs": ("OperatorDesc",),
     "anydml.problems": (
         "AnyDMLError",
@@ -47,7 +61,15 @@ _HOME = {
         "Unsupported",
     ),
     "anydml.session": ("Session", "load"),
-    "anydml.spec.enums": ("FeatureLevel", "IsInfinityMode", "OperatorType", "TensorDataType", "TensorFlags"),
+    "anydml.spec.attributes": ("ScaleBias",),
+    "anydml.spec.enums": (
+        "FeatureLevel",
+        "IsInfinityMode",
+        "OperatorType",
+        "RoundingMode",
+        "TensorDataType",
+        "TensorFlags",
+    ),
     "anydml.spec.tensors": ("TensorDesc",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -55,11 +77,14 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AnyDMLError",
     "Binding",
+    "CompiledGraph",
     "CompiledOperator",
     "Device",
     "DeviceOperator",
     "ExecutionFailed",
+    "Expression",
     "FeatureLevel",
+    "GraphBuilder",
     "InvalidInput",
     "InvalidModel",
     "InvalidOperator",
@@ -67,16 +92,17 @@ __all__ = [
     "OperatorDesc",
     "OperatorType",
     "Problem",
+    "RoundingMode",
+    "ScaleBias",
     "Session",
     "TensorDataType",
     "TensorDesc",
     "TensorFlags",
     "Unsupported",
     "__version__",
-    "if_",
-    "is_infinity",
     "load",
     "validate",
+    *FUNCTIONS,
 ]
 
 

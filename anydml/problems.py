@@ -86,7 +86,9 @@ def nearest(name: object, known: Iterable[str]) -> str:
     names = list(known)
     name = name if isinstance(name, str) else ""
     folded = {n.lower(): n for n in names}
-    scores = {n: difflib.SequenceMatcher(None, name.lower(), n).ratio() for n in folded}
+    typed = name.lower()
+    scores = {n: difflib.SequenceMatcher(None, typed, n).ratio() for n in folded}
+    scores |= {n: 1.0 for n in folded if sorted(n) == sorted(typed)}  # letters that changed places
     best = max(scores.values(), default=0)
     close = [n for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
     if close:

@@ -263,7 +263,7 @@ def test_buffers_that_do_not_hold_together(tmp_path, resource, message):
         ({"type": "writeFile", "resource": "A"}, "targetPath: expected a file name"),
         ({"type": "writeFile", "resource": "A", "targetPath": "a.txt"}, "of type .npy, .bin or .dat"),
         ({"type": "dispatch", "dispatchable": "if"}, "bindings: expected an object"),
-        ({"type": "dispatch", "dispatchable": "fi", "bindings": {}}, "got 'fi'; known: if"),
+        ({"type": "dispatch", "dispatchable": "fi", "bindings": {}}, "got 'fi'; did you mean 'if'"),
         (
             {"type": "dispatch", "dispatchable": "if", "bindings": {"A": "A"}},
             "known: ATensor, BTensor, ConditionTensor",

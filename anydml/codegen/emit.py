@@ -1,137 +1,381 @@
-"""A scalar expression as LLVM instructions on one element or on a vector of them.
+"""Expressions as LLVM instructions on one element or on a vector of them.
 
-Values travel as bits: a float is an integer of its width and becomes a float only inside the word that
-computes with it. So selection copies NaN payloads and signs untouched, on every target.
+A value is an LLVM value of its own type, except that a FLOAT16 travels as its 16 bits: it is widened
+where a word computes with it. Selection, loads and stores copy bits, so NaN payloads and signs stay.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from anydml.codegen.jit import Target
-from anydml.spec.dtypes import FLOATING, NUMPY, SIGNED, SIZE
+from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, SIGNED, SIZE, UNSIGNED
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, Expr, ScalarType
-
-_FLOAT = {2: "half", 4: "float", 8: "double"}
+from anydml.spec.scalar import BOOL, Expr, ScalarType, convert, expanded
 
 
-def bits_type(dtype: ScalarType, lanes: int) -> str:
-    element = "i1" if dtype == BOOL else f"i{8 * SIZE[dtype]}"
+def element_type(dtype: ScalarType) -> str:
+    """The LLVM type of one element."""
+    if dtype == BOOL:
+        return "i1"
+    if dtype is FLOAT32:
+        return "float"
+    return "double" if dtype is FLOAT64 else f"i{8 * SIZE[dtype]}"
+
+
+def value_type(dtype: ScalarType, lanes: int) -> str:
+    return vector(element_type(dtype), lanes)
+
+
+def vector(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
-def _has_one_pattern(expr: Expr) -> bool:
-    """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
-    return expr.word == "constant" and expr.value != 0 and expr.value == expr.value
+def mangled(element: str, lanes: int) -> str:
+    """The suffix of an overloaded intrinsic's name."""
+    short = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+    return short if lanes == 1 else f"v{lanes}{short}"
 
 
 class Emitter:
-    """Appends instructions for expressions over `reads` (operand number -> register of its bits)."""
+    """Appends instructions for expressions, whose leaves (`known`) are in registers already."""
 
-    def __init__(self, target: Target, lanes: int, reads: dict[int, str], prefix: str) -> None:
+    def __init__(self, target: Target, lanes: int, known: Mapping[Expr, str], prefix: str) -> None:
         self.target, self.lanes, self.prefix = target, lanes, prefix
         self.lines: list[str] = []
-        self._reads = reads
-        self._known: dict[Expr, str] = {}
+        self.declared: set[str] = set()
+        """Declarations of the intrinsics that the lines call."""
+        self._known: dict[Expr, str] = dict(known)
+        self._count = 0
 
-    def bits(self, expr: Expr) -> str:
-        """The register or literal that holds the expression's bits; equal expressions share one."""
-        if expr not in self._known:
-            self._known[expr] = getattr(self, f"_{expr.word}")(expr)
+    def value(self, expr: Expr) -> str:
+        """The register or literal that holds the expression's value; equal expressions share one."""
+        stack = [expr]
+        while expr not in self._known:
+            last = stack[-1]
+            needed = last.args if last.word != "rarely" else (last.args[0], last.args[2])
+            missing = [arg for arg in needed if arg not in self._known]
+            if missing:
+                stack += reversed(missing)
+                continue
+            if last not in self._known:
+                self._known[last] = _WORDS.get(last.word, Emitter._plain)(self, last)
+            stack.pop()
         return self._known[expr]
+
+    def line(self, instruction: str) -> str:
+        self._count += 1
+        register = f"%{self.prefix}{self._count}"
+        self.lines.append(f"  {register} = {instruction}")
+        return register
+
+    def type(self, dtype: ScalarType) -> str:
+        return value_type(dtype, self.lanes)
+
+    def splat(self, literal: int | str, element: str) -> str:
+        return str(literal) if self.lanes == 1 else f"splat ({element} {literal})"
+
+    def intrinsic(self, name: str, result: str, *args: tuple[str, str]) -> str:
+        """A call of `llvm.<name>` on (type, value) arguments."""
+        kinds = ", ".join(kind for kind, _ in args)
+        self.declared.add(f"declare {result} @llvm.{name}({kinds})")
+        return self.line(f"call {result} @llvm.{name}({', '.join(map(' '.join, args))})")
 
     # ---- words
 
-    def _read(self, expr: Expr) -> str:
-        return self._reads[int(expr.value)]
+    def _plain(self, expr: Expr) -> str:
+        """Words that are one instruction or intrinsic on operands of the result's type."""
+        dtype, kind = expr.dtype, self.type(expr.dtype)
+        args = [self.value(arg) for arg in expr.args]
+        family = "f" if dtype in FLOATING else "u" if dtype in UNSIGNED else "s"
+        instruction = _INSTRUCTIONS.get((expr.word, family)) or _INSTRUCTIONS.get((expr.word, ""))
+        if instruction is not None:
+            return self.line(f"{instruction} {kind} {', '.join(args)}")
+        name = f"{_INTRINSICS[expr.word]}.{mangled(element_type(dtype), self.lanes)}"
+        return self.intrinsic(name, kind, *((kind, a) for a in args))
 
     def _constant(self, expr: Expr) -> str:
         assert expr.dtype != BOOL
-        pattern = np.array(expr.value, NUMPY[expr.dtype]).view(f"u{SIZE[expr.dtype]}").item()
-        return self._splat(pattern, f"i{8 * SIZE[expr.dtype]}")
+        return self.splat(literal(expr.value, expr.dtype), element_type(expr.dtype))
 
     def _select(self, expr: Expr) -> str:
-        condition, a, b = (self.bits(arg) for arg in expr.args)
-        kind = bits_type(expr.dtype, self.lanes)
-        return self._line(f"select {bits_type(BOOL, self.lanes)} {condition}, {kind} {a}, {kind} {b}")
+        condition, a, b = (self.value(arg) for arg in expr.args)
+        kind = self.type(expr.dtype)
+        return self.line(f"select {self.type(BOOL)} {condition}, {kind} {a}, {kind} {b}")
 
-    def _eq(self, expr: Expr) -> str:
-        return self._compare(expr, "icmp eq", "fcmp oeq")
+    def _rarely(self, expr: Expr) -> str:
+        """Branch past the unlikely value where no lane needs it."""
+        condition, usual, kind = self.value(expr.args[0]), self.value(expr.args[2]), self.type(expr.dtype)
+        some = condition
+        if self.lanes > 1:
+            truths = self.type(BOOL)
+            some = self.intrinsic(f"vector.reduce.or.v{self.lanes}i1", "i1", (truths, condition))
+        self._count += 1
+        mark = f"{self.prefix}{self._count}"
+        self.lines += [f"  br label %{mark}.here", f"{mark}.here:"]
+        self.lines += [f"  br i1 {some}, label %{mark}.rare, label %{mark}.join", f"{mark}.rare:"]
+        outside = dict(self._known)  # what is computed in there is unknown out here
+        rare = self.value(expr.args[1])
+        chosen = self.line(f"select {self.type(BOOL)} {condition}, {kind} {rare}, {kind} {usual}")
+        self._known = outside
+        self.lines += [
+            f"  br label %{mark}.done",
+            f"{mark}.done:",
+            f"  br label %{mark}.join",
+            f"{mark}.join:",
+        ]
+        return self.line(f"phi {kind} [ {usual}, %{mark}.here ], [ {chosen}, %{mark}.done ]")
 
-    def _ne(self, expr: Expr) -> str:
-        return self._compare(expr, "icmp ne", "fcmp une")
-
-    def _compare(self, expr: Expr, of_integers: str, of_floats: str) -> str:
+    def _compare(self, expr: Expr) -> str:
         dtype = expr.args[0].dtype
-        if dtype in FLOATING and not any(_has_one_pattern(arg) for arg in expr.args):
-            (kind, a), (_, b) = (self._float(arg) for arg in expr.args)
-            return self._line(f"{of_floats} {kind} {a}, {b}")
-        a, b = (self.bits(arg) for arg in expr.args)
-        return self._line(f"{of_integers} {bits_type(dtype, self.lanes)} {a}, {b}")
+        if dtype in FLOATING:
+            exact = dtype is FLOAT16 and expr.word in ("eq", "ne") and any(map(_one_pattern, expr.args))
+            if not exact:
+                a, b = (self.value(convert(arg, FLOAT32) if dtype is FLOAT16 else arg) for arg in expr.args)
+                kind = self.type(FLOAT32 if dtype is FLOAT16 else dtype)
+                order = "une" if expr.word == "ne" else f"o{expr.word}"
+                return self.line(f"fcmp {order} {kind} {a}, {b}")
+        a, b = (self.value(arg) for arg in expr.args)
+        sign = "" if expr.word in ("eq", "ne") else "s" if dtype in SIGNED else "u"
+        return self.line(f"icmp {sign}{expr.word} {self.type(dtype)} {a}, {b}")
+
+    def _not(self, expr: Expr) -> str:
+        ones = self.splat("true" if expr.dtype == BOOL else -1, element_type(expr.dtype))
+        return self.line(f"xor {self.type(expr.dtype)} {self.value(expr.args[0])}, {ones}")
 
     def _absolute(self, expr: Expr) -> str:
-        dtype, kind, value = expr.dtype, bits_type(expr.dtype, self.lanes), self.bits(expr.args[0])
+        dtype, kind, value = expr.dtype, self.type(expr.dtype), self.value(expr.args[0])
         assert dtype != BOOL
-        width = 8 * SIZE[dtype]
+        if dtype in UNSIGNED:
+            return value
+        if dtype is FLOAT16:
+            return self.line(f"and {kind} {value}, {self.splat(0x7FFF, 'i16')}")
+        suffix = mangled(element_type(dtype), self.lanes)
         if dtype in FLOATING:
-            return self._line(f"and {kind} {value}, {self._splat(2 ** (width - 1) - 1, f'i{width}')}")
-        if dtype in SIGNED:
-            negative = self._line(f"icmp slt {kind} {value}, {self._splat(0, f'i{width}')}")
-            opposite = self._line(f"sub {kind} {self._splat(0, f'i{width}')}, {value}")
-            truth = bits_type(BOOL, self.lanes)
-            return self._line(f"select {truth} {negative}, {kind} {opposite}, {kind} {value}")
-        return value
+            return self.intrinsic(f"fabs.{suffix}", kind, (kind, value))
+        zero = self.splat(0, element_type(dtype))
+        negative = self.line(f"icmp slt {kind} {value}, {zero}")
+        opposite = self.line(f"sub {kind} {zero}, {value}")
+        return self.line(f"select {self.type(BOOL)} {negative}, {kind} {opposite}, {kind} {value}")
+
+    def _neg(self, expr: Expr) -> str:
+        dtype, kind, value = expr.dtype, self.type(expr.dtype), self.value(expr.args[0])
+        if dtype is FLOAT16:
+            return self.line(f"xor {kind} {value}, {self.splat(-0x8000, 'i16')}")
+        if dtype in FLOATING:
+            return self.line(f"fneg {kind} {value}")
+        return self.line(f"sub {kind} {self.splat(0, element_type(dtype))}, {value}")
+
+    def _div(self, expr: Expr) -> str:
+        if expr.dtype in FLOATING:
+            return self._plain(expr)
+        return self._quotient(expr, "div")
+
+    def _rem(self, expr: Expr) -> str:
+        if expr.dtype in FLOATING:
+            return self._plain(expr)
+        if SIZE[expr.dtype] == 8:  # type: ignore[index]
+            return self._quotient(expr, "rem")
+        kind, (a, b) = self.type(expr.dtype), (self.value(arg) for arg in expr.args)
+        quotient = self._quotient(expr, "div")
+        product = self.line(f"mul {kind} {quotient}, {b}")
+        rest = self.line(f"sub {kind} {a}, {product}")
+        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element_type(expr.dtype))}")
+        return self._zero_where(none, expr.dtype, rest)
+
+    def _quotient(self, expr: Expr, word: str) -> str:
+        """Integer division that cannot trap. Up to 32 bits as floats, which have room for it to be exact."""
+        dtype, kind = expr.dtype, self.type(expr.dtype)
+        assert dtype != BOOL
+        element, width = element_type(dtype), 8 * SIZE[dtype]
+        a, b = (self.value(arg) for arg in expr.args)
+        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element)}")
+        sign = "u" if dtype in UNSIGNED else "s"
+        if width == 64:
+            trap = none
+            if sign == "s":  # INT_MIN / -1 traps, too: the dividend divided by 1 wraps as it should
+                ones = self.line(f"icmp eq {kind} {b}, {self.splat(-1, element)}")
+                least = self.line(f"icmp eq {kind} {a}, {self.splat(-(2**63), element)}")
+                both = self.line(f"and {self.type(BOOL)} {ones}, {least}")
+                trap = self.line(f"or {self.type(BOOL)} {none}, {both}")
+            safe = self.line(f"select {self.type(BOOL)} {trap}, {kind} {self.splat(1, element)}, {kind} {b}")
+            return self._zero_where(none, dtype, self.line(f"{sign}{word} {kind} {a}, {safe}"))
+        wide = self.type(FLOAT64 if width == 32 else FLOAT32)
+        signed = vector("i64" if width == 32 else "i32", self.lanes)
+        safe = self.line(f"select {self.type(BOOL)} {none}, {kind} {self.splat(1, element)}, {kind} {b}")
+        x = self.line(f"{sign}itofp {kind} {a} to {wide}")
+        y = self.line(f"{sign}itofp {kind} {safe} to {wide}")
+        real = self.line(f"fdiv {wide} {x}, {y}")
+        whole = self.line(f"fptosi {wide} {real} to {signed}")
+        return self._zero_where(none, dtype, self.line(f"trunc {signed} {whole} to {kind}"))
+
+    def _zero_where(self, condition: str, dtype: ScalarType, value: str) -> str:
+        kind, zero = self.type(dtype), self.splat(0, element_type(dtype))
+        return self.line(f"select {self.type(BOOL)} {condition}, {kind} {zero}, {kind} {value}")
+
+    def _shift(self, expr: Expr) -> str:
+        dtype, kind = expr.dtype, self.type(expr.dtype)
+        assert dtype != BOOL
+        instruction = "shl" if expr.word == "shl" else "ashr" if dtype in SIGNED else "lshr"
+        a, count = (self.value(arg) for arg in expr.args)
+        width, element = 8 * SIZE[dtype], element_type(dtype)
+        if expr.args[1].word == "constant" and 0 <= expr.args[1].value < width:
+            return self.line(f"{instruction} {kind} {a}, {count}")
+        fits = self.line(f"icmp ult {kind} {count}, {self.splat(width, element)}")
+        zero = self.splat(0, element)
+        safe = self.line(f"select {self.type(BOOL)} {fits}, {kind} {count}, {kind} {zero}")
+        shifted = self.line(f"{instruction} {kind} {a}, {safe}")
+        return self.line(f"select {self.type(BOOL)} {fits}, {kind} {shifted}, {kind} {zero}")
+
+    def _bitcast(self, expr: Expr) -> str:
+        (arg,) = expr.args
+        if element_type(arg.dtype) == element_type(expr.dtype):
+            return self.value(arg)
+        return self.line(f"bitcast {self.type(arg.dtype)} {self.value(arg)} to {self.type(expr.dtype)}")
+
+    def _call(self, expr: Expr) -> str:
+        return self.value(expanded(expr))
 
     def _convert(self, expr: Expr) -> str:
-        source = bits_type(BOOL, self.lanes)
-        return self._line(f"zext {source} {self.bits(expr.args[0])} to {bits_type(expr.dtype, self.lanes)}")
-
-    # ---- helpers
-
-    def _float(self, expr: Expr) -> tuple[str, str]:
-        """Type and register of the expression as a float that the target computes with."""
-        dtype = expr.dtype
-        assert isinstance(dtype, TensorDataType)
-        kind = self._vector(_FLOAT[SIZE[dtype]])
-        value = self._line(f"bitcast {bits_type(dtype, self.lanes)} {self.bits(expr)} to {kind}")
-        if dtype is not TensorDataType.FLOAT16:
-            return kind, value
-        wide = self._vector("float")
-        if self.target.converts_half:
-            return wide, self._line(f"fpext {kind} {value} to {wide}")
-        return wide, self._widened(self.bits(expr))
+        (arg,) = expr.args
+        source, target = arg.dtype, expr.dtype
+        value, ours, its = self.value(arg), self.type(target), self.type(source)
+        if source is FLOAT16:
+            return self._widened(value)
+        if target is FLOAT16:
+            return self._narrowed(value)
+        if target in FLOATING:
+            if source in FLOATING:
+                word = "fpext" if target is FLOAT64 else "fptrunc"
+            else:
+                word = "sitofp" if source in SIGNED else "uitofp"
+            return self.line(f"{word} {its} {value} to {ours}")
+        if source in FLOATING:
+            word = "fptosi" if target in SIGNED else "fptoui"
+            name = f"{word}.sat.{mangled(element_type(target), self.lanes)}"
+            return self.intrinsic(f"{name}.{mangled(element_type(source), self.lanes)}", ours, (its, value))
+        if source == BOOL:
+            return self.line(f"zext {its} {value} to {ours}")
+        if SIZE[source] == SIZE[target]:  # type: ignore[index]
+            return value
+        word = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"  # type: ignore[index]
+        return self.line(f"{word} {its} {value} to {ours}")
 
     def _widened(self, half: str) -> str:
-        """float16 bits as float32 by integer arithmetic and one exact multiplication.
+        """float16 bits as float32; without hardware by integer arithmetic and one exact multiplication.
 
         Exponent and fraction moved into a float32's place mean the value times 2^-112; the multiplication
         mends normal and denormal numbers alike. Infinities and NaNs then only need their exponent.
         """
-        h, w, f = self._vector("i16"), self._vector("i32"), self._vector("float")
-        wide = self._line(f"zext {h} {half} to {w}")
-        magnitude = self._line(f"and {w} {wide}, {self._splat(0x7FFF, 'i32')}")
-        moved = self._line(f"shl {w} {magnitude}, {self._splat(13, 'i32')}")
-        scaled = self._line(f"bitcast {w} {moved} to {f}")
-        value = self._line(f"fmul {f} {scaled}, {self._splat('0x46F0000000000000', 'float')}")
-        finite = self._line(f"bitcast {f} {value} to {w}")
-        special = self._line(f"or {w} {moved}, {self._splat(0x7F800000, 'i32')}")
-        is_finite = self._line(f"icmp ult {w} {magnitude}, {self._splat(0x7C00, 'i32')}")
-        chosen = self._line(f"select {self._vector('i1')} {is_finite}, {w} {finite}, {w} {special}")
-        sign = self._line(f"and {w} {wide}, {self._splat(0x8000, 'i32')}")
-        high = self._line(f"shl {w} {sign}, {self._splat(16, 'i32')}")
-        bits = self._line(f"or {w} {chosen}, {high}")
-        return self._line(f"bitcast {w} {bits} to {f}")
+        h, w, f = self.type(FLOAT16), self.type(INT32), self.type(FLOAT32)
+        if self.target.converts_half:
+            as_half = self.line(f"bitcast {h} {half} to {vector('half', self.lanes)}")
+            return self.line(f"fpext {vector('half', self.lanes)} {as_half} to {f}")
+        wide = self.line(f"zext {h} {half} to {w}")
+        magnitude = self.line(f"and {w} {wide}, {self.splat(0x7FFF, 'i32')}")
+        moved = self.line(f"shl {w} {magnitude}, {self.splat(13, 'i32')}")
+        scaled = self.line(f"bitcast {w} {moved} to {f}")
+        value = self.line(f"fmul {f} {scaled}, {self.splat(literal(2.0**112, FLOAT32), 'float')}")
+        finite = self.line(f"bitcast {f} {value} to {w}")
+        special = self.line(f"or {w} {moved}, {self.splat(0x7F800000, 'i32')}")
+        is_finite = self.line(f"icmp ult {w} {magnitude}, {self.splat(0x7C00, 'i32')}")
+        chosen = self.line(f"select {self.type(BOOL)} {is_finite}, {w} {finite}, {w} {special}")
+        sign = self.line(f"and {w} {wide}, {self.splat(0x8000, 'i32')}")
+        high = self.line(f"shl {w} {sign}, {self.splat(16, 'i32')}")
+        bits = self.line(f"or {w} {chosen}, {high}")
+        return self.line(f"bitcast {w} {bits} to {f}")
 
-    def _vector(self, element: str) -> str:
-        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
+    def _narrowed(self, single: str) -> str:
+        """A float32 as float16 bits, rounded to nearest even; without hardware by integer arithmetic.
 
-    def _splat(self, literal: int | str, element: str) -> str:
-        if self.lanes == 1:
-            return str(literal)
-        return "<" + ", ".join([f"{element} {literal}"] * self.lanes) + ">"
+        Normal numbers round by adding half of what falls away (and the last kept bit); for denormal ones
+        adding 0.5 leaves the rounded fraction in the low bits of the float.
+        """
+        h, w, f = self.type(FLOAT16), self.type(INT32), self.type(FLOAT32)
+        if self.target.converts_half:
+            as_half = self.line(f"fptrunc {f} {single} to {vector('half', self.lanes)}")
+            return self.line(f"bitcast {vector('half', self.lanes)} {as_half} to {h}")
 
-    def _line(self, instruction: str) -> str:
-        register = f"%{self.prefix}{len(self.lines)}"
-        self.lines.append(f"  {register} = {instruction}")
-        return register
+        def number(n: int) -> str:
+            return self.splat(n, "i32")
+
+        bits = self.line(f"bitcast {f} {single} to {w}")
+        magnitude = self.line(f"and {w} {bits}, {number(0x7FFFFFFF)}")
+        shifted = self.line(f"lshr {w} {magnitude}, {number(13)}")
+        last = self.line(f"and {w} {shifted}, {number(1)}")
+        biased = self.line(f"add {w} {magnitude}, {number(0x0FFF - (112 << 23))}")
+        rounded = self.line(f"add {w} {biased}, {last}")
+        normal = self.line(f"lshr {w} {rounded}, {number(13)}")
+        as_float = self.line(f"bitcast {w} {magnitude} to {f}")
+        added = self.line(f"fadd {f} {as_float}, {self.splat(literal(0.5, FLOAT32), 'float')}")
+        added_bits = self.line(f"bitcast {f} {added} to {w}")
+        tiny = self.line(f"sub {w} {added_bits}, {number(0x3F000000)}")
+        truth = self.type(BOOL)
+        is_tiny = self.line(f"icmp ult {w} {magnitude}, {number(0x38800000)}")
+        small = self.line(f"select {truth} {is_tiny}, {w} {tiny}, {w} {normal}")
+        is_large = self.line(f"icmp uge {w} {magnitude}, {number(0x47800000)}")
+        finite = self.line(f"select {truth} {is_large}, {w} {number(0x7C00)}, {w} {small}")
+        payload = self.line(f"and {w} {shifted}, {number(0x3FF)}")
+        quiet = self.line(f"or {w} {payload}, {number(0x7E00)}")
+        is_nan = self.line(f"icmp ugt {w} {magnitude}, {number(0x7F800000)}")
+        value = self.line(f"select {truth} {is_nan}, {w} {quiet}, {w} {finite}")
+        high = self.line(f"lshr {w} {bits}, {number(16)}")
+        sign = self.line(f"and {w} {high}, {number(0x8000)}")
+        signed = self.line(f"or {w} {value}, {sign}")
+        return self.line(f"trunc {w} {signed} to {h}")
+
+
+def literal(value: int | float, dtype: TensorDataType) -> str:
+    """A number as LLVM writes it: floats by their bits (a float32's as those of the equal double)."""
+    if dtype is FLOAT16:
+        return str(np.array(value, np.float16).view(np.uint16).item())
+    if dtype in FLOATING:
+        return "0x" + struct.pack(">d", value).hex().upper()
+    return str(int(value))
+
+
+def _one_pattern(expr: Expr) -> bool:
+    """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
+    return expr.word == "constant" and expr.value != 0 and expr.value == expr.value
+
+
+_INSTRUCTIONS = {  # by word and kind of the result: float, signed, unsigned, or any
+    ("add", "f"): "fadd",
+    ("sub", "f"): "fsub",
+    ("mul", "f"): "fmul",
+    ("div", "f"): "fdiv",
+    ("rem", "f"): "frem",
+    ("add", ""): "add",
+    ("sub", ""): "sub",
+    ("mul", ""): "mul",
+    ("and", ""): "and",
+    ("or", ""): "or",
+    ("xor", ""): "xor",
+}
+_INTRINSICS = {
+    "fma": "fma",
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "rint": "rint",
+    "popcount": "ctpop",
+}
+_WORDS: dict[str, Callable[[Emitter, Expr], str]] = {
+    "constant": Emitter._constant,
+    "select": Emitter._select,
+    "rarely": Emitter._rarely,
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), Emitter._compare),
+    "not": Emitter._not,
+    "absolute": Emitter._absolute,
+    "neg": Emitter._neg,
+    "div": Emitter._div,
+    "rem": Emitter._rem,
+    **dict.fromkeys(("shl", "shr"), Emitter._shift),
+    "bitcast": Emitter._bitcast,
+    "call": Emitter._call,
+    "convert": Emitter._convert,
+}

@@ -9,16 +9,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
+from math import prod
 
-from anydml.codegen.emit import Emitter, bits_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.group import Access, Group, Shape
+from anydml.codegen.jit import compile_ir, compiling, host
+from anydml.codegen.rows import row_function
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, Expr
+from anydml.spec.scalar import Expr
 
-MAX_OPERANDS = 32  # of the driver's pointer arrays
+MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the words that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
 STREAM_FROM = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
@@ -26,32 +27,6 @@ SPLIT_FROM = 1 << 15
 """Bytes moved from which a job is cut into chunks that a waiting worker may take."""
 WAKE_FROM = 1 << 17
 """Bytes moved from which a sleeping worker is woken, which costs some microseconds."""
-
-
-class Access(Enum):
-    """How an operand advances along the innermost dimension."""
-
-    PACKED = "packed"  # to the next element
-    SPLAT = "splat"  # not at all
-    STRIDED = "strided"  # by any number of bytes
-
-
-class Group:
-    """Expressions over one iteration space, an output each; operands are the inputs, then the outputs.
-
-    Made by `group`, which gives one object for equal expressions: it carries their compiled code.
-    """
-
-    def __init__(self, inputs: tuple[TensorDataType, ...], outputs: tuple[Expr, ...]) -> None:
-        self.inputs, self.outputs = inputs, outputs
-        self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype != BOOL))
-        assert len(inputs) + len(outputs) == len(self.operands) <= MAX_OPERANDS
-        self.widths = tuple(SIZE[t] for t in self.operands)
-        self.width = sum(self.widths)
-        self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
-        """Jobs over packed operands, without their addresses, by size, pool and threads."""
-        self.rows: dict[tuple[tuple[Access, ...], bool], int] = {}
-        """Addresses of the row functions made so far, by access and whether stores stream."""
 
 
 @cache
@@ -67,122 +42,32 @@ class Operand:
     strides: tuple[int, ...]
 
 
-# ---- code --------------------------------------------------------------------------------------------
-
-
-def row_function(group: Group, access: Sequence[Access], stream: bool, target: Target) -> str:
-    """LLVM IR of the row function. Vector code where no operand is strided, then one by one."""
-    lanes = 4 * target.vector_bytes // max(group.widths)
-    count = len(group.inputs)
-    body = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:"]
-    for k in range(len(group.operands)):
-        body += [f"  %p{k}.p = getelementptr ptr, ptr %operands, i64 {k}", f"  %p{k} = load ptr, ptr %p{k}.p"]
-        if access[k] is Access.STRIDED:
-            body += [
-                f"  %s{k}.p = getelementptr i64, ptr %strides, i64 {k}",
-                f"  %s{k} = load i64, ptr %s{k}.p",
-            ]
-    splats: dict[int, str] = {}
-    for k in range(count):
-        if access[k] is Access.SPLAT:
-            body.append(f"  %one{k} = load {bits_type(group.inputs[k], 1)}, ptr %p{k}, align 1")
-            splats[k] = f"%one{k}"
-
-    def loop(name: str, first: str, end: str, width: int, after: str, *, streamed: bool = False) -> None:
-        """`for i in range(first, end, width)`, then on to the block `after`; comes from %name.pre."""
-        emitter = Emitter(target, width, reads := {}, f"{name}.v")
-        body.append(f"{name}:")
-        body.append(f"  %{name}.i = phi i64 [ {first}, %{name}.pre ], [ %{name}.next, %{name} ]")
-        for k, dtype in enumerate(group.operands):
-            if access[k] is Access.STRIDED:
-                body.append(f"  %{name}.o{k} = mul i64 %{name}.i, %s{k}")
-                body.append(f"  %{name}.a{k} = getelementptr i8, ptr %p{k}, i64 %{name}.o{k}")
-            elif access[k] is Access.PACKED:
-                kind = bits_type(dtype, 1)
-                body.append(f"  %{name}.a{k} = getelementptr {kind}, ptr %p{k}, i64 %{name}.i")
-        for k in range(count):
-            if access[k] is Access.SPLAT:
-                reads[k] = f"%wide{k}" if width > 1 else splats[k]
-            else:
-                reads[k] = f"%{name}.x{k}"
-                body.append(
-                    f"  {reads[k]} = load {bits_type(group.inputs[k], width)}, ptr %{name}.a{k}, align 1"
-                )
-        stores = []
-        for k, expr in enumerate(group.outputs, start=count):
-            kind, value = bits_type(expr.dtype, width), emitter.bits(expr)
-            align = stream_alignment(group.operands[k], width) if streamed else 1
-            mark = ", !nontemporal !0" if streamed else ""
-            stores.append(f"  store {kind} {value}, ptr %{name}.a{k}, align {align}{mark}")
-        body.extend(emitter.lines + stores)
-        body.append(f"  %{name}.next = add i64 %{name}.i, {width}")
-        body.append(f"  %{name}.more = icmp slt i64 %{name}.next, {end}")
-        body.append(f"  br i1 %{name}.more, label %{name}, label %{after}")
-
-    def enter(name: str, first: str, end: str, otherwise: str) -> None:
-        body.append(f"  %{name}.any = icmp slt i64 {first}, {end}")
-        body.append(f"  br i1 %{name}.any, label %{name}.pre, label %{otherwise}")
-        body.append(f"{name}.pre:")
-        body.append(f"  br label %{name}")
-
-    if Access.STRIDED in access:
-        enter("one", "0", "%n", "end")
-        loop("one", "0", "%n", 1, "end")
-    else:
-        for k, one in splats.items():
-            element, vector = bits_type(group.inputs[k], 1), bits_type(group.inputs[k], lanes)
-            body.append(f"  %ins{k} = insertelement {vector} poison, {element} {one}, i32 0")
-            zeros = f"<{lanes} x i32> zeroinitializer"
-            body.append(f"  %wide{k} = shufflevector {vector} %ins{k}, {vector} poison, {zeros}")
-        head = "0"
-        if stream:  # one by one until the first output is aligned for streaming stores
-            align = stream_alignment(group.operands[count], lanes)
-            body += [
-                f"  %address = ptrtoint ptr %p{count} to i64",
-                "  %negated = sub i64 0, %address",
-                f"  %ahead = and i64 %negated, {align - 1}",
-                f"  %ahead.n = sdiv i64 %ahead, {SIZE[group.operands[count]]}",
-                "  %ahead.fits = icmp slt i64 %ahead.n, %n",
-                "  %head.n = select i1 %ahead.fits, i64 %ahead.n, i64 %n",
-            ]
-            enter("head", "0", "%head.n", "main")
-            loop("head", "0", "%head.n", 1, "main")
-            body.append("main:")
-            head = "%head.n"
-        body += [
-            f"  %span = sub i64 %n, {head}",
-            f"  %full = and i64 %span, {-lanes}",
-            f"  %vec.end = add i64 %full, {head}",
-        ]
-        enter("vec", head, "%vec.end", "rest")
-        loop("vec", head, "%vec.end", lanes, "rest", streamed=stream)
-        body.append("rest:")
-        enter("tail", "%vec.end", "%n", "end")
-        loop("tail", "%vec.end", "%n", 1, "end")
-    body.append("end:")
-    if stream:  # streaming stores are weakly ordered; be done with them before anyone is told
-        body.append("  fence seq_cst")
-    body += ["  ret void", "}", "!0 = !{i32 1}"]
-    return "\n".join(body) + "\n"
-
-
-def stream_alignment(dtype: TensorDataType, lanes: int) -> int:
-    return min(64, SIZE[dtype] * lanes)
-
-
-def row_address(group: Group, access: tuple[Access, ...], stream: bool) -> int:
+def row_address(group: Group, shape: Shape) -> int:
     """The compiled row function, made when first asked for."""
-    address = group.rows.get((access, stream))
+    address = group.rows.get(shape)
     if address is None:
         with compiling:
-            address = group.rows.get((access, stream))
+            address = group.rows.get(shape)
             if address is None:
-                (address,) = compile_ir(row_function(group, access, stream, host()), ["row"])
-                group.rows[access, stream] = address
+                (address,) = compile_ir(row_function(group, shape, host()), ["row"])
+                group.rows[shape] = address
     return address
 
 
 # ---- jobs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Operands over collapsed dimensions: what a job consists of beside its threads."""
+
+    inner: int
+    addresses: Sequence[int]
+    steps: Sequence[int]
+    outer: Sequence[tuple[int, tuple[int, ...]]]
+    shape: Shape
+    row: int = 1
+    """Elements of a tensor behind one of the job."""
 
 
 def make_job(
@@ -193,14 +78,77 @@ def make_job(
     The caller vouches that every address that sizes and strides reach is readable (of outputs: writable,
     and reached once), stays so while the job runs, and that no output is an input under another stride.
     """
-    dims = collapse(sizes, [o.strides for o in operands])
+    return _words(group, _layout(group, sizes, operands), pool=pool, threads=threads)
+
+
+def shape_of(group: Group, sizes: Sequence[int], operands: Sequence[Operand]) -> Shape:
+    """What the row function of such a job is made for."""
+    return _layout(group, sizes, operands).shape
+
+
+def _layout(group: Group, sizes: Sequence[int], operands: Sequence[Operand]) -> _Layout:
     addresses = [o.address for o in operands]
-    for d, (size, strides) in enumerate(dims):
-        if all(s <= 0 for s in strides) and any(strides):  # walk it the other way
-            addresses = [a + (size - 1) * s for a, s in zip(addresses, strides, strict=True)]
-            dims[d] = (size, tuple(-s for s in strides))
+    strides = [o.strides for o in operands]
+    if group.axes is not None:
+        return _layout_of_rows(group, sizes, addresses, strides)
+    dims = collapse(sizes, strides)
+    for d, (size, steps) in enumerate(dims):
+        if all(s <= 0 for s in steps) and any(steps):  # walk it the other way
+            addresses = [a + (size - 1) * s for a, s in zip(addresses, steps, strict=True)]
+            dims[d] = (size, tuple(-s for s in steps))
     inner, steps = dims.pop()
-    return job_words(group, inner, addresses, steps, dims, pool=pool, threads=threads)
+    return _laid_out(group, inner, addresses, steps, dims)
+
+
+def _laid_out(
+    group: Group,
+    inner: int,
+    addresses: Sequence[int],
+    steps: Sequence[int],
+    outer: Sequence[tuple[int, tuple[int, ...]]] = (),
+) -> _Layout:
+    access = access_of(group, inner, steps)
+    moved = inner * prod(size for size, _ in outer) * group.width
+    large = moved >= STREAM_FROM and inner >= 4096 and host().streams
+    stream = large and can_stream(group, access, addresses)
+    return _Layout(inner, addresses, steps, outer, Shape(access, stream))
+
+
+def _layout_of_rows(
+    group: Group, sizes: Sequence[int], addresses: list[int], strides: list[tuple[int, ...]]
+) -> _Layout:
+    """Elements are rows; what the row function must know of them follows the operands' addresses."""
+    assert group.axes is not None
+    reduced = sorted(a % len(sizes) for a in group.axes)
+    free = [d for d in range(len(sizes)) if d not in reduced]
+    rows = collapse([sizes[d] for d in free], [[s[d] for d in free] for s in strides])
+    within = collapse([sizes[d] for d in reduced], [[s[d] for d in reduced] for s in strides], reorder=False)
+    inner, steps = rows.pop()
+    shape = Shape(
+        access_of(group, *within[-1]), dims=len(within), keep=_outputs_apart(group, sizes, addresses, strides)
+    )
+    extents = [word for size, steps in within for word in (size, *steps)]
+    still = (0,) * len(extents)
+    outer = [(n, (*s, *still)) for n, s in rows]
+    length = prod(sizes[d] for d in reduced)
+    return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length)
+
+
+def _outputs_apart(
+    group: Group, sizes: Sequence[int], addresses: Sequence[int], strides: Sequence[tuple[int, ...]]
+) -> bool:
+    """Whether no output shares memory with another operand."""
+    reached = []
+    for address, steps, width in zip(addresses, strides, group.widths, strict=True):
+        ends = [(n - 1) * s for n, s in zip(sizes, steps, strict=True)]
+        first, last = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends)
+        reached.append((address + first, address + last + width))
+    count = len(group.inputs)
+    return all(
+        x[1] <= y[0] or y[1] <= x[0]
+        for j, y in enumerate(reached[count:])
+        for x in (*reached[:count], *reached[count : count + j])
+    )
 
 
 def packed_job(group: Group, size: int, bases: list[int], *, pool: int, threads: int) -> array[int]:
@@ -211,7 +159,7 @@ def packed_job(group: Group, size: int, bases: list[int], *, pool: int, threads:
     key = (size, pool, threads)
     parts = group.packed.get(key)
     if parts is None:
-        job = job_words(group, size, bases, group.widths, pool=pool, threads=threads)
+        job = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
         parts = group.packed[key] = (job[:_BASES], job[_BASES + len(group.widths) :])
@@ -226,46 +174,37 @@ def streams(group: Group, size: int) -> bool:
 _BASES = 9  # of a job's words: the first operand's address
 
 
-def job_words(
-    group: Group,
-    inner: int,
-    addresses: Sequence[int],
-    steps: Sequence[int],
-    outer: Sequence[tuple[int, tuple[int, ...]]] = (),
-    *,
-    pool: int,
-    threads: int,
-) -> array[int]:
-    """A job from dimensions that are collapsed already."""
-    widths = group.widths
-    access = tuple(
+def access_of(group: Group, inner: int, steps: Sequence[int]) -> tuple[Access, ...]:
+    return tuple(
         Access.PACKED if step == width or inner == 1 else Access.SPLAT if step == 0 else Access.STRIDED
-        for step, width in zip(steps, widths, strict=True)
+        for step, width in zip(steps, group.widths, strict=True)
     )
-    elements = inner
-    for size, _ in outer:
-        elements *= size
-    moved = elements * group.width
-    stream = (
-        moved >= STREAM_FROM and inner >= 4096 and host().streams and can_stream(group, access, addresses)
-    )
+
+
+def _words(group: Group, layout: _Layout, *, pool: int, threads: int) -> array[int]:
+    """The words of nest.ll's job."""
+    row = layout.row
+    elements = layout.inner * prod(size for size, _ in layout.outer)
+    moved = elements * row * group.width
     chunk = elements
     if threads > 1 and moved >= SPLIT_FROM:
-        chunk = min(max(elements // (4 * threads), 1024), 1 << 17)
-        chunk = max(-(-chunk // 1024) * 1024, -(-elements // MAX_CHUNKS))
+        least = -(-1024 // row)
+        chunk = min(max(elements // (4 * threads), least), max((1 << 17) // row, 1))
+        chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
+    assert len(layout.addresses) <= MAX_OPERANDS
     head = [
         -(-elements // chunk),
         chunk,
         elements,
-        inner,
-        len(outer),
-        len(widths),
-        row_address(group, access, stream),
+        layout.inner,
+        len(layout.outer),
+        len(layout.addresses),
+        row_address(group, layout.shape),
         pool,
         int(moved >= WAKE_FROM),
     ]
-    words = [*head, *addresses, *steps, *(size for size, _ in outer)]
-    for _, strides in outer:
+    words = [*head, *layout.addresses, *layout.steps, *(size for size, _ in layout.outer)]
+    for _, strides in layout.outer:
         words += strides
     return array("q", words)
 
@@ -279,18 +218,21 @@ def can_stream(group: Group, access: tuple[Access, ...], addresses: Sequence[int
     return addresses[first] % SIZE[group.operands[first]] == 0
 
 
-def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
+def collapse(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], *, reorder: bool = True
+) -> list[tuple[int, tuple[int, ...]]]:
     """Dimensions as (size, stride of each operand), outermost first, as few as the strides allow.
 
-    Dimensions of size 1 go; the rest are ordered by the last operand's strides (an output's), and
-    neighbours that every operand passes in one stride become one. A short innermost dimension gives
-    its place to a much longer one. At least one dimension is returned.
+    Dimensions of size 1 go, and neighbours that every operand passes in one stride become one. With
+    `reorder` they are first ordered by the last operand's strides (an output's), and a short innermost
+    dimension gives its place to a much longer one. At least one dimension is returned.
 
     >>> collapse((2, 3, 4), [(48, 16, 4), (0, 0, 0)])
     [(24, (4, 0))]
     """
     dims = [(n, tuple(s[d] for s in strides)) for d, n in enumerate(sizes) if n != 1]
-    dims.sort(key=lambda dim: (-abs(dim[1][-1]), -max(map(abs, dim[1]))))
+    if reorder:
+        dims.sort(key=lambda dim: (-abs(dim[1][-1]), -max(map(abs, dim[1]))))
     merged: list[tuple[int, tuple[int, ...]]] = []
     for n, s in dims:
         if merged:
@@ -301,6 +243,8 @@ def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tup
         merged.append((n, s))
     if not merged:
         return [(1, tuple(0 for _ in strides))]
+    if not reorder:
+        return merged
     longest = max(merged, key=lambda dim: dim[0])
     if merged[-1][0] < 16 and longest[0] >= 4 * merged[-1][0]:
         merged.remove(longest)

@@ -15,8 +15,8 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 ; Elements [index * chunk, (index + 1) * chunk) of the iteration space, in row-major order.
 define void @anydml_drive(ptr %job, i64 %index) {
 entry:
-  %pointers = alloca [32 x i64], align 64
-  %at = alloca [32 x i64], align 64
+  %pointers = alloca [320 x i64], align 64
+  %at = alloca [320 x i64], align 64
   %counter = alloca [64 x i64], align 64
   %chunk.p = getelementptr i64, ptr %job, i64 1
   %chunk = load i64, ptr %chunk.p

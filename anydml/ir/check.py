@@ -11,14 +11,22 @@ from typing import Any, TypeVar
 from anydml.problems import Problem, shown
 from anydml.spec.dtypes import SIZE, listed
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
-from anydml.spec.schema import Operator, Slot, Table
+from anydml.spec.schema import ONE, Operator, Slot, Table
 from anydml.spec.tensors import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
 V = TypeVar("V")
 
 
-def check(operator: Operator, tensors: Mapping[str, TensorDesc], level: FeatureLevel) -> list[Problem]:
-    """The problems of `operator` over these tensors (by field name; missing ones are told elsewhere)."""
+def check(
+    operator: Operator,
+    tensors: Mapping[str, TensorDesc],
+    attributes: Mapping[str, Any],
+    level: FeatureLevel,
+) -> list[Problem]:
+    """The problems of `operator` with these tensors and attributes, by field name.
+
+    What is missing, or could not be read, is told elsewhere.
+    """
     table = operator.table(level)
     if table is None:
         return [
@@ -34,8 +42,10 @@ def check(operator: Operator, tensors: Mapping[str, TensorDesc], level: FeatureL
         problems += [p.under(operator.name) for p in check_tensor(slot, desc)]
     problems += _ranks(operator, present, table, level)
     problems += _types(operator, present, table, level)
-    problems += _equal(operator, present, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
+    problems += _sizes(operator, present)
     problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
+    for rule in table.rules:
+        problems += (Problem(operator.name, *breach) for breach in rule.broken(tensors, attributes))
     return problems
 
 
@@ -133,6 +143,23 @@ def _types(
                 operator.name,
                 f"{_join(slots)}: expected {allowed} at feature level {level.label}, but got {got}",
             )
+
+
+def _sizes(operator: Operator, tensors: Mapping[Slot, TensorDesc]) -> Iterable[Problem]:
+    """Equal sizes behind a letter, one element behind ONE, and as many dimensions everywhere."""
+    several = {s: d for s, d in tensors.items() if s.sizes != ONE}
+    yield from _equal(operator, several, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
+    if len(several) == len(tensors):
+        return
+    for sizes, slots in group_by(
+        {s: d for s, d in tensors.items() if s.sizes == ONE}, lambda d: d.sizes
+    ).items():
+        if any(n != 1 for n in sizes):
+            yield Problem(operator.name, f"{_join(slots)}: expected one element, but got {str_sizes(sizes)}")
+    ranks = group_by(tensors, lambda d: len(d.sizes))
+    if len(ranks) > 1:
+        got = "; ".join(f"{_join(slots)} {rank}" for rank, slots in ranks.items())
+        yield Problem(operator.name, f"expected equal numbers of dimensions, but got {got}")
 
 
 def _equal(

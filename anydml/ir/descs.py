@@ -6,7 +6,7 @@ their prefix, and a tensor needs only "DataType" and "Sizes".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from anydml.ir.check import check
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.problems import AnyDMLError, InvalidOperator, Problem, Unsupported, kind_name, nearest, shown
+from anydml.spec.attributes import Activation, ActivationKind
 from anydml.spec.catalog import BY_NAME
 from anydml.spec.enums import (
     FeatureLevel,
@@ -26,7 +27,7 @@ from anydml.spec.enums import (
 from anydml.spec.enums import (
     TensorType as BufferType,
 )
-from anydml.spec.schema import Operator
+from anydml.spec.schema import REQUIRED, Attribute, Operator
 from anydml.spec.tensors import TensorDesc
 
 
@@ -65,36 +66,102 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
         operator, fields = _operator(desc)
     except InvalidOperator as error:
         return None, list(error.problems)
-    problems: list[Problem] = []
     tensors: dict[str, TensorDesc] = {}
-    attributes: dict[str, Any] = {}
-    known = [slot.name for slot in operator.slots]
+    problems = list(_unknown(operator, fields))
+    for slot in operator.tensors:
+        if fields.get(slot.name) is not None:
+            try:
+                tensors[slot.name] = read_tensor(fields[slot.name])
+            except InvalidOperator as error:
+                problems += [p.under(slot.name).under(operator.name) for p in error.problems]
+        elif slot.optional is None:
+            problems.append(_missing(operator, slot.name, '{"DataType": ..., "Sizes": [...]}'))
+        elif level < slot.optional:
+            later = f"it may be left out from {slot.optional.label}"
+            problems.append(Problem(operator.name, f"expected field {slot.name}, but it is missing", later))
+    attributes, found = read_attributes(operator, fields, level)
+    problems += found
+    problems += check(operator, tensors, attributes, level)
+    return Checked(operator, tensors, attributes), problems
+
+
+def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]:
+    known = [s.name for s in operator.slots] + [a.count for a in operator.attributes if a.count]
     for name in fields:
         if name not in known:
-            problems.append(
-                Problem(
-                    operator.name, f"expected one of its fields, but got {shown(name)}", nearest(name, known)
-                )
-            )
-    for slot in operator.tensors:
-        if fields.get(slot.name) is None:
-            problems.append(_missing(operator, slot.name, '{"DataType": ..., "Sizes": [...]}'))
-            continue
-        try:
-            tensors[slot.name] = read_tensor(fields[slot.name])
-        except InvalidOperator as error:
-            problems += [p.under(slot.name).under(operator.name) for p in error.problems]
+            guess = nearest(name, known)
+            yield Problem(operator.name, f"expected one of its fields, but got {shown(name)}", guess)
+
+
+def read_attributes(
+    operator: Operator, fields: Mapping[str, Any], level: FeatureLevel, *, defaults: bool = False
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of all attributes, by field name, and what is wrong with them.
+
+    `defaults`: an attribute that is not given takes its default, if it has one.
+    """
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
     for attribute in operator.attributes:
-        if fields.get(attribute.name) is None:
-            names = " | ".join(attribute.type.__members__)
-            problems.append(_missing(operator, attribute.name, names))
+        given = fields.get(attribute.name)
+        if given is None and defaults and attribute.default is not REQUIRED:
+            given = attribute.default
+        if given is None:
+            if attribute.optional:
+                values[attribute.name] = None
+            else:
+                problems.append(_missing(operator, attribute.name, attribute.kind.form))
             continue
         try:
-            attributes[attribute.name] = parse(attribute.type, fields[attribute.name], attribute.name)
+            values[attribute.name] = read_attribute(attribute, given, attribute.name, level)
         except InvalidOperator as error:
             problems += [p.under(operator.name) for p in error.problems]
-    problems += check(operator, tensors, level)
-    return Checked(operator, tensors, attributes), problems
+            continue
+        count = fields.get(attribute.count) if attribute.count else None
+        if count is not None and not (_is_integer(count) and count == len(values[attribute.name])):
+            length = len(values[attribute.name])
+            message = f"expected {length}, the number of {attribute.name}, but got {shown(count)}"
+            problems.append(Problem(f"{operator.name}: {attribute.count}", message))
+    return values, problems
+
+
+def read_attribute(attribute: Attribute, value: object, where: str, level: FeatureLevel) -> Any:
+    """One attribute's value as records compute with it.
+
+    Raises:
+        InvalidOperator: it is not such a value.
+    """
+    if isinstance(attribute.kind, ActivationKind):
+        return _activation(attribute.kind, value, where, level)
+    return attribute.kind.read(value, where)
+
+
+def _activation(kind: ActivationKind, value: object, where: str, level: FeatureLevel) -> Activation:
+    if isinstance(value, Activation):
+        return value
+    try:
+        operator, fields = _operator({"Type": value, "Desc": {}} if isinstance(value, str) else value)
+    except InvalidOperator as error:
+        raise InvalidOperator(*(p.under(where) for p in error.problems)) from None
+    problems = []
+    if operator.name not in kind.allowed:
+        remedy = "allowed: " + ", ".join(n.removeprefix("ACTIVATION_") for n in kind.allowed)
+        problems.append(
+            Problem("", f"expected an activation that can be fused, but got {operator.name}", remedy)
+        )
+    tensors = [s.name for s in operator.tensors]
+    for name in tensors:
+        if fields.get(name) is not None:
+            problems.append(
+                Problem(name, "expected no tensor in a fused activation, but got one", "leave it out")
+            )
+    attributes, found = read_attributes(operator, fields, level, defaults=isinstance(value, str))
+    problems += _unknown(operator, fields)
+    problems += found
+    problems += check(operator, {}, attributes, level)
+    if problems:
+        raise InvalidOperator(*(p.under(where) for p in problems))
+    return Activation(operator, attributes)
 
 
 def _missing(operator: Operator, name: str, form: str) -> Problem:
@@ -225,7 +292,7 @@ def to_graph(checked: Checked) -> Graph:
         name: Value(name, TensorType(t.data_type.label, t.sizes, t.effective_strides))
         for name, t in checked.tensors.items()
     }
-    inputs = tuple(values[s.name] for s in checked.operator.inputs)
+    inputs = tuple(values.get(s.name) for s in checked.operator.inputs)
     outputs = tuple(values[s.name] for s in checked.operator.outputs)
     node = Node(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
-    return Graph(checked.operator.name, inputs, outputs, (node,))
+    return Graph(checked.operator.name, tuple(v for v in inputs if v is not None), outputs, (node,))

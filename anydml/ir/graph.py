@@ -106,6 +106,8 @@ class Node:
     path: tuple[str, ...] = ()
     captures: Mapping[str, Value] = field(default_factory=dict)
     """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
+    views: Mapping[int, TensorType] = field(default_factory=dict)
+    """Inputs whose memory is read with other sizes and strides than their value's type says, by number."""
 
     @property
     def reads(self) -> Iterator[Value]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import AttributeProto
 
-from anydml.codegen.kernel import Group, group
+from anydml.codegen.group import Group
+from anydml.codegen.kernel import group
 from anydml.ir.graph import Node, OnnxOp, TensorType
 from anydml.spec.dtypes import FLOATING, UINT8
 from anydml.spec.elementwise import ELEMENT_WISE_IF, ELEMENT_WISE_IS_INFINITY
@@ -38,14 +39,14 @@ def kernel_of(node: Node) -> Lowered | None:
         moved = _MOVED[types[1]]
         if types[0] != "bool" or types[1] != types[2]:
             return None
-        expression = ELEMENT_WISE_IF.expression((UINT8, moved, moved), moved, {})
+        expression = ELEMENT_WISE_IF.expression((UINT8, moved, moved), moved, {}, 1)
         return Lowered(group((UINT8, moved, moved), (expression,)), given, given[1])
     if node.op.name == "IsInf" and len(types) == 1:
         mode = _infinity_mode(node)
         source = _MOVED[types[0]]
         if mode is None or source not in FLOATING:
             return None
-        expression = ELEMENT_WISE_IS_INFINITY.expression((source,), UINT8, {"InfinityMode": mode})
+        expression = ELEMENT_WISE_IS_INFINITY.expression((source,), UINT8, {"InfinityMode": mode}, 1)
         return Lowered(group((source,), (expression,)), given, np.dtype(np.bool_))
     return None
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.codegen.group import Group
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import Group, Operand, make_job, packed_job, streams
+from anydml.codegen.kernel import Operand, make_job, packed_job, streams
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
@@ -43,7 +44,7 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
         if not a.flags.c_contiguous:
             break
     else:
-        if not streams(group, size):
+        if group.axes is None and not streams(group, size):
             fields = [id(a) + _DATA for a in arrays]
             job = packed_job(group, size, fields, pool=pool.address, threads=count)
             driver().run_arrays(job.buffer_info()[0])

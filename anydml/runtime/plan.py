@@ -1,25 +1,32 @@
-"""A DirectML graph planned for bound buffers: every layout is known, only addresses are not."""
+"""A DirectML graph planned for bound buffers: kernels whose layouts are known and whose addresses are not."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from anydml.codegen.jit import driver
-from anydml.codegen.kernel import Group, Operand, group, make_job
-from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.codegen.group import Group
+from anydml.codegen.jit import driver, host
+from anydml.codegen.kernel import Operand, group, make_job, shape_of
+from anydml.codegen.rows import row_function
+from anydml.ir.graph import Graph, TensorType, Value
+from anydml.passes.fuse import Kernel, dtype_of, fuse, intermediates, sizes_of
 from anydml.runtime.launch import threads_for
 from anydml.runtime.threads import pool
 from anydml.spec.dtypes import SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.schema import Operator
+from anydml.spec.tensors import packed_strides
+
+ALIGNMENT = 64
+"""Of intermediate values, in bytes: a cache line."""
 
 
 @dataclass(frozen=True)
 class KernelStep:
-    """One kernel over bound tensors: names, sizes, and strides in bytes, inputs before outputs."""
+    """One kernel over tensors in memory: names, sizes, and strides in bytes, inputs before outputs."""
 
+    kernel: Kernel
     group: Group
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -30,38 +37,75 @@ class KernelStep:
         operands = [Operand(addresses[n], s) for n, s in zip(self.names, self.strides, strict=True)]
         return make_job(self.group, self.sizes, operands, pool=pool.address, threads=threads_for(threads))
 
+    def code(self) -> str:
+        """The kernel's code for this machine, in LLVM's intermediate language."""
+        operands = [Operand(0, s) for s in self.strides]
+        return row_function(self.group, shape_of(self.group, self.sizes, operands), host())
 
-def plan(graph: Graph) -> tuple[KernelStep, ...]:
-    """The steps of a checked DirectML graph. Compiles the kernels, so that dispatch need not."""
-    steps = tuple(_step(node) for node in graph.nodes if isinstance(node, Node))
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written at least: each operand's distinct elements, once."""
+        reached = (prod(n for n, s in zip(self.sizes, st, strict=True) if s) for st in self.strides)
+        return sum(count * width for count, width in zip(reached, self.group.widths, strict=True))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in order, and where intermediate values lie in one block of memory: offsets by name."""
+
+    steps: tuple[KernelStep, ...]
+    offsets: Mapping[str, int]
+    scratch: int
+    """Bytes of that block."""
+
+
+def plan(graph: Graph) -> Plan:
+    """The plan of a checked DirectML graph. Compiles the kernels, so that dispatch need not."""
+    kernels = fuse(graph)
+    steps = tuple(_step(kernel) for kernel in kernels)
     driver()
     for step in steps:
         step.job(dict.fromkeys(step.names, 0), 1)
-    return steps
+    return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))))
 
 
-def _step(node: Node) -> KernelStep:
-    assert isinstance(node.op, Operator)
-    inputs, outputs = [tensor(v) for v in node.inputs], [tensor(v) for v in node.outputs]
-    types = tuple(TensorDataType[t.dtype.upper()] for _, t in inputs)
-    (result,) = outputs
-    expression = node.op.expression(types, TensorDataType[result[1].dtype.upper()], node.attributes)
-    sizes = result[1].known_sizes
-    assert sizes is not None
+def _step(kernel: Kernel) -> KernelStep:
+    operands = [(s.value, s.strides) for s in kernel.sources]
+    operands += [(v, _strides(v)) for v, _ in kernel.outputs]
+    types = tuple(dtype_of(s.value) for s in kernel.sources)
     return KernelStep(
-        group(types, (expression,)),
-        tuple(name for name, _ in (*inputs, *outputs)),
-        sizes,
-        tuple(_byte_strides(t) for _, t in (*inputs, *outputs)),
+        kernel,
+        group(types, tuple(e for _, e in kernel.outputs)),
+        tuple(v.name for v, _ in operands),
+        kernel.sizes,
+        tuple(tuple(s * SIZE[dtype_of(v)] for s in strides) for v, strides in operands),
     )
 
 
-def tensor(value: Value | None) -> tuple[str, TensorType]:
-    assert value is not None
+def _strides(value: Value) -> tuple[int, ...]:
     assert isinstance(value.type, TensorType)
-    return value.name, value.type
+    return packed_strides(sizes_of(value.type)) if value.type.strides is None else value.type.strides
 
 
-def _byte_strides(type: TensorType) -> tuple[int, ...]:
-    assert type.strides is not None
-    return tuple(s * SIZE[TensorDataType[type.dtype.upper()]] for s in type.strides)
+def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[str, int], int]:
+    """Offsets such that values which live at the same time lie apart: each at the first gap that holds it."""
+    lives = {}
+    for value in values:
+        using = [k for k, step in enumerate(steps) if value.name in step.names]
+        assert isinstance(value.type, TensorType)
+        size = prod(sizes_of(value.type)) * SIZE[dtype_of(value)]
+        lives[value.name] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
+    offsets: dict[str, int] = {}
+    for name, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):
+        taken = sorted(
+            (offsets[other], offsets[other] + lives[other][2])
+            for other in offsets
+            if lives[other][0] <= last and first <= lives[other][1]
+        )
+        at = 0
+        for begin, end in taken:
+            if at + size <= begin:
+                break
+            at = max(at, end)
+        offsets[name] = at
+    return offsets, max((offsets[n] + lives[n][2] for n in offsets), default=0)

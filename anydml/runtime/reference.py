@@ -9,11 +9,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from anydml.ir.graph import Graph, Node, Value
-from anydml.runtime.plan import tensor
-from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import evaluate
-from anydml.spec.schema import Operator
+from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.passes.fuse import dtype_of, sizes_of
+from anydml.spec.evaluate import evaluate
+from anydml.spec.schema import ONE, Operator
+from anydml.spec.tensors import packed_strides
 
 Array = NDArray[Any]
 
@@ -23,32 +23,40 @@ def run_reference(graph: Graph, buffers: Mapping[str, Array]) -> None:
 
     Each buffer is flat memory of its tensor's type, read and written through the tensor's layout.
     """
-    values: dict[Value, Array] = {v: _view(v, buffers) for v in graph.inputs}
+    memory: dict[Value, Array] = {v: buffers[v.name].reshape(-1) for v in graph.inputs}
+    memory |= {v: c.content.reshape(-1) for v, c in graph.constants.items()}
     for node in graph.nodes:
         assert isinstance(node, Node)
         assert isinstance(node.op, Operator)
-        inputs = [values[v] for v in node.inputs if v is not None]
-        types = tuple(TensorDataType[str(a.dtype).upper()] for a in inputs)
-        for value in node.writes:
-            _, kind = tensor(value)
-            result = TensorDataType[kind.dtype.upper()]
-            values[value] = evaluate(node.op.expression(types, result, node.attributes), inputs)
-    for value in graph.outputs:
-        _view(value, buffers)[...] = values[value]
+        (output,) = node.writes
+        sizes = sizes_of(_type(output))
+        inputs, types = [], []
+        for k, value in enumerate(node.inputs):
+            types.append(None if value is None else dtype_of(value))
+            if value is not None:
+                seen = _view(node.views.get(k) or _type(value), memory[value])
+                inputs.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
+        meaning = node.op.expression(tuple(types), dtype_of(output), node.attributes, len(sizes))
+        content = np.broadcast_to(evaluate(meaning, inputs), sizes)
+        buffer = buffers[output.name] if output in graph.outputs else empty_buffer(output)
+        memory[output] = buffer.reshape(-1)
+        _view(_type(output), memory[output])[...] = content
 
 
-def _view(value: Value, buffers: Mapping[str, Array]) -> Array:
-    name, type = tensor(value)
-    flat = buffers[name].reshape(-1)
-    assert type.known_sizes is not None
-    assert type.strides is not None
-    return as_strided(flat, type.known_sizes, [s * flat.itemsize for s in type.strides])
+def _type(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _view(type: TensorType, flat: Array) -> Array:
+    sizes = sizes_of(type)
+    strides = packed_strides(sizes) if type.strides is None else type.strides
+    return as_strided(flat, sizes, [s * flat.itemsize for s in strides])
 
 
 def empty_buffer(value: Value) -> Array:
     """Zeros that reach as far as a value's layout does."""
-    _, type = tensor(value)
-    assert type.known_sizes is not None
-    assert type.strides is not None
-    last = sum((n - 1) * s for n, s in zip(type.known_sizes, type.strides, strict=True))
-    return np.zeros(last + 1, type.dtype)
+    type = _type(value)
+    sizes = sizes_of(type)
+    strides = packed_strides(sizes) if type.strides is None else type.strides
+    return np.zeros(sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1, type.dtype)

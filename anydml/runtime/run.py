@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anydml.codegen.kernel import Group
+from anydml.codegen.group import Group
 from anydml.ir.graph import If, Node
 from anydml.ir.provider import Call, RegionFailed
 from anydml.problems import ExecutionFailed, Problem

@@ -80,6 +80,14 @@ class TensorType(IntEnum):
     BUFFER = 1
 
 
+class RoundingMode(IntEnum):
+    """How a number is rounded (DML_ROUNDING_MODE)."""
+
+    HALVES_TO_NEAREST_EVEN = 0
+    TOWARD_ZERO = 1
+    TOWARD_INFINITY = 2
+
+
 class IsInfinityMode(IntEnum):
     """DML_IS_INFINITY_MODE: which infinities ELEMENT_WISE_IS_INFINITY looks for."""
 
@@ -279,6 +287,7 @@ _PREFIXES: dict[type[Enum], tuple[str, ...]] = {
     TensorFlags: ("DML_TENSOR_FLAG_",),
     TensorType: ("DML_TENSOR_TYPE_",),
     IsInfinityMode: ("DML_IS_INFINITY_MODE_",),
+    RoundingMode: ("DML_ROUNDING_MODE_",),
     OperatorType: ("DML_OPERATOR_",),
 }
 

@@ -1,95 +1,389 @@
 """The language in which an operator's meaning is written, once, and read three ways.
 
-A record's `scalar` is called with symbols (`read`) and gives a typed expression tree. NumPy evaluates
-the tree (`evaluate`: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints
-it (the documentation).
+A record's `scalar` is called with symbols (`read`) and gives a typed expression. NumPy evaluates it
+(spec.evaluate: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints it
+(spec.text: the documentation).
 
     >>> from anydml.spec.dtypes import FLOAT32, UINT8
+    >>> from anydml.spec.text import text
     >>> c, a, b = read(0, UINT8), read(1, FLOAT32), read(2, FLOAT32)
     >>> text(select(ne(c, 0), a, b), ["c", "a", "b"])
     'c != 0 ? a : b'
 
 An expression is one of `Expr.word`:
-    read        the element of operand number `value`
-    constant    the number `value`
-    select      of a truth and two values of one type, the first where true; copies bits
-    eq, ne      truth of two values of one type, as IEEE 754 compares (NaN equals nothing)
-    absolute    magnitude; of a float: the sign bit cleared (NaN payloads stay)
-    convert     a truth as 0 or 1 of an integer type
 
-No word can trap (none divides), so every expression may be evaluated speculatively. A word that can
-must say so here, beside its meaning.
+    read, constant               element of operand number `value`; the number `value`
+    select                       of a truth and two values of one type, the first where true; copies bits
+    rarely                       the same, and the first is computed only where some lane needs it
+    eq ne lt le gt ge            truth, as IEEE 754 compares (NaN equals nothing)
+    and or xor not               of truths, or of the bits of integers
+    add sub mul                  integers wrap around
+    div rem                      rem has the dividend's sign; integers: x div 0 = x rem 0 = 0, no trap
+    neg absolute                 of a float: the sign bit alone (NaN payloads stay)
+    fma                          a * b + c with one rounding
+    sqrt floor ceil trunc rint   rint: halves to even
+    shl shr                      a count of the width or more gives 0; shr of a signed integer keeps its sign
+    popcount                     number of set bits
+    convert                      to another type; float to integer truncates, saturates, and takes NaN to 0
+    bitcast                      the same bits as another type of the same width
+    call                         a function (`value`) that is itself written in this language
+    row_max row_min row_sum      over the axes `value`, the same for every element of the row; floats are
+                                 summed as FLOAT64, NaN wins over every maximum
+    row_index                    position in the row, counted over the axes `value` in row-major order
+
+No word can trap, so every expression may be evaluated speculatively. Arithmetic on FLOAT16 happens in
+FLOAT32. Expressions are interned: equal ones are the same object, so they compare and hash by identity
+and a shared subexpression is computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import struct
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anydml.spec.dtypes import FLOATING, NUMPY
+from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE, UINT32
 from anydml.spec.enums import TensorDataType
 
 BOOL: Literal["bool"] = "bool"
 """The type of a truth value inside an expression. It never reaches memory: see `convert`."""
 
 ScalarType = TensorDataType | Literal["bool"]
-Word = Literal["read", "constant", "select", "eq", "ne", "absolute", "convert"]
+Axes = tuple[int, ...]
+"""Axes of a row, each counted from the last (-1), in ascending order."""
+
+
+class Expr:
+    """A typed expression; made by the functions below."""
+
+    __slots__ = ("__weakref__", "args", "dtype", "value", "word")
+
+    word: str
+    dtype: ScalarType
+    args: tuple[Expr, ...]
+    value: Any
+
+    def __repr__(self) -> str:
+        return f"<{self.word} {self.dtype}>"
 
 
 @dataclass(frozen=True)
-class Expr:
-    """A typed expression. Equal trees are equal (and hash so): they key the kernel cache."""
+class Function:
+    """A function of the language: `body` gives the expression of a call on its arguments."""
 
-    word: Word
-    dtype: ScalarType
-    args: tuple[Expr, ...] = ()
-    value: int | float = 0
+    name: str
+    body: Callable[..., Expr]
 
 
 Operand = Expr | int | float
 Scalar = Callable[..., Expr]
 
+_ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
+
+
+def _make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+    if word in _TRUTHFUL and (simpler := _simpler(word, dtype, args)) is not None:
+        return simpler
+    # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.
+    mark = struct.pack("d", value) if isinstance(value, float) else value
+    key = (word, dtype, tuple(map(id, args)), type(value), mark)
+    found = _ALL.get(key)
+    if found is None:
+        found = Expr()
+        found.word, found.dtype, found.args, found.value = word, dtype, args, value
+        _ALL[key] = found
+    return found
+
+
+_TRUTHFUL = frozenset({"eq", "ne", "and", "or", "xor"})
+
+
+def _simpler(word: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | None:
+    """Truths that take the way over integers, as they do between operators, without that way."""
+    a, b = args
+    truth = _as_truth(a)
+    if truth is None:
+        return None
+    if word in ("eq", "ne"):
+        if b.word == "constant" and b.value == 0:
+            return truth if word == "ne" else not_(truth)
+        return None
+    other = _as_truth(b)
+    return None if other is None else convert(_make(word, BOOL, (truth, other)), dtype)
+
+
+def _as_truth(a: Expr) -> Expr | None:
+    """The truth that an integer is made from."""
+    return a.args[0] if a.word == "convert" and a.args[0].dtype == BOOL else None
+
+
+# ---- leaves and choices ------------------------------------------------------------------------------
+
 
 def read(index: int, dtype: TensorDataType) -> Expr:
-    return Expr("read", dtype, (), index)
+    return _make("read", dtype, (), index)
 
 
 def constant(value: int | float, dtype: TensorDataType) -> Expr:
     """A number, rounded to the type."""
     with np.errstate(over="ignore"):
-        return Expr("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
+        return _make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
 
 
 def select(condition: Expr, a: Operand, b: Operand) -> Expr:
-    if condition.dtype != BOOL:
-        raise TypeError(f"select needs a truth, not {condition.dtype}")
+    _truth(condition)
     x, y = _alike(a, b)
-    return Expr("select", x.dtype, (condition, x, y))
+    return x if x is y else _make("select", x.dtype, (condition, x, y))
+
+
+def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """`select` where `a` is expensive and hardly ever chosen."""
+    _truth(condition)
+    x, y = _alike(a, b)
+    return _make("rarely", x.dtype, (condition, x, y))
+
+
+# ---- comparisons and logic ---------------------------------------------------------------------------
 
 
 def eq(a: Operand, b: Operand) -> Expr:
-    return Expr("eq", BOOL, _alike(a, b))
+    return _make("eq", BOOL, _alike(a, b))
 
 
 def ne(a: Operand, b: Operand) -> Expr:
-    return Expr("ne", BOOL, _alike(a, b))
+    return _make("ne", BOOL, _alike(a, b))
+
+
+def lt(a: Operand, b: Operand) -> Expr:
+    return _make("lt", BOOL, _alike(a, b))
+
+
+def le(a: Operand, b: Operand) -> Expr:
+    return _make("le", BOOL, _alike(a, b))
+
+
+def gt(a: Operand, b: Operand) -> Expr:
+    return _make("gt", BOOL, _alike(a, b))
+
+
+def ge(a: Operand, b: Operand) -> Expr:
+    return _make("ge", BOOL, _alike(a, b))
+
+
+def is_nan(a: Expr) -> Expr:
+    return ne(a, a)
+
+
+def and_(a: Operand, b: Operand) -> Expr:
+    return _bits("and", a, b)
+
+
+def or_(a: Operand, b: Operand) -> Expr:
+    return _bits("or", a, b)
+
+
+def xor(a: Operand, b: Operand) -> Expr:
+    return _bits("xor", a, b)
+
+
+def not_(a: Expr) -> Expr:
+    _no_float(a)
+    return _make("not", a.dtype, (a,))
+
+
+# ---- arithmetic --------------------------------------------------------------------------------------
+
+
+def add(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("add", a, b)
+
+
+def sub(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("sub", a, b)
+
+
+def mul(a: Operand, b: Operand) -> Expr:
+    x, y = _wide(a, b)
+    if y.word == "constant" and y.value == 1:
+        return x
+    if x.word == "constant" and x.value == 1:
+        return y
+    return _make("mul", x.dtype, (x, y))
+
+
+def div(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("div", a, b)
+
+
+def rem(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("rem", a, b)
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Expr:
+    """a * b + c with one rounding."""
+    first = next(x for x in (a, b, c) if isinstance(x, Expr))
+    dtype = FLOAT32 if first.dtype is FLOAT16 else first.dtype
+    x, y, z = (convert(e, dtype) if isinstance(e, Expr) else _number(e, dtype) for e in (a, b, c))
+    if dtype not in FLOATING or not x.dtype == y.dtype == z.dtype:
+        raise TypeError(f"fma needs floats of one type, not {dtype}")
+    return _make("fma", dtype, (x, y, z))
+
+
+def neg(a: Expr) -> Expr:
+    return _make("neg", a.dtype, (a,))
 
 
 def absolute(a: Expr) -> Expr:
-    return Expr("absolute", a.dtype, (a,))
+    return _make("absolute", a.dtype, (a,))
+
+
+def sqrt(a: Expr) -> Expr:
+    return _rounded("sqrt", a)
+
+
+def floor(a: Expr) -> Expr:
+    return _rounded("floor", a)
+
+
+def ceil(a: Expr) -> Expr:
+    return _rounded("ceil", a)
+
+
+def trunc(a: Expr) -> Expr:
+    return _rounded("trunc", a)
+
+
+def rint(a: Expr) -> Expr:
+    return _rounded("rint", a)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger; a NaN if either is one; either zero of two."""
+    x, y = _alike(a, b)
+    return call(_MAX, x.dtype, x, y)  # type: ignore[arg-type]
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller; a NaN if either is one; either zero of two."""
+    x, y = _alike(a, b)
+    return call(_MIN, x.dtype, x, y)  # type: ignore[arg-type]
+
+
+def _extreme(wins: Callable[[Operand, Operand], Expr]) -> Callable[[Expr, Expr], Expr]:
+    def body(x: Expr, y: Expr) -> Expr:
+        if x.word == "constant":
+            x, y = y, x
+        if x.dtype not in FLOATING:
+            return select(wins(x, y), x, y)
+        if y.word == "constant" and y.value == y.value:
+            return select(wins(y, x), y, x)  # a NaN in x loses the comparison and so is taken
+        return select(is_nan(x), x, select(wins(x, y), x, y))
+
+    return body
+
+
+_MAX, _MIN = Function("max", _extreme(gt)), Function("min", _extreme(lt))
+
+
+# ---- bits and types ----------------------------------------------------------------------------------
+
+
+def shl(a: Operand, count: Operand) -> Expr:
+    return _bits("shl", a, count)
+
+
+def shr(a: Operand, count: Operand) -> Expr:
+    return _bits("shr", a, count)
+
+
+def popcount(a: Expr) -> Expr:
+    _no_float(a)
+    return _make("popcount", a.dtype, (a,))
 
 
 def convert(a: Expr, dtype: ScalarType) -> Expr:
-    """`a` as `dtype`; only a truth has anywhere to go so far."""
+    """`a` as `dtype`."""
     if a.dtype == dtype:
         return a
-    if a.dtype != BOOL or dtype == BOOL or dtype in FLOATING:
-        raise TypeError(f"no conversion from {a.dtype} to {dtype}")
-    return Expr("convert", dtype, (a,))
+    if dtype == BOOL:
+        raise TypeError(f"{a.dtype} is no truth; compare it with something")
+    if a.word == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
+        return constant(a.value, dtype)
+    if dtype is FLOAT16 and a.word == "convert" and a.args[0].dtype is FLOAT16:
+        return a.args[0]  # widened for nothing
+    if dtype is FLOAT16 and a.dtype is not FLOAT32:
+        return convert(convert(a, FLOAT32), FLOAT16)
+    if a.dtype is FLOAT16 and dtype is not FLOAT32:
+        return convert(convert(a, FLOAT32), dtype)
+    return _make("convert", dtype, (a,))
+
+
+def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
+    """The bits of `a` read as another type of its width."""
+    assert a.dtype != BOOL
+    if SIZE[a.dtype] != SIZE[dtype]:
+        raise TypeError(f"{a.dtype} and {dtype} differ in width")
+    return a if a.dtype == dtype else _make("bitcast", dtype, (a,))
+
+
+def call(function: Function, dtype: TensorDataType, *args: Operand) -> Expr:
+    """`function` of arguments that are computed with as `dtype`."""
+    given = tuple(convert(a, dtype) if isinstance(a, Expr) else constant(a, dtype) for a in args)
+    return _make("call", dtype, given, function)
+
+
+def expanded(expr: Expr) -> Expr:
+    """What a call stands for."""
+    return convert(expr.value.body(*expr.args), expr.dtype)
+
+
+# ---- rows --------------------------------------------------------------------------------------------
+
+
+def row_max(a: Expr, axes: Axes) -> Expr:
+    return _make("row_max", a.dtype, (a,), axes)
+
+
+def row_min(a: Expr, axes: Axes) -> Expr:
+    return _make("row_min", a.dtype, (a,), axes)
+
+
+def row_sum(a: Expr, axes: Axes) -> Expr:
+    x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
+    return _make("row_sum", x.dtype, (x,), axes)
+
+
+def row_index(axes: Axes) -> Expr:
+    return _make("row_index", UINT32, (), axes)
+
+
+REDUCTIONS = frozenset({"row_max", "row_min", "row_sum"})
+
+
+# ---- helpers -----------------------------------------------------------------------------------------
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every subexpression once, arguments before what uses them."""
+    seen: set[Expr] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            stack.append((expr, True))
+            stack += [(arg, False) for arg in reversed(expr.args)]
+
+
+def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same word of other arguments of the same types."""
+    return _make(expr.word, expr.dtype, args, expr.value)
 
 
 def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
@@ -97,6 +391,8 @@ def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
     if isinstance(a, Expr):
         other = b if isinstance(b, Expr) else _number(b, a.dtype)
         if a.dtype != other.dtype:
+            if {a.dtype, other.dtype} == {FLOAT16, FLOAT32}:  # arithmetic has widened one of them
+                return convert(a, FLOAT32), convert(other, FLOAT32)
             raise TypeError(f"operands differ in type: {a.dtype} and {other.dtype}")
         return a, other
     if isinstance(b, Expr):
@@ -104,52 +400,42 @@ def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
     raise TypeError("at least one operand must be an expression")
 
 
+def _wide(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    x, y = _alike(a, b)
+    if x.dtype == BOOL:
+        raise TypeError("a truth has no arithmetic")
+    return (convert(x, FLOAT32), convert(y, FLOAT32)) if x.dtype is FLOAT16 else (x, y)
+
+
+def _arithmetic(word: str, a: Operand, b: Operand) -> Expr:
+    x, y = _wide(a, b)
+    return _make(word, x.dtype, (x, y))
+
+
+def _rounded(word: str, a: Expr) -> Expr:
+    x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
+    if x.dtype not in FLOATING:
+        raise TypeError(f"{word} needs a float, not {x.dtype}")
+    return _make(word, x.dtype, (x,))
+
+
+def _bits(word: str, a: Operand, b: Operand) -> Expr:
+    x, y = _alike(a, b)
+    _no_float(x)
+    return _make(word, x.dtype, (x, y))
+
+
+def _no_float(a: Expr) -> None:
+    if a.dtype in FLOATING:
+        raise TypeError(f"a {a.dtype} has no bits here; bitcast it")
+
+
+def _truth(condition: Expr) -> None:
+    if condition.dtype != BOOL:
+        raise TypeError(f"select needs a truth, not {condition.dtype}")
+
+
 def _number(value: int | float, dtype: ScalarType) -> Expr:
     if dtype == BOOL:
         raise TypeError("a number cannot stand for a truth")
     return constant(value, dtype)
-
-
-# ---- reading it ------------------------------------------------------------------------------------
-
-Array = NDArray[Any]
-
-_NUMPY: Mapping[str, Callable[..., Array]] = {
-    "select": np.where,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "absolute": np.abs,
-}
-
-
-def evaluate(expr: Expr, operands: Sequence[Array]) -> Array:
-    """The expression on whole arrays (broadcast against each other), by NumPy."""
-    if expr.word == "read":
-        return operands[int(expr.value)]
-    if expr.word == "constant":
-        assert expr.dtype != BOOL
-        return np.array(expr.value, NUMPY[expr.dtype])
-    args = [evaluate(arg, operands) for arg in expr.args]
-    if expr.word == "convert":
-        assert expr.dtype != BOOL
-        return args[0].astype(NUMPY[expr.dtype])
-    return _NUMPY[expr.word](*args)
-
-
-_TEXT = {"select": "{} ? {} : {}", "eq": "{} == {}", "ne": "{} != {}", "absolute": "|{}|"}
-
-
-def text(expr: Expr, names: Sequence[str]) -> str:
-    """The expression as a formula in the operands' names."""
-
-    def inner(e: Expr) -> str:
-        shown = text(e, names)
-        return f"({shown})" if e.word == "select" else shown
-
-    if expr.word == "read":
-        return names[int(expr.value)]
-    if expr.word == "constant":
-        return {float("inf"): "∞", float("-inf"): "-∞"}.get(expr.value, f"{expr.value:g}")
-    if expr.word == "convert":
-        return f"{inner(expr.args[0])} ? 1 : 0"
-    return _TEXT[expr.word].format(*map(inner, expr.args))

@@ -12,9 +12,11 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen import kernel
-from anydml.codegen.emit import Emitter, bits_type
+from anydml.codegen.emit import Emitter, value_type
+from anydml.codegen.group import Access, Shape
 from anydml.codegen.jit import Target, compile_ir, driver, host
-from anydml.codegen.kernel import Access, Operand, collapse, group, make_job, row_function
+from anydml.codegen.kernel import Operand, collapse, group, make_job
+from anydml.codegen.rows import row_function
 from anydml.runtime.launch import address, launch, threads_for
 from anydml.runtime.threads import pool
 from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
@@ -255,7 +257,7 @@ def test_streaming_stores(stream_small_jobs, split_small_jobs, dtype, threads):
             )
             run(job)
             assert np.array_equal(y.bytes, expected), (n, offset)
-    assert [stream for _, stream in kernels.rows] == [True]
+    assert [shape.stream for shape in kernels.rows] == [True]
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, FLOAT64], ids=str)
@@ -269,7 +271,7 @@ def test_an_output_off_its_elements_alignment_is_not_streamed(stream_small_jobs,
         expected = y.bytes_after(selected(c.view, a.view, b.view))
         run(make_job(kernels, (5000,), [m.operand for m in operands]))
         assert np.array_equal(y.bytes, expected), offset
-    assert [stream for _, stream in kernels.rows] == [False]
+    assert [shape.stream for shape in kernels.rows] == [False]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -304,7 +306,7 @@ def test_all_float16_patterns(words, vector_bytes, hardware):
     expression, oracle = HALF_WORDS[words]
     g = group((FLOAT16, FLOAT16), (convert(expression(read(0, FLOAT16), read(1, FLOAT16)), UINT8),))
     target = Target(vector_bytes, converts_half=hardware, streams=False)
-    text = row_function(g, (Access.PACKED,) * 3, False, target)
+    text = row_function(g, Shape((Access.PACKED,) * 3), target)
     assert hardware or "fpext" not in text
     (entry,) = compile_ir(text, ["row"])
     row = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(entry)
@@ -319,11 +321,12 @@ def test_all_float16_patterns(words, vector_bytes, hardware):
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_widening_float16_by_integer_arithmetic_gives_its_value(lanes):
-    emitter = Emitter(Target(16, converts_half=False, streams=False), lanes, {0: "%x"}, "v")
-    kind, value = emitter._float(read(0, FLOAT16))
+    x = read(0, FLOAT16)
+    emitter = Emitter(Target(16, converts_half=False, streams=False), lanes, {x: "%x"}, "v")
+    kind, value = value_type(FLOAT32, lanes), emitter.value(convert(x, FLOAT32))
     body = [
         "define void @widen(ptr %from, ptr %to) {",
-        f"  %x = load {bits_type(FLOAT16, lanes)}, ptr %from, align 1",
+        f"  %x = load {value_type(FLOAT16, lanes)}, ptr %from, align 1",
         *emitter.lines,
         f"  store {kind} {value}, ptr %to, align 1",
         "  ret void",

@@ -3,15 +3,45 @@
 import numpy as np
 import pytest
 
+from anydml.ir.descs import read_attribute
 from anydml.spec.catalog import CATALOG
-from anydml.spec.dtypes import FLOAT16, FLOAT32, INT8, UINT8
-from anydml.spec.scalar import absolute, convert, eq, evaluate, ne, read, select, text
+from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOATING, INT8, INT32, UINT8
+from anydml.spec.enums import FeatureLevel
+from anydml.spec.evaluate import evaluate
+from anydml.spec.scalar import (
+    BOOL,
+    absolute,
+    and_,
+    constant,
+    convert,
+    eq,
+    fma,
+    ge,
+    lt,
+    maximum,
+    ne,
+    not_,
+    read,
+    select,
+)
+from anydml.spec.text import listing, text
 
 
-def test_equal_trees_are_equal_and_hash_so():
+def test_equal_trees_are_one_object():
     first, second = (select(ne(read(0, UINT8), 0), read(1, FLOAT32), 1.5) for _ in range(2))
-    assert first == second
-    assert hash(first) == hash(second)
+    assert first is second
+    assert constant(0.0, FLOAT32) is not constant(-0.0, FLOAT32)
+    assert constant(float("nan"), FLOAT32) is constant(float("nan"), FLOAT32)
+    assert constant(1, INT8) is not constant(1, UINT8)
+
+
+def test_truths_between_operators_do_not_become_numbers():
+    x = read(0, FLOAT32)
+    below, above = (convert(t, UINT8) for t in (lt(x, 0), ge(x, 5)))
+    assert ne(below, 0) is lt(x, 0)
+    assert and_(below, above) is convert(and_(lt(x, 0), ge(x, 5)), UINT8)
+    assert eq(below, 0) is not_(lt(x, 0))
+    assert ne(below, 0).dtype == BOOL
 
 
 def test_a_number_takes_the_type_beside_it():
@@ -23,11 +53,12 @@ def test_a_number_takes_the_type_beside_it():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: eq(read(0, FLOAT16), read(1, FLOAT32)),
+        lambda: eq(read(0, INT8), read(1, FLOAT32)),
         lambda: eq(1, 2),
         lambda: select(read(0, UINT8), read(1, FLOAT32), read(2, FLOAT32)),
-        lambda: convert(read(0, UINT8), FLOAT32),
-        lambda: convert(eq(read(0, UINT8), 1), FLOAT32),
+        lambda: convert(read(0, UINT8), BOOL),
+        lambda: and_(read(0, FLOAT32), read(1, FLOAT32)),
+        lambda: fma(read(0, INT8), 2, 1),
     ],
 )
 def test_types_that_do_not_fit_are_refused(wrong):
@@ -51,13 +82,50 @@ def test_text():
 @pytest.mark.parametrize("operator", CATALOG, ids=lambda o: o.name)
 def test_examples_of_the_records(operator):
     """What a record shows is what its meaning gives, for every type of its newest table."""
-    table = operator.levels[max(operator.levels)]
-    *given, expected = operator.example
-    values = {a.name: a.default for a in operator.attributes}
-    for dtype in table.dtypes["T"]:
-        letters = {letter: kinds[0] for letter, kinds in table.dtypes.items()} | {"T": dtype}
-        types = tuple(letters[s.dtype] for s in operator.inputs)
-        arrays = [np.array(x).astype(t.label) for x, t in zip(given, types, strict=True)]
-        result = evaluate(operator.expression(types, letters[operator.outputs[0].dtype], values), arrays)
-        assert result.tolist() == expected
-        assert result.dtype == letters[operator.outputs[0].dtype].label
+    example, table = operator.example, operator.levels[max(operator.levels)]
+    values = {a.name: a.default for a in operator.parameters}
+    for a in operator.parameters:
+        if a.parameter in example.attributes:
+            given = example.attributes[a.parameter]
+            values[a.name] = read_attribute(a, given, "", FeatureLevel.newest())
+    letter = operator.inputs[0].dtype
+    for dtype in table.dtypes[letter] if not example.types else [operator.example_type(letter)]:
+        letters = {k: operator.example_type(k) for k in table.dtypes} | {letter: dtype}
+        if dtype not in FLOATING and not holds(dtype, example, operator):
+            continue
+        if operator.name == "ELEMENT_WISE_QUANTIZE_LINEAR":
+            letters["C"] = FLOAT32 if dtype is INT32 else dtype
+        types = tuple(
+            None if x is None else letters[s.dtype]
+            for s, x in zip(operator.inputs, example.inputs, strict=True)
+        )
+        arrays = [np.array(x).astype(t.label) for x, t in zip(example.inputs, types, strict=True) if t]
+        output = letters[operator.outputs[0].dtype]
+        result = evaluate(operator.expression(types, output, values, arrays[0].ndim), arrays)
+        expected = np.array(example.output).astype(output.label)
+        assert result.dtype == expected.dtype
+        if output in FLOATING:
+            assert np.allclose(result, expected, rtol=3e-3 if FLOAT16 in letters.values() else 2e-7, atol=0)
+        else:
+            assert result.tolist() == expected.tolist()
+
+
+def holds(dtype, example, operator):
+    """Whether the example's numbers are numbers of an integer type."""
+    whole = [
+        x for s, x in zip(operator.inputs, example.inputs, strict=True) if s.dtype == operator.inputs[0].dtype
+    ]
+    numbers = np.concatenate(
+        [*(np.ravel(w) for w in whole if w is not None), np.ravel(example.output)]
+    ).astype(float)
+    info = np.iinfo(dtype.label)
+    return bool(np.all((numbers == np.floor(numbers)) & (numbers >= info.min) & (numbers <= info.max)))
+
+
+def test_larger_subexpressions_get_a_name_once():
+    x = read(0, FLOAT32)
+    t = maximum(x, 0.0)
+    assert listing({"y": select(lt(t, 1), t, fma(t, t, 1.0))}, ["x"]) == [
+        "t0 = max(x, 0)",
+        "y = t0 < 1 ? t0 : fma(t0, t0, 1)",
+    ]

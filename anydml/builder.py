@@ -1,0 +1,344 @@
+"""Graphs of operators, compiled into few kernels (DirectMLX's way of working).
+
+g = dml.GraphBuilder(dml.Device())
+x = g.input("x", "FLOAT32", [64, 1024])
+y = dml.if_(dml.less_than(x, 0.0), x * 0.01, x)
+compiled = g.compile({"y": y})
+compiled({"x": array})["y"]                           arrays in, arrays out
+compiled.bind({"x": array}, {"y": out}).dispatch()    the same memory again and again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.jit import assembly
+from anydml.device import Device
+from anydml.eager import asked_type
+from anydml.expression import ANY_TENSOR, Expression
+from anydml.ir.check import check, check_tensor
+from anydml.ir.descs import read_attribute
+from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
+from anydml.ir.infer import as_number, infer_types
+from anydml.passes.dead import drop_dead
+from anydml.problems import InvalidInput, InvalidOperator, Problem, kind_name, shown
+from anydml.runtime.bind import Compiled
+from anydml.runtime.threads import check_threads
+from anydml.spec.attributes import AxesKind
+from anydml.spec.catalog import BY_NAME
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY, SIZE
+from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
+from anydml.spec.schema import ONE, Operator, Slot
+from anydml.spec.tensors import TensorDesc, packed_strides
+from anydml.spec.text import listing
+
+Array = NDArray[Any]
+
+
+class GraphBuilder:
+    """Records operators on expressions, and compiles them together.
+
+    Args:
+        device: whose feature level the graph is checked against; default the newest. Graphs exist from
+            feature level 2_1 on.
+
+    Raises:
+        InvalidOperator: the device's feature level has no graphs.
+    """
+
+    def __init__(self, device: Device | None = None) -> None:
+        self.device = Device() if device is None else device
+        if not isinstance(self.device, Device):
+            raise InvalidInput(Problem("GraphBuilder", f"expected a Device, but got {kind_name(device)}"))
+        level = self.device.feature_level
+        if level < FeatureLevel.FL_2_1:
+            message = f"expected a feature level of 2_1 or newer, but got {level.label}"
+            raise InvalidOperator(Problem("GraphBuilder", message, "graphs exist from 2_1 on"))
+        self._inputs: dict[str, Expression] = {}
+        self._nodes: list[Node] = []
+        self._problems: list[Problem] = []
+        self._constants: dict[Value, Constant] = {}
+        self._counts: dict[str, int] = {}
+
+    def input(
+        self,
+        name: str,
+        data_type: TensorDataType | str,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None = None,
+        *,
+        flags: TensorFlags | str | int = TensorFlags.NONE,
+    ) -> Expression:
+        """A tensor that is given when the graph runs.
+
+        Args:
+            name: under which it is given.
+            data_type: a `TensorDataType` or its name.
+            sizes: elements along each dimension.
+            strides: elements between neighbours; None: packed.
+            flags: OWNED_BY_DML for a tensor that `initialize` takes, once.
+
+        Raises:
+            InvalidOperator: the description breaks DirectML's rules, or the name is taken.
+        """
+        desc = TensorDesc(data_type, sizes, strides, flags)
+        where = f"input {name!r}"
+        problems = [Problem(where, p.message, p.remedy) for p in check_tensor(ANY_TENSOR, desc)]
+        if not isinstance(name, str) or not name or name in self._inputs:
+            problems.append(Problem(where, "expected a name that no other input has"))
+        if desc.data_type not in SIZE:
+            problems.append(
+                Problem(where, f"expected a type that operators take, but got {desc.data_type.label}")
+            )
+        if problems:
+            raise InvalidOperator(*problems)
+        value = Value(f"%input {name}", TensorType(desc.data_type.label, desc.sizes, desc.effective_strides))
+        expression = self._inputs[name] = Expression(self, value, desc)
+        return expression
+
+    def compile(self, outputs: Mapping[str, Expression], *, threads: int | None = None) -> CompiledGraph:
+        """Check the graph against the device's feature level, fuse it, and make its kernels.
+
+        Args:
+            outputs: expressions by the names under which their contents are given out.
+            threads: of one dispatch at most; default the device's.
+
+        Raises:
+            InvalidOperator: with every rule that any node breaks, one line each, naming the node.
+            InvalidInput: an output that is not an expression of this graph.
+        """
+        wrong = []
+        if not isinstance(outputs, Mapping) or not outputs:
+            raise InvalidInput(Problem("compile", "expected a dictionary of expressions by name"))
+        for name, e in outputs.items():
+            if not isinstance(e, Expression) or e._builder is not self:
+                wrong.append(
+                    Problem(f"output {name!r}", f"expected an expression of this graph, but got {shown(e)}")
+                )
+            elif name in self._inputs:
+                wrong.append(Problem(f"output {name!r}", "expected a name that no input has"))
+        if wrong:
+            raise InvalidInput(*wrong)
+        if self._problems:
+            raise InvalidOperator(*self._problems)
+        nodes, results, places = list(self._nodes), [], {}
+        made = {v for n in nodes for v in n.writes}
+        for name, e in outputs.items():
+            value = e._value
+            if value not in made or _type_of(value) != _packed(e):
+                value = Value(f"%copy of {value.name} as {name}", _packed(e))
+                views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
+                copy = BY_NAME["ELEMENT_WISE_IDENTITY"]
+                nodes.append(Node(copy, (e._value,), (value,), {"ScaleBias": None}, name=name, views=views))
+            made.discard(value)  # what is given out twice is copied, too
+            results.append(value)
+            places[name] = value.name
+        places |= {name: e._value.name for name, e in self._inputs.items()}
+        inputs = tuple(e._value for e in self._inputs.values())
+        graph = drop_dead(Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants)))
+        return CompiledGraph(
+            graph,
+            {name: e.desc for name, e in self._inputs.items()},
+            {name: TensorDesc(e.data_type, e.sizes) for name, e in outputs.items()},
+            self.device._threads if threads is None else check_threads(threads),
+            places,
+        )
+
+    # ---- recording
+
+    def record(
+        self, operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], output: Any = None
+    ) -> Expression:
+        """A node. What breaks DirectML's rules is kept for `compile`; what has no meaning is told now."""
+        count = self._counts[operator.function] = self._counts.get(operator.function, 0) + 1
+        name = f"{operator.function}_{count}"
+        where = f"node {name!r} ({operator.name})"
+        slots = operator.inputs
+        numbers = [
+            self._number_or_none(x, s, f"{where}: {s.parameter}")
+            for s, x in zip(slots, arguments, strict=True)
+        ]
+        typed = {k: x.data_type for k, x in enumerate(arguments) if isinstance(x, Expression)}
+        types, result, _ = infer_types(operator, typed, numbers, asked_type(operator, output))
+        sizes = _common_sizes(operator, arguments, where)
+        values: list[Value | None] = []
+        views: dict[int, TensorType] = {}
+        tensors: dict[str, TensorDesc] = {}
+        for k, (slot, x) in enumerate(zip(slots, arguments, strict=True)):
+            number = numbers[k]
+            if number is not None:
+                dtype = types[k] or next(iter(typed.values()))
+                x = self._constant(as_number(number, dtype, f"{where}: {slot.parameter}"))
+            if x is None:
+                values.append(None)
+                continue
+            if slot.sizes != ONE:
+                x = x.broadcast_to(sizes)
+            elif prod(x.sizes) == 1:
+                x = x._seen((1,) * len(sizes), (0,) * len(sizes))
+            values.append(x._value)
+            views[k] = TensorType(x.data_type.label, x.sizes, x.desc.effective_strides)
+            tensors[slot.name] = x.desc
+        given = self._attributes(operator, attributes, where, len(sizes), result)
+        (out,) = operator.outputs
+        tensors[out.name] = TensorDesc(result, sizes)
+        self._check(operator, tensors, given, where)
+        value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
+        self._nodes.append(Node(operator, tuple(values), (value,), given, name=name, views=views))
+        return Expression(self, value, tensors[out.name])
+
+    def _number_or_none(self, x: Any, slot: Slot, where: str) -> bool | int | float | None:
+        """An argument that is a number; None for an expression, or where nothing is given."""
+        if isinstance(x, Expression):
+            if x._builder is not self:
+                raise InvalidInput(Problem(where, "expected an expression of the same graph"))
+            return None
+        if x is None and slot.optional is not None:
+            return None
+        if isinstance(x, np.generic):
+            x = x.item()
+        if not isinstance(x, bool | int | float):
+            remedy = "make an array an input of the graph" if isinstance(x, np.ndarray) else ""
+            raise InvalidInput(
+                Problem(where, f"expected an expression or a number, but got {kind_name(x)}", remedy)
+            )
+        return x
+
+    def _constant(self, number: Array) -> Expression:
+        dtype = FROM_NUMPY[number.dtype]
+        value = Value(f"%number {len(self._constants)}", TensorType(dtype.label, (1,), (1,)))
+        self._constants[value] = Constant(number)
+        return Expression(self, value, TensorDesc(dtype, (1,)))
+
+    def _attributes(
+        self, operator: Operator, attributes: Sequence[Any], where: str, rank: int, result: TensorDataType
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = {a.name: result for a in operator.attributes if a.implied}
+        level = self.device.feature_level
+        for attribute, value in zip(operator.parameters, attributes, strict=True):
+            if value is None and attribute.optional:
+                values[attribute.name] = None
+                continue
+            read = read_attribute(attribute, value, f"{where}: {attribute.parameter}", level)
+            if isinstance(attribute.kind, AxesKind):
+                read = tuple(a + rank if -rank <= a < 0 else a for a in read)
+            values[attribute.name] = read
+        return values
+
+    def _check(
+        self, operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], where: str
+    ) -> None:
+        """Keep what the node breaks for `compile`."""
+        level = self.device.feature_level
+        for p in check(operator, tensors, attributes, level):
+            inner = p.where.removeprefix(operator.name).removeprefix(": ")
+            self._problems.append(Problem(f"{where}: {inner}" if inner else where, p.message, p.remedy))
+        for slot in operator.inputs:
+            if slot.name not in tensors and slot.optional is not None and level < slot.optional:
+                later = f"it may be left out from {slot.optional.label}"
+                self._problems.append(Problem(where, f"expected {slot.name}, but it is missing", later))
+
+
+def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> tuple[int, ...]:
+    given = [(s, x) for s, x in zip(operator.inputs, arguments, strict=True) if isinstance(x, Expression)]
+    try:
+        several = [x.sizes for s, x in given if s.sizes != ONE]
+        return tuple(np.broadcast_shapes(*several)) if several else (1,)
+    except ValueError:
+        got = "; ".join(f"{s.parameter} {x.sizes}" for s, x in given)
+        raise InvalidOperator(Problem(where, f"expected sizes that broadcast, but got {got}")) from None
+
+
+def _type_of(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _packed(e: Expression) -> TensorType:
+    return TensorType(e.data_type.label, e.sizes, packed_strides(e.sizes))
+
+
+class CompiledGraph(Compiled):
+    """A graph that can run. Called with arrays it gives arrays; bound to memory it allocates nothing."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, TensorDesc],
+        outputs: Mapping[str, TensorDesc],
+        threads: int | None,
+        places: Mapping[str, str],
+    ) -> None:
+        self._graph = graph
+        super().__init__("graph", graph, inputs, outputs, threads, places=places)
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once.
+
+        Args:
+            inputs: arrays by name, of the declared types; C-contiguous, or of the declared sizes.
+
+        Returns:
+            New arrays of the outputs' sizes, by name.
+
+        Raises:
+            InvalidInput: with everything that is wrong with the arrays.
+        """
+        if isinstance(inputs, Mapping):
+            inputs = {name: self._contiguous(name, x) for name, x in inputs.items()}
+        outputs = {name: np.empty(t.sizes, NUMPY[t.data_type]) for name, t in self._outputs.items()}
+        self.bind(inputs, outputs).dispatch()
+        return outputs
+
+    def _contiguous(self, name: str, x: Any) -> Any:
+        """An array of another layout but the declared sizes, as packed memory."""
+        tensor = self._inputs.get(name)
+        if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
+            return x
+        return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels one dispatch runs."""
+        return len(self._plan.steps)
+
+    def explain(self) -> str:
+        """The kernels: what each reads, computes and writes, and the bytes that it moves at least."""
+        shown_names = {place: name for name, place in self._places.items()}
+        count = len(self._plan.steps)
+        lines = [
+            f"{count} kernel{'s' if count != 1 else ''}, {self._plan.scratch:,} bytes of intermediate memory"
+        ]
+        for k, step in enumerate(self._plan.steps, start=1):
+            names = [shown_names.get(n, n.removeprefix("%")) for n in step.names]
+            reads = len(step.kernel.sources)
+            lines.append(f"kernel {k}: over {list(step.sizes)}, {step.bytes_moved:,} bytes moved")
+            for name, dtype, strides in zip(names, step.group.operands, step.strides, strict=True):
+                elements = [s // SIZE[dtype] for s in strides]
+                verb = "reads " if reads > 0 else "writes"
+                reads -= 1
+                lines.append(f"  {verb} {name}: {dtype.label}, strides {elements}")
+            results = dict(zip(names[len(step.kernel.sources) :], step.group.outputs, strict=True))
+            lines += (f"  {line}" for line in listing(results, names))
+        return "\n".join(lines)
+
+    def emit(self, form: str = "llvm") -> str:
+        """The kernels' code: "text" (formulas), "llvm" (intermediate code) or "asm" (this machine's).
+
+        Raises:
+            InvalidInput: another form.
+        """
+        if form == "text":
+            return self.explain()
+        if form not in ("llvm", "asm"):
+            raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {shown(form)}"))
+        parts = []
+        for k, step in enumerate(self._plan.steps, start=1):
+            code = step.code()
+            parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
+        return "\n".join(parts)

@@ -1,0 +1,393 @@
+"""Row functions of expensive expressions and of reduced rows: block by block (see codegen.rows)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from anydml.codegen.emit import Emitter, element_type, literal, value_type
+from anydml.codegen.group import Access, Group, Shape, walk_deep
+from anydml.codegen.jit import Target
+from anydml.codegen.writer import Writer, stream_alignment
+from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
+from anydml.spec.enums import TensorDataType
+from anydml.spec.scalar import BOOL, REDUCTIONS, Expr, add, convert, maximum, minimum, read, walk
+
+
+@dataclass
+class _Reduction:
+    """A row word while its stage runs."""
+
+    word: Expr
+    dtype: TensorDataType
+    """Of the accumulator."""
+
+    @property
+    def leaf(self) -> Expr:
+        """What stands for the value so far."""
+        return read(-1, self.dtype)
+
+    def combined(self, a: Expr, b: Expr) -> Expr:
+        return {"row_max": maximum, "row_min": minimum, "row_sum": add}[self.word.word](a, b)
+
+    @property
+    def start(self) -> str:
+        if self.word.word == "row_sum":
+            return literal(0, self.dtype)
+        largest = self.word.word == "row_min"
+        if self.dtype in FLOATING:
+            return literal(float("inf") if largest else float("-inf"), self.dtype)
+        width = 8 * SIZE[self.dtype]
+        low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if self.dtype in SIGNED else (0, 2**width - 1)
+        return str(high if largest else low)
+
+
+class Blocks(Writer):
+    def __init__(self, group: Group, shape: Shape, target: Target) -> None:
+        super().__init__(group, shape, target)
+        self.lanes = lanes_of(group, target)
+        self.rank = shape.dims
+
+    def write(self) -> None:
+        group, everything = self.group, range(len(self.group.operands))
+        for k in everything:
+            if not (k < self.count and self.is_(k, Access.SPLAT)):
+                kind = element_type(group.operands[k])
+                self.say(f"%block{k} = alloca [{self.lanes} x {kind}], align 64")
+        self.operands(everything)
+        for k in everything:
+            self.word(f"s{k}", "%strides", k)
+        if not self.rank:
+            if self.shape.stream:
+                self.until_aligned(self.lanes)
+            pointers = [f"%p{k}" for k in everything]
+            strides = [f"%s{k}" for k in everything]
+            self.blocks("%n", pointers, strides, {}, group.outputs, None, ())
+            return
+        self.rows()
+
+    # ---- rows
+
+    def rows(self) -> None:
+        """n rows, one after the other; each passed once for each stage."""
+        count = len(self.group.operands)
+        for d in range(self.rank):
+            base = count + d * (1 + count)
+            self.word(f"size{d}", "%operands", base)
+            for k in range(count):
+                self.word(f"step{d}.{k}", "%operands", base + 1 + k)
+        b = self.label()
+        stages = stages_of(self.group)
+        reductions = [[_Reduction(w, _accumulator(w)) for w in stage] for stage in stages]
+        for s, stage in enumerate(reductions):
+            for j, r in enumerate(stage):
+                self.say(f"%acc{s}.{j} = alloca {value_type(r.dtype, self.lanes)}, align 64")
+        self.say(f"%{b}.any = icmp slt i64 0, %n", f"br i1 %{b}.any, label %{b}.pre, label %{b}.end")
+        self.say(f"{b}.pre:", f"br label %{b}.row", f"{b}.row:")
+        self.say(f"%{b}.r = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")
+        pointers = []
+        for k in range(count):
+            self.say(
+                f"%{b}.o{k} = mul i64 %{b}.r, %s{k}",
+                f"%{b}.p{k} = getelementptr i8, ptr %p{k}, i64 %{b}.o{k}",
+            )
+            pointers.append(f"%{b}.p{k}")
+        known: dict[Expr, str] = {}
+        kept = kept_value(self.group, stages) if self.shape.keep else None
+        for s, stage in enumerate(reductions):
+            for j, r in enumerate(stage):
+                kind, start = value_type(r.dtype, self.lanes), r.start
+                self.say(f"store {kind} splat ({element_type(r.dtype)} {start}), ptr %acc{s}.{j}, align 64")
+            keep = kept if kept and s == len(reductions) - 1 else None
+            self.pass_(pointers, known, (), [(r, f"%acc{s}.{j}") for j, r in enumerate(stage)], keep)
+            for j, r in enumerate(stage):
+                known[r.word] = self.settled(r, f"%acc{s}.{j}")
+        self.pass_(pointers, known, self.group.outputs, [], None, kept)
+        self.say(f"br label %{b}.last", f"{b}.last:")
+        self.say(f"%{b}.next = add i64 %{b}.r, 1", f"%{b}.more = icmp slt i64 %{b}.next, %n")
+        self.say(f"br i1 %{b}.more, label %{b}.row, label %{b}.end", f"{b}.end:")
+
+    def pass_(
+        self,
+        pointers: Sequence[str],
+        known: Mapping[Expr, str],
+        outputs: Sequence[Expr],
+        reductions: Sequence[tuple[_Reduction, str]],
+        keep: Expr | None,
+        kept: Expr | None = None,
+        d: int = 0,
+        index: str = "0",
+    ) -> None:
+        """Over one row, dimension by dimension. `keep` goes to the first output's memory, `kept` is there."""
+        count = len(self.group.operands)
+        if d == self.rank - 1:
+            strides = [f"%step{d}.{k}" for k in range(count)]
+            self.blocks(f"%size{d}", pointers, strides, known, outputs, (index, keep, kept), reductions)
+            return
+        b = self.label()
+        self.say(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.say(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")
+        inner = []
+        for k in range(count):
+            self.say(f"%{b}.o{k} = mul i64 %{b}.i, %step{d}.{k}")
+            self.say(f"%{b}.p{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
+            inner.append(f"%{b}.p{k}")
+        self.say(f"%{b}.x = add i64 {index}, %{b}.i", f"%{b}.x1 = mul i64 %{b}.x, %size{d + 1}")
+        self.pass_(inner, known, outputs, reductions, keep, kept, d + 1, f"%{b}.x1")
+        self.say(f"br label %{b}.last", f"{b}.last:")
+        self.say(f"%{b}.next = add i64 %{b}.i, 1", f"%{b}.more = icmp slt i64 %{b}.next, %size{d}")
+        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+
+    def settled(self, r: _Reduction, accumulator: str) -> str:
+        """The lanes of an accumulator as one value, in every lane."""
+        kind, element = value_type(r.dtype, self.lanes), element_type(r.dtype)
+        name = self.label()
+        self.say(f"%{name}.all = load {kind}, ptr {accumulator}, align 64")
+        value, lanes = f"%{name}.all", self.lanes
+        a, b = read(-1, r.dtype), read(-2, r.dtype)
+        while lanes > 1:
+            half, whole = lanes // 2, value_type(r.dtype, lanes)
+            low, high = f"%{name}.low{half}", f"%{name}.high{half}"
+            if half == 1:
+                self.say(
+                    f"{low} = extractelement {whole} {value}, i32 0",
+                    f"{high} = extractelement {whole} {value}, i32 1",
+                )
+            else:
+                for register, first in ((low, 0), (high, half)):
+                    order = ", ".join(f"i32 {first + j}" for j in range(half))
+                    both = f"{whole} {value}, {whole} poison"
+                    self.say(f"{register} = shufflevector {both}, <{half} x i32> <{order}>")
+            emitter = self.emitter({a: low, b: high}, half)
+            value, lanes = emitter.value(r.combined(a, b)), half
+            self.flush(emitter)
+        emitter = self.emitter({a: value}, 1)
+        assert r.word.dtype != BOOL
+        single = emitter.value(convert(a, r.word.dtype))
+        self.flush(emitter)
+        assert element
+        return self.broadcast(single, r.word.dtype, f"{name}.row")
+
+    # ---- blocks
+
+    def blocks(
+        self,
+        size: str,
+        pointers: Sequence[str],
+        strides: Sequence[str],
+        known: Mapping[Expr, str],
+        outputs: Sequence[Expr],
+        row: tuple[str, Expr | None, Expr | None] | None,
+        reductions: Sequence[tuple[_Reduction, str]],
+    ) -> None:
+        """`size` elements, block by block: loads, expressions, stores of the outputs, accumulators."""
+        group, lanes, b = self.group, self.lanes, self.label()
+        index, keep, kept = row or ("0", None, None)
+        given = dict(known)
+        wanted = [*outputs, *(r.word.args[0] for r, _ in reductions), *([keep] if keep else [])]
+        at_hand = {*known, kept} if kept else set(known)
+        needed = {e for w in wanted for e in _needed(w, at_hand)}
+        used = {e.value for e in needed if e.word == "read"}
+        stored = [self.count + j for j in range(len(outputs))] or ([self.count] if keep else [])
+        loaded = sorted(used) + ([self.count] if kept is not None else [])
+        moved = [k for k in dict.fromkeys([*loaded, *stored]) if not self._splat(k)]
+        packed = [k for k in moved if self.is_(k, Access.PACKED)]
+        strided_in = [k for k in loaded if self.is_(k, Access.STRIDED)]
+        strided_out = [k for k in stored if self.is_(k, Access.STRIDED)]
+
+        self.say(f"br label %{b}.pre", f"{b}.pre:")
+        for j, (r, accumulator) in enumerate(reductions):
+            self.say(f"%{b}.begin{j} = load {value_type(r.dtype, lanes)}, ptr {accumulator}, align 64")
+        first = str(lanes)
+        if self.shape.stream:
+            self.say(
+                f"%{b}.ready = icmp eq i64 %head.n, 0",
+                f"%{b}.first = select i1 %{b}.ready, i64 {lanes}, i64 %head.n",
+            )
+            first = f"%{b}.first"
+        self.say(f"br label %{b}", f"{b}:")
+        self.say(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
+        if self.shape.stream:
+            self.say(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
+        for j, (r, _) in enumerate(reductions):
+            kind = value_type(r.dtype, lanes)
+            self.say(f"%{b}.acc{j} = phi {kind} [ %{b}.begin{j}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
+        cap = f"%{b}.cap" if self.shape.stream else str(lanes)
+        self.say(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
+        self.say(f"%{b}.m = select i1 %{b}.short, i64 %{b}.left, i64 {cap}")
+        self.say(f"%{b}.whole = icmp eq i64 %{b}.m, {lanes}")
+        for k in moved:
+            if self.is_(k, Access.PACKED):
+                kind = element_type(group.operands[k])
+                self.say(f"%{b}.d{k} = getelementptr {kind}, ptr {pointers[k]}, i64 %{b}.i")
+            else:
+                self.say(f"%{b}.o{k} = mul i64 %{b}.i, {strides[k]}")
+                self.say(f"%{b}.d{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
+        self._copies(f"{b}.gather", f"%{b}.m", strided_in, strides, lambda k: (f"%{b}.d{k}", f"%block{k}"))
+        self.say(f"br i1 %{b}.whole, label %{b}.direct, label %{b}.part")
+        self.say(f"{b}.direct:", f"br label %{b}.body", f"{b}.part:")
+        self._moves(b, f"%{b}.m", [k for k in packed if k in loaded], inward=True)
+        self.say(f"br label %{b}.body", f"{b}.body:")
+        at = {k: f"%block{k}" for k in moved}
+        for k in packed:
+            at[k] = f"%{b}.a{k}"
+            self.say(f"{at[k]} = phi ptr [ %{b}.d{k}, %{b}.direct ], [ %block{k}, %{b}.part ]")
+        for k in loaded:
+            dtype = group.operands[k]
+            leaf = read(k, dtype) if k < self.count else kept
+            assert leaf is not None
+            if self._splat(k):
+                self.say(f"%{b}.one{k} = load {element_type(dtype)}, ptr {pointers[k]}, align 1")
+                given[leaf] = self.broadcast(f"%{b}.one{k}", dtype, f"{b}.x{k}")
+            else:
+                self.say(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
+                given[leaf] = f"%{b}.x{k}"
+        self._positions(b, index, needed, given)
+        emitter = self.emitter(given)
+        values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
+        for j, (r, _) in enumerate(reductions):
+            self._accumulate(emitter, b, j, r)
+        self.flush(emitter)
+        for k, value in zip(stored, values, strict=True):
+            dtype = group.operands[k]
+            stream = self.shape.stream and self.is_(k, Access.PACKED)
+            align = stream_alignment(dtype, lanes) if stream else 1
+            mark = ", !nontemporal !0" if stream else ""
+            self.say(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
+        self._copies(
+            f"{b}.scatter", f"%{b}.m", strided_out, strides, lambda k: (f"%block{k}", f"%{b}.d{k}"), out=True
+        )
+        self.say(f"br i1 %{b}.whole, label %{b}.latch, label %{b}.out", f"{b}.out:")
+        self._moves(b, f"%{b}.m", [k for k in packed if k in stored], inward=False)
+        self.say(f"br label %{b}.latch", f"{b}.latch:")
+        self.say(f"%{b}.next = add i64 %{b}.i, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
+        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+        for j, (r, accumulator) in enumerate(reductions):
+            self.say(f"store {value_type(r.dtype, lanes)} %{b}.after{j}, ptr {accumulator}, align 64")
+
+    def _splat(self, k: int) -> bool:
+        return k < self.count and self.is_(k, Access.SPLAT)
+
+    def _positions(self, b: str, index: str, needed: set[Expr], given: dict[Expr, str]) -> None:
+        """row_index, where it is used."""
+        for word in (e for e in needed if e.word == "row_index"):
+            assert word.dtype != BOOL
+            self.say(f"%{b}.at = add i64 {index}, %{b}.i", f"%{b}.at32 = trunc i64 %{b}.at to i32")
+            start = self.broadcast(f"%{b}.at32", word.dtype, f"{b}.start")
+            kind = value_type(word.dtype, self.lanes)
+            self.say(f"%{b}.index = add {kind} {start}, {self._iota()}")
+            given[word] = f"%{b}.index"
+
+    def _iota(self) -> str:
+        return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
+
+    def _accumulate(self, emitter: Emitter, b: str, j: int, r: _Reduction) -> None:
+        """The accumulator after this block; lanes beyond its end stay as they were."""
+        kind, truths = value_type(r.dtype, self.lanes), value_type(BOOL, self.lanes)
+        argument = emitter.value(convert(r.word.args[0], r.dtype))
+        name = self.label()
+        inner = Emitter(
+            self.target, self.lanes, {r.leaf: f"%{b}.acc{j}", read(-2, r.dtype): argument}, f"{name}.v"
+        )
+        combined = inner.value(r.combined(r.leaf, read(-2, r.dtype)))
+        emitter.lines += inner.lines
+        emitter.declared |= inner.declared
+        if j == 0:
+            whole = f"<{self.lanes} x i32>"
+            emitter.lines += [
+                f"  %{b}.m32 = trunc i64 %{b}.m to i32",
+                f"  %{b}.m32.i = insertelement {whole} poison, i32 %{b}.m32, i32 0",
+                f"  %{b}.ms = shufflevector {whole} %{b}.m32.i, {whole} poison, {whole} zeroinitializer",
+                f"  %{b}.mask = icmp ult {whole} {self._iota()}, %{b}.ms",
+            ]
+        emitter.lines.append(
+            f"  %{b}.after{j} = select {truths} %{b}.mask, {kind} {combined}, {kind} %{b}.acc{j}"
+        )
+
+    def _copies(
+        self,
+        b: str,
+        size: str,
+        operands: Sequence[int],
+        strides: Sequence[str],
+        ends: Callable[[int], tuple[str, str]],
+        *,
+        out: bool = False,
+    ) -> None:
+        """Element by element between a strided operand and its block."""
+        if not operands:
+            return
+        self.say(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.say(f"%{b}.j = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b} ]")
+        for k in operands:
+            kind, (source, target) = element_type(self.group.operands[k]), ends(k)
+            block, far = (source, target) if out else (target, source)
+            self.say(
+                f"%{b}.o{k} = mul i64 %{b}.j, {strides[k]}",
+                f"%{b}.f{k} = getelementptr i8, ptr {far}, i64 %{b}.o{k}",
+            )
+            self.say(f"%{b}.n{k} = getelementptr {kind}, ptr {block}, i64 %{b}.j")
+            source, target = (f"%{b}.n{k}", f"%{b}.f{k}") if out else (f"%{b}.f{k}", f"%{b}.n{k}")
+            self.say(
+                f"%{b}.x{k} = load {kind}, ptr {source}, align 1",
+                f"store {kind} %{b}.x{k}, ptr {target}, align 1",
+            )
+        self.say(f"%{b}.next = add i64 %{b}.j, 1", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
+        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+
+    def _moves(self, b: str, size: str, operands: Sequence[int], *, inward: bool) -> None:
+        """Packed memory between an operand and its block."""
+        if operands:
+            self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        for k in operands:
+            count = f"%{b}.{'in' if inward else 'out'}{k}"
+            self.say(f"{count} = mul i64 {size}, {self.group.widths[k]}")
+            source, target = (f"%{b}.d{k}", f"%block{k}") if inward else (f"%block{k}", f"%{b}.d{k}")
+            self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)")
+
+
+def lanes_of(group: Group, target: Target) -> int:
+    """Elements of one block: two vectors of 32-bit numbers, which hide latencies without spilling."""
+    return 2 * target.vector_bytes // 4
+
+
+def stages_of(group: Group) -> list[list[Expr]]:
+    """The row words of each stage: those that need no other, those that need only them, ..."""
+    depth: dict[Expr, int] = {}
+    stages: list[list[Expr]] = []
+    for e in walk(*group.outputs):
+        depth[e] = max((depth[a] for a in e.args), default=0)
+        if e.word in REDUCTIONS:
+            if len(stages) == depth[e]:
+                stages.append([])
+            stages[depth[e]].append(e)
+            depth[e] += 1
+    return stages
+
+
+def kept_value(group: Group, stages: Sequence[Sequence[Expr]]) -> Expr | None:
+    """A call of the last stage that the outputs need again and the first output's memory can hold."""
+    again = {e for o in group.outputs for e in _needed(o, {w for stage in stages for w in stage})}
+    for word in stages[-1] if stages else ():
+        for e in reversed(list(walk(word.args[0]))):
+            expensive = e.word == "call" and len(list(walk_deep(e))) > 12
+            if expensive and e in again and e.dtype == group.outputs[0].dtype:
+                return e
+    return None
+
+
+def _accumulator(word: Expr) -> TensorDataType:
+    assert word.dtype != BOOL
+    return FLOAT64 if word.word == "row_sum" and word.dtype in FLOATING else word.dtype
+
+
+def _needed(expr: Expr, known: set[Expr]) -> list[Expr]:
+    """The subexpressions to compute where `known` is at hand."""
+    seen: dict[Expr, None] = {}
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if e not in seen and e not in known:
+            seen[e] = None
+            stack += e.args
+    return list(seen)

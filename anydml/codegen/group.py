@@ -1,0 +1,92 @@
+"""What a kernel computes (`Group`) and the circumstances that its code is made for (`Shape`)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from anydml.spec.dtypes import SIZE
+from anydml.spec.enums import TensorDataType
+from anydml.spec.scalar import BOOL, REDUCTIONS, Axes, Expr, expanded
+
+PLAIN_WORDS = 32
+"""Words of expressions up to which a row function is plain."""
+
+
+class Access(Enum):
+    """How an operand advances along the innermost dimension."""
+
+    PACKED = "packed"  # to the next element
+    SPLAT = "splat"  # not at all
+    STRIDED = "strided"  # by any number of bytes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a row function is made for, beside its expressions."""
+
+    access: tuple[Access, ...]
+    stream: bool = False
+    """Stores go past the caches."""
+    dims: int = 0
+    """Reduced dimensions."""
+    keep: bool = False
+    """The outputs' memory is apart from the inputs': it may hold values between stages."""
+
+
+class Group:
+    """Expressions over one iteration space, an output each; operands are the inputs, then the outputs.
+
+    Made by `kernel.group`, which gives one object for equal expressions: it carries their compiled code.
+    """
+
+    def __init__(self, inputs: tuple[TensorDataType, ...], outputs: tuple[Expr, ...]) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype != BOOL))
+        assert len(inputs) + len(outputs) == len(self.operands)
+        self.widths = tuple(SIZE[t] for t in self.operands)
+        self.width = sum(self.widths)
+        self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
+        """Jobs over packed operands, without their addresses, by size, pool and threads."""
+        self.rows: dict[Shape, int] = {}
+        """Addresses of the row functions made so far."""
+
+    @cached_property
+    def words(self) -> list[Expr]:
+        """Every word that is computed, functions written out."""
+        return list(walk_deep(*self.outputs))
+
+    @cached_property
+    def axes(self) -> Axes | None:
+        """The axes of its rows, if rows are reduced."""
+        found = {e.value for e in self.words if e.word in REDUCTIONS or e.word == "row_index"}
+        assert len(found) <= 1, "one kernel reduces over one set of axes"
+        return found.pop() if found else None
+
+    @cached_property
+    def plain(self) -> bool:
+        return (
+            self.axes is None
+            and len(self.words) <= PLAIN_WORDS
+            and all(e.word not in ("rarely", "rem") for e in self.words)
+        )
+
+
+def walk_deep(*roots: Expr) -> Iterable[Expr]:
+    """Every subexpression once, with what calls stand for in their place."""
+    seen: set[Expr] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            if expr.word == "call":
+                stack.append((expanded(expr), False))
+            else:
+                stack.append((expr, True))
+                stack += [(arg, False) for arg in reversed(expr.args)]

@@ -1,0 +1,86 @@
+"""What the writers of row functions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from anydml.codegen.emit import Emitter, element_type, value_type
+from anydml.codegen.group import Access, Group, Shape
+from anydml.codegen.jit import Target
+from anydml.spec.dtypes import SIZE
+from anydml.spec.enums import TensorDataType
+from anydml.spec.scalar import Expr
+
+
+def stream_alignment(dtype: TensorDataType, lanes: int) -> int:
+    return min(64, SIZE[dtype] * lanes)
+
+
+class Writer:
+    """What both kinds have in common."""
+
+    lanes: int
+
+    def __init__(self, group: Group, shape: Shape, target: Target) -> None:
+        self.group, self.shape, self.target = group, shape, target
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.count = len(group.inputs)
+        self._labels = 0
+
+    def write(self) -> None:
+        """Write the body."""
+        raise NotImplementedError
+
+    def say(self, *lines: str) -> None:
+        self.lines += [line if line.endswith(":") else f"  {line}" for line in lines]
+
+    def label(self) -> str:
+        """A fresh prefix for labels and registers."""
+        self._labels += 1
+        return f"b{self._labels}"
+
+    def emitter(self, known: Mapping[Expr, str], lanes: int | None = None) -> Emitter:
+        return Emitter(self.target, lanes or self.lanes, known, f"{self.label()}.v")
+
+    def flush(self, emitter: Emitter) -> None:
+        self.lines += emitter.lines
+        emitter.lines.clear()
+        self.declared |= emitter.declared
+
+    def word(self, name: str, array: str, index: int, kind: str = "i64") -> None:
+        """%name = array[index], of 8-byte words."""
+        self.say(
+            f"%{name}.p = getelementptr i64, ptr {array}, i64 {index}",
+            f"%{name} = load {kind}, ptr %{name}.p",
+        )
+
+    def operands(self, indices: Iterable[int]) -> None:
+        """%p<k>: addresses."""
+        for k in indices:
+            self.word(f"p{k}", "%operands", k, "ptr")
+
+    def is_(self, k: int, access: Access) -> bool:
+        return self.shape.access[k] is access
+
+    def broadcast(self, value: str, dtype: TensorDataType, name: str) -> str:
+        """A register with `value` in every lane."""
+        element, kind = element_type(dtype), value_type(dtype, self.lanes)
+        self.say(
+            f"%{name}.i = insertelement {kind} poison, {element} {value}, i32 0",
+            f"%{name} = shufflevector {kind} %{name}.i, {kind} poison, <{self.lanes} x i32> zeroinitializer",
+        )
+        return f"%{name}"
+
+    def until_aligned(self, lanes: int) -> None:
+        """%head.n: elements until the first output is aligned for streaming stores."""
+        k = self.count
+        dtype = self.group.operands[k]
+        self.say(
+            f"%address = ptrtoint ptr %p{k} to i64",
+            "%negated = sub i64 0, %address",
+            f"%ahead = and i64 %negated, {stream_alignment(dtype, lanes) - 1}",
+            f"%ahead.n = sdiv i64 %ahead, {SIZE[dtype]}",
+            "%ahead.fits = icmp slt i64 %ahead.n, %n",
+            "%head.n = select i1 %ahead.fits, i64 %ahead.n, i64 %n",
+        )

@@ -1,0 +1,319 @@
+"""Operators on NumPy arrays, at once: what the functions do.
+
+They follow NumPy's manners: arguments broadcast against each other, any memory layout is read (and any
+non-overlapping one written through `out`), 0-d and empty arrays are arrays. Data types follow DirectML's
+newest feature level, without implicit conversion, with two conveniences: `bool` stands where DirectML
+has UINT8, and a Python number takes the type of the arrays beside it. Tensors of other libraries are
+taken over DLPack without a copy when they lie in the memory of the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.group import Group
+from anydml.codegen.kernel import group
+from anydml.ir.descs import read_attribute
+from anydml.ir.infer import as_number, infer_types
+from anydml.problems import InvalidInput, InvalidOperator, Problem
+from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
+from anydml.spec.attributes import AxesKind
+from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, native
+from anydml.spec.enums import FeatureLevel, TensorDataType, parse
+from anydml.spec.schema import ONE, Operator, Slot
+from anydml.spec.tensors import TensorDesc, TooIntricate, overlaps_itself
+
+Array = NDArray[Any]
+
+
+class SharesMemory(Protocol):
+    """A tensor that DLPack can share, of any library."""
+
+    def __dlpack__(self, *args: Any, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> Any: ...
+
+
+Tensor = Array | np.generic | bool | int | float | SharesMemory
+Out = TypeVar("Out", bound=Array | SharesMemory)
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What the types of a call's arguments decide."""
+
+    group: Group
+    inputs: tuple[np.dtype | None, ...]
+    output: np.dtype
+    keeps_bool: bool  # every array behind the output's type is bool, so the result is bool
+    takes_bool: bool  # `out` may be bool
+
+
+def compute(
+    operator: Operator,
+    arguments: Sequence[Any],
+    attributes: Sequence[Any],
+    out: Any = None,
+    output_data_type: TensorDataType | str | None = None,
+) -> Any:
+    """`operator` on arrays (None: an optional one that is not there) and values of its parameters."""
+    given: list[Any] = [
+        x if type(x) is np.ndarray or (x is None and slot.optional is not None) else _taken(operator, slot, x)
+        for slot, x in zip(operator.inputs, arguments, strict=True)
+    ]
+    kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
+    values = read_parameters(operator, attributes) if attributes else ()
+    wanted = asked_type(operator, output_data_type)
+    if wanted is None and operator.free_output and isinstance(out, np.ndarray):
+        wanted = _type_of_out(operator, out)
+    numbers = tuple(None if isinstance(x, np.ndarray) else x for x in given)
+    rank = max(np.ndim(given[0]), 1) if operator.has_axes else 1
+    signature = _signature(operator, kinds, _deciding(operator, numbers), values, wanted, rank)
+    inputs: list[Array] = []
+    for k, (x, dtype) in enumerate(zip(given, signature.inputs, strict=True)):
+        if dtype is not None:
+            inputs.append(
+                x if x.__class__ is np.ndarray and x.dtype is dtype else _as_type(operator, k, x, dtype)
+            )
+    if signature.keeps_bool and not all(n in (0, 1) for n in numbers if n is not None):
+        raise InvalidInput(
+            Problem(operator.name, "expected True or False beside arrays of bool, but got a number")
+        )
+    if signature.group.axes and not inputs[0].shape:
+        raise InvalidInput(Problem(operator.name, "expected at least 1 dimension, but got a scalar"))
+    if operator.has_special_shapes:
+        inputs = _shaped(operator, given, inputs, values)
+    shape = broadcast_shape([x.shape for x in inputs])
+    if shape is None:
+        slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
+        shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(slots, inputs, strict=True))
+        raise InvalidInput(Problem(operator.name, f"expected shapes that broadcast, but got {shapes}"))
+    late = None
+    if out is None:
+        target = empty_like_inputs(shape, signature.output, inputs)
+        result: Any = target.view(np.bool_) if signature.keeps_bool else target
+    else:
+        result = out
+        target, late = _target(operator, out, shape, signature, given)
+    arrays = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
+    launch(signature.group, [*arrays, target])
+    if late is not None:
+        late[...] = target
+    return result
+
+
+def _deciding(operator: Operator, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The numbers that an array beside them does not give a type; of others any will do."""
+    if numbers.count(None) == len(numbers):
+        return numbers
+    decided = {s.dtype for s, n in zip(operator.inputs, numbers, strict=True) if n is None}
+    return tuple(
+        0 if n is not None and s.dtype in decided else n
+        for s, n in zip(operator.inputs, numbers, strict=True)
+    )
+
+
+def read_parameters(operator: Operator, attributes: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of the parameters as records compute with them."""
+    return tuple(
+        None
+        if value is None and attribute.optional
+        else read_attribute(
+            attribute, value, f"{operator.name}: {attribute.parameter}", FeatureLevel.newest()
+        )
+        for attribute, value in zip(operator.parameters, attributes, strict=True)
+    )
+
+
+def _type_of_out(operator: Operator, out: Array) -> TensorDataType | None:
+    """The type that `out` asks for, if the operator can give it."""
+    table = operator.table(FeatureLevel.newest())
+    assert table is not None
+    assert operator.free_output is not None
+    dtype = FROM_NUMPY.get(native(out.dtype))
+    return dtype if dtype in table.dtypes[operator.free_output] else None
+
+
+def asked_type(operator: Operator, output_data_type: TensorDataType | str | None) -> TensorDataType | None:
+    if output_data_type is None:
+        return None
+    return parse(TensorDataType, output_data_type, f"{operator.name}: output_data_type")
+
+
+@lru_cache(maxsize=4096)
+def _signature(
+    operator: Operator,
+    kinds: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    attributes: tuple[Any, ...],
+    wanted: TensorDataType | None,
+    rank: int,
+) -> _Signature:
+    """What arguments of these types mean. All problems of types at once."""
+    dtypes = tuple(k if isinstance(k, np.dtype) else None for k in kinds)
+    arrays = {k: UINT8 if d == np.bool_ else FROM_NUMPY.get(native(d), d) for k, d in enumerate(dtypes) if d}
+    inputs, output, problems = infer_types(operator, arrays, numbers, wanted)
+    if problems:
+        raise InvalidOperator(*problems)
+    (slot,) = operator.outputs
+    values = {a.name: v for a, v in zip(operator.parameters, attributes, strict=True)}
+    expression = operator.expression(inputs, output, values, rank)
+    tied = [
+        d for s, d in zip(operator.inputs, dtypes, strict=True) if s.dtype == slot.dtype and d is not None
+    ]
+    all_bool = operator.of_truths and bool(tied) and all(d == np.bool_ for d in tied)
+    truth = expression.word == "convert" and expression.args[0].dtype == "bool"
+    return _Signature(
+        group(tuple(t for t in inputs if t is not None), (expression,)),
+        tuple(None if t is None else NUMPY[t] for t in inputs),
+        NUMPY[output],
+        keeps_bool=all_bool,
+        takes_bool=output is UINT8 and (all_bool or (truth and not tied)),
+    )
+
+
+def _shaped(
+    operator: Operator, given: Sequence[Any], inputs: list[Array], attributes: tuple[Any, ...]
+) -> list[Array]:
+    """Inputs of one element as such, and the rules that depend on shapes."""
+    slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
+    problems = [
+        Problem(_where(operator, s), f"expected one element, but got shape {x.shape}")
+        for s, x in zip(slots, inputs, strict=True)
+        if s.sizes == ONE and x.size != 1
+    ]
+    shaped = [
+        x.reshape(()) if s.sizes == ONE and x.size == 1 else x for s, x in zip(slots, inputs, strict=True)
+    ]
+    table = operator.table(FeatureLevel.newest())
+    assert table is not None
+    tensors = {s.name: TensorDesc(FROM_NUMPY[x.dtype], x.shape) for s, x in zip(slots, inputs, strict=True)}
+    values: dict[str, Any] = {}
+    for attribute, value in zip(operator.parameters, attributes, strict=True):
+        rank = len(tensors[operator.inputs[0].name].sizes)
+        if isinstance(attribute.kind, AxesKind):
+            value = tuple(a + rank if -rank <= a < 0 else a for a in value)
+        values[attribute.name] = value
+    for rule in table.rules:
+        problems += (Problem(operator.name, *breach) for breach in rule.broken(tensors, values))
+    if problems:
+        raise InvalidInput(*problems)
+    return shaped
+
+
+def _where(operator: Operator, slot: Slot) -> str:
+    return f"{operator.name}: {slot.parameter}"
+
+
+def _taken(operator: Operator, slot: Slot, x: Any) -> Array | bool | int | float:
+    """An argument as an array, or as the Python number that it is."""
+    if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise InvalidInput(
+            Problem(
+                _where(operator, slot),
+                "expected an array without mask, but got a MaskedArray",
+                "fill it first",
+            )
+        )
+    if isinstance(x, np.ndarray | np.generic):
+        return np.asarray(x)
+    return from_dlpack(x, _where(operator, slot))
+
+
+def from_dlpack(x: Any, where: str) -> Array:
+    """Another library's CPU tensor as an array on the same memory."""
+    if hasattr(x, "__dlpack__"):
+        try:
+            return np.from_dlpack(x)
+        except Exception as error:  # each library has its own
+            raise InvalidInput(
+                Problem(
+                    where,
+                    f"expected a tensor that DLPack can share, but got {error}",
+                    "it must lie on the CPU, need no gradient, and have a type of NumPy",
+                )
+            ) from error
+    raise InvalidInput(
+        Problem(
+            where, f"expected an array, but got {type(x).__name__}", "convert it with np.asarray(..., dtype)"
+        )
+    )
+
+
+def _as_type(operator: Operator, k: int, x: Array | bool | int | float, wanted: np.dtype) -> Array:
+    """Argument k as an array of exactly this type, in native byte order; without a copy where possible."""
+    if isinstance(x, np.ndarray):
+        if x.dtype == wanted and x.dtype.isnative:
+            return x
+        return x.view(wanted) if x.dtype == np.bool_ else x.astype(wanted)  # the latter: byte order only
+    return as_number(x, FROM_NUMPY[wanted], _where(operator, operator.inputs[k]))
+
+
+def _target(
+    operator: Operator, out: Any, shape: tuple[int, ...], signature: _Signature, given: Sequence[Any]
+) -> tuple[Array, Array | None]:
+    """`out` as the array to write, and, when it must be written in another byte order afterwards, itself."""
+    where, dtype = f"{operator.name}: out", signature.output
+    problems: list[Problem] = []
+
+    def broken(message: str, remedy: str = "") -> None:
+        problems.append(Problem(where, message, remedy))
+
+    y = out if isinstance(out, np.ndarray) else from_dlpack(out, where)
+    if isinstance(y, np.ma.MaskedArray):
+        broken("expected an array without mask, but got a MaskedArray")
+    if (
+        y.dtype is not dtype
+        and native(y.dtype) != dtype
+        and not (signature.takes_bool and y.dtype == np.bool_)
+    ):
+        broken(f"expected {dtype}, but got {y.dtype}")
+    if y.shape != shape:
+        broken(f"expected shape {shape}, but got {y.shape}", "out is never broadcast")
+    flags = y.flags
+    if not flags.writeable:
+        broken("expected a writable array, but got a read-only one")
+    try:
+        if not flags.c_contiguous and y.size and overlaps_itself(y.shape, y.strides, y.itemsize):
+            broken("expected every element in its own place, but the array overlaps itself")
+    except TooIntricate:
+        broken(f"expected strides that provably do not overlap, but got {y.strides}")
+    if not problems:
+        for slot, x in zip(operator.inputs, given, strict=True):
+            if isinstance(x, np.ndarray) and overlaps(x, y) and not same_elements(x, y):
+                broken(
+                    f"expected memory apart from {slot.parameter}, but got an overlap",
+                    "give a new array, or exactly that input if its elements are as large",
+                )
+    if problems:
+        raise InvalidInput(*problems)
+    if y.dtype is dtype:
+        return y, None
+    if not y.dtype.isnative:
+        return np.empty(shape, dtype), y
+    return y.view(dtype), None
+
+
+def overlaps(x: Array, y: Array) -> bool:
+    """Whether two arrays share memory; a case too intricate to decide counts as shared."""
+    if not np.may_share_memory(x, y):
+        return False
+    try:
+        return np.shares_memory(x, y, max_work=100_000)  # type: ignore[arg-type]  # NumPy's stub knows two values
+    except np.exceptions.TooHardError:
+        return True
+
+
+def same_elements(x: Array, y: Array) -> bool:
+    """Whether each element of `x` lies exactly where the element of `y` with the same index lies."""
+    if address(x) != address(y) or x.shape != y.shape or x.itemsize != y.itemsize:
+        return False
+    return all(n == 1 or a == b for n, a, b in zip(x.shape, x.strides, y.strides, strict=True))

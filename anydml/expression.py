@@ -1,0 +1,236 @@
+"""Tensors of a graph that is being built, and Python's operators on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, Protocol
+
+import numpy as np
+
+from anydml.ir.check import check_tensor
+from anydml.ir.graph import Value
+from anydml.problems import InvalidOperator, Problem, shown
+from anydml.spec.catalog import BY_NAME
+from anydml.spec.dtypes import FLOATING, SIZE
+from anydml.spec.enums import TensorDataType, parse
+from anydml.spec.schema import Operator, Slot
+from anydml.spec.tensors import TensorDesc
+
+
+class Recorder(Protocol):
+    """What an expression belongs to."""
+
+    def record(
+        self, operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], output: Any = None
+    ) -> Expression: ...
+
+
+ANY_TENSOR = Slot("", "input", "", "")
+
+
+class Expression:
+    """A tensor of a graph that is being built: what operators give when they are given one.
+
+    Python's operators work on it: + - * / and unary -, % (MODULUS_FLOOR, as in Python), ** , comparisons
+    (UINT8), and | & ^ ~ << >> (the BIT operators). Numbers beside it become constants of its type, and
+    tensors broadcast against each other, both with strides of 0 and without memory of their own.
+    """
+
+    __slots__ = ("_builder", "_desc", "_value")
+    __array_ufunc__ = None  # NumPy leaves the operators to us
+    __hash__ = object.__hash__
+
+    def __init__(self, builder: Recorder, value: Value, desc: TensorDesc) -> None:
+        self._builder, self._value, self._desc = builder, value, desc
+
+    @property
+    def name(self) -> str:
+        return self._value.name
+
+    @property
+    def data_type(self) -> TensorDataType:
+        return self._desc.data_type
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self._desc.sizes
+
+    @property
+    def desc(self) -> TensorDesc:
+        """Type, sizes and strides."""
+        return self._desc
+
+    def reinterpret(
+        self,
+        sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        data_type: TensorDataType | str | None = None,
+    ) -> Expression:
+        """The same memory read with other sizes and strides, or as another type of the same width.
+
+        Args:
+            sizes, strides: as in a tensor description; strides in elements, None: packed.
+            data_type: default as it is.
+
+        Raises:
+            InvalidOperator: it would reach beyond the memory, or the widths differ.
+        """
+        given = self.data_type if data_type is None else parse(TensorDataType, data_type, "data_type")
+        new = TensorDesc(given, self.sizes if sizes is None else sizes, strides)
+        problems = check_tensor(ANY_TENSOR, new)
+        if given not in SIZE or SIZE[given] != SIZE[self.data_type]:
+            message = f"expected a type as wide as {self.data_type.label}, but got {given.label}"
+            problems.append(Problem(f"reinterpret {self.name!r}", message))
+        elif not problems and new.reach > self._desc.reach:
+            message = f"expected at most {self._desc.reach} bytes, but got {new.reach}"
+            problems.append(Problem(f"reinterpret {self.name!r}", message))
+        if problems:
+            raise InvalidOperator(*problems)
+        return Expression(self._builder, self._value, new)
+
+    def transpose(self, *axes: int) -> Expression:
+        """The dimensions in another order (default: reversed), by strides alone."""
+        rank = len(self.sizes)
+        order = (
+            [a % rank if -rank <= a < rank else a for a in map(index, axes)]
+            if axes
+            else list(range(rank))[::-1]
+        )
+        if sorted(order) != list(range(rank)):
+            message = f"expected each of the {rank} dimensions once, but got {shown(axes)}"
+            raise InvalidOperator(Problem(f"transpose {self.name!r}", message))
+        strides = self._desc.effective_strides
+        return self._seen([self.sizes[a] for a in order], [strides[a] for a in order])
+
+    def broadcast_to(self, sizes: Sequence[int]) -> Expression:
+        """Repeated along new leading dimensions and those of size 1, by strides of 0."""
+        try:
+            fits = np.broadcast_shapes(self.sizes, tuple(sizes)) == tuple(sizes)
+        except ValueError:
+            fits = False
+        if not fits:
+            message = f"expected sizes that {self.sizes} broadcasts to, but got {shown(tuple(sizes))}"
+            raise InvalidOperator(Problem(f"broadcast {self.name!r}", message))
+        lead = len(sizes) - len(self.sizes)
+        strides = [
+            0 if own == 1 and n != 1 else s
+            for own, n, s in zip(self.sizes, tuple(sizes)[lead:], self._desc.effective_strides, strict=True)
+        ]
+        return self._seen(sizes, [0] * lead + strides)
+
+    def _seen(self, sizes: Sequence[int], strides: Sequence[int]) -> Expression:
+        return Expression(self._builder, self._value, TensorDesc(self.data_type, sizes, strides))
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.data_type.label} {list(self.sizes)}>"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no value before its graph runs; use dml.if_ to choose by it")
+
+    def _record(self, operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any]) -> Expression:
+        return self._builder.record(operator, arguments, attributes)
+
+    def _with(self, name: str, *others: Any) -> Expression:
+        return self._record(BY_NAME[f"ELEMENT_WISE_{name}"], (self, *others), ())
+
+    def _scaled(self, name: str) -> Expression:
+        return self._record(BY_NAME[f"ELEMENT_WISE_{name}"], (self,), (None,))
+
+    def _after(self, name: str, other: Any) -> Expression:
+        return self._record(BY_NAME[f"ELEMENT_WISE_{name}"], (other, self), ())
+
+    def __add__(self, other: Any) -> Expression:
+        return self._with("ADD", other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return self._after("ADD", other)
+
+    def __sub__(self, other: Any) -> Expression:
+        return self._with("SUBTRACT", other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return self._after("SUBTRACT", other)
+
+    def __mul__(self, other: Any) -> Expression:
+        return self._with("MULTIPLY", other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return self._after("MULTIPLY", other)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return self._with("DIVIDE", other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return self._after("DIVIDE", other)
+
+    def __mod__(self, other: Any) -> Expression:
+        return self._with("MODULUS_FLOOR", other)
+
+    def __rmod__(self, other: Any) -> Expression:
+        return self._after("MODULUS_FLOOR", other)
+
+    def __pow__(self, other: Any) -> Expression:
+        if isinstance(other, int | float) and self.data_type in FLOATING:
+            return self._record(BY_NAME["ELEMENT_WISE_CONSTANT_POW"], (self,), (None, other))
+        return self._record(BY_NAME["ELEMENT_WISE_POW"], (self, other), (None,))
+
+    def __rpow__(self, other: Any) -> Expression:
+        return self._record(BY_NAME["ELEMENT_WISE_POW"], (other, self), (None,))
+
+    def __neg__(self) -> Expression:
+        return self._with("NEGATE")
+
+    def __abs__(self) -> Expression:
+        return self._scaled("ABS")
+
+    def __lt__(self, other: Any) -> Expression:
+        return self._with("LOGICAL_LESS_THAN", other)
+
+    def __le__(self, other: Any) -> Expression:
+        return self._with("LOGICAL_LESS_THAN_OR_EQUAL", other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return self._with("LOGICAL_GREATER_THAN", other)
+
+    def __ge__(self, other: Any) -> Expression:
+        return self._with("LOGICAL_GREATER_THAN_OR_EQUAL", other)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return self._with("LOGICAL_EQUALS", other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return self._record(BY_NAME["ELEMENT_WISE_LOGICAL_NOT"], (self == other,), ())
+
+    def __and__(self, other: Any) -> Expression:
+        return self._with("BIT_AND", other)
+
+    def __rand__(self, other: Any) -> Expression:
+        return self._after("BIT_AND", other)
+
+    def __or__(self, other: Any) -> Expression:
+        return self._with("BIT_OR", other)
+
+    def __ror__(self, other: Any) -> Expression:
+        return self._after("BIT_OR", other)
+
+    def __xor__(self, other: Any) -> Expression:
+        return self._with("BIT_XOR", other)
+
+    def __rxor__(self, other: Any) -> Expression:
+        return self._after("BIT_XOR", other)
+
+    def __invert__(self) -> Expression:
+        return self._with("BIT_NOT")
+
+    def __lshift__(self, other: Any) -> Expression:
+        return self._with("BIT_SHIFT_LEFT", other)
+
+    def __rlshift__(self, other: Any) -> Expression:
+        return self._after("BIT_SHIFT_LEFT", other)
+
+    def __rshift__(self, other: Any) -> Expression:
+        return self._with("BIT_SHIFT_RIGHT", other)
+
+    def __rrshift__(self, other: Any) -> Expression:
+        return self._after("BIT_SHIFT_RIGHT", other)

@@ -1,0 +1,249 @@
+"""Compiled work meets arrays: what may be bound is checked once, and then dispatched again and again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.jit import driver
+from anydml.ir.graph import Graph
+from anydml.problems import InvalidInput, Problem, nearest, shown
+from anydml.runtime.launch import address
+from anydml.runtime.plan import ALIGNMENT, Plan, plan
+from anydml.spec.dtypes import NUMPY, UINT8
+from anydml.spec.enums import TensorFlags
+from anydml.spec.tensors import TensorDesc
+
+Array = NDArray[Any]
+
+
+class Compiled:
+    """An operator or graph that can run. Safe to use from several threads at once.
+
+    Each array is C-contiguous memory of its tensor's data type, read through the tensor's sizes and
+    strides; its own shape does not matter.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        graph: Graph,
+        inputs: Mapping[str, TensorDesc],
+        outputs: Mapping[str, TensorDesc],
+        threads: int | None,
+        in_place: Sequence[str] = (),
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        """`places`: the graph's names of the tensors, where they differ."""
+        self._label = label
+        self._inputs, self._outputs = dict(inputs), dict(outputs)
+        self._threads = threads
+        self._in_place = tuple(in_place)
+        self._places = places or {}
+        self._plan = plan(graph)
+        self._owned: dict[str, _Pinned] = {}
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._label}>"
+
+    @property
+    def tensors(self) -> Mapping[str, TensorDesc]:
+        """The tensors by name."""
+        return {**self._inputs, **self._outputs}
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What dispatch writes."""
+        return tuple(self._outputs)
+
+    def initialize(self, inputs: Mapping[str, Array]) -> None:
+        """Give the inputs that are flagged OWNED_BY_DML. Their contents are copied; dispatch takes the rest.
+
+        Raises:
+            InvalidInput: a missing, unknown or unsuitable array.
+        """
+        tensors = {n: t for n, t in self._inputs.items() if _is_owned(t)}
+        pinned = self._pinned(tensors, inputs, "initialize", writable=False)
+        self._owned = {name: _Pinned(p.array.copy()) for name, p in pinned.items()}
+
+    def dispatch(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Run once: `bind`, then dispatch the binding."""
+        self.bind(inputs, outputs).dispatch()
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
+        """Fix the arrays of many dispatches.
+
+        An output may be exactly one of the inputs where DirectML's documents say that the operator works
+        in place; otherwise no input may overlap an output.
+
+        Args:
+            inputs, outputs: arrays by name, such as "ConditionTensor".
+
+        Raises:
+            InvalidInput: with everything that is wrong with the arrays.
+        """
+        problems: list[Problem] = []
+        pinned: dict[str, _Pinned] = {}
+        free = {}
+        for name, tensor in self._inputs.items():
+            if not _is_owned(tensor):
+                free[name] = tensor
+            elif name not in self._owned:
+                where = f"{self._label}: {name}"
+                problems.append(Problem(where, "expected initialize() first", "the tensor is OWNED_BY_DML"))
+        for tensors, given, writable in ((free, inputs, False), (self._outputs, outputs, True)):
+            try:
+                pinned |= self._pinned(tensors, given, "bind", writable=writable)
+            except InvalidInput as error:
+                problems += error.problems
+        if not problems:
+            problems += self._overlaps(pinned)
+        if problems:
+            raise InvalidInput(*problems)
+        placed = {self._places.get(n, n): p for n, p in (pinned | self._owned).items()}
+        return Binding(self._plan, placed, self._threads)
+
+    def _pinned(
+        self, tensors: Mapping[str, TensorDesc], given: Mapping[str, Array], verb: str, *, writable: bool
+    ) -> dict[str, _Pinned]:
+        """The arrays given for exactly these tensors, checked and held."""
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            message = f"expected a dictionary of arrays by field name, but got {kind}"
+            raise InvalidInput(Problem(self._label, message))
+        problems = []
+        for name in given:
+            if name in tensors:
+                continue
+            if name in self._inputs and not writable:
+                remedy = (
+                    "the tensor is OWNED_BY_DML: give it to initialize(), once"
+                    if verb == "bind"
+                    else "the tensor is not OWNED_BY_DML: give it to dispatch()"
+                )
+            else:
+                remedy = nearest(name, tensors)
+            listed = ", ".join(tensors) or "no array"
+            message = f"expected {listed} at {verb}, but got {shown(name)}"
+            problems.append(Problem(self._label, message, remedy))
+        pinned: dict[str, _Pinned] = {}
+        for name, tensor in tensors.items():
+            where = f"{self._label}: {name}"
+            if name not in given:
+                problems.append(Problem(where, "expected an array, but it is missing"))
+                continue
+            found = list(_array_problems(given[name], tensor, writable))
+            problems += [p.under(where) for p in found]
+            if not found:
+                pinned[name] = _Pinned(given[name])
+        if problems:
+            raise InvalidInput(*problems)
+        return pinned
+
+    def _overlaps(self, pinned: Mapping[str, _Pinned]) -> Iterator[Problem]:
+        """Ranges that meet although one of them is written."""
+        tensors = self.tensors
+        ranges = {n: range(p.address, p.address + tensors[n].reach) for n, p in pinned.items()}
+        written: list[str] = []
+        for output in self._outputs:
+            for other in (*self._inputs, *written):
+                if other not in ranges:
+                    continue
+                mine, its = ranges[output], ranges[other]
+                if mine == its and other in self._in_place and self._alike(output, other):
+                    continue
+                if mine.start < its.stop and its.start < mine.stop:
+                    message = f"expected {output} apart from {other}, but their memory overlaps"
+                    yield Problem(self._label, message, "bind another array")
+            written.append(output)
+
+    def _alike(self, output: str, other: str) -> bool:
+        """Whether two tensors have each element in the same place."""
+        a, b = self._outputs[output], self._inputs[other]
+        return a.sizes == b.sizes and a.effective_strides == b.effective_strides
+
+
+def _is_owned(tensor: TensorDesc) -> bool:
+    return bool(tensor.flags & TensorFlags.OWNED_BY_DML)
+
+
+class _Pinned:
+    """An array that stays where it is: referenced, and unable to be resized in place.
+
+    NumPy refuses to resize an array that has a weak reference, whatever the caller says about
+    reference counts; so one is held on the array and on every array that it is a view of.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.address = address(array)
+        self._held = []
+        base: Any = array
+        while isinstance(base, np.ndarray | memoryview):
+            if isinstance(base, np.ndarray):
+                self._held.append(weakref.ref(base))
+            base = base.base if isinstance(base, np.ndarray) else base.obj
+
+
+def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator[Problem]:
+    """What keeps `array` from being bound as a tensor."""
+    dtype = NUMPY[desc.data_type]
+    if not isinstance(array, np.ndarray):
+        remedy = "np.from_dlpack(...) shares a tensor's memory" if hasattr(array, "__dlpack__") else ""
+        yield Problem("", f"expected a NumPy array, but got {type(array).__name__}", remedy)
+        return
+    if isinstance(array, np.ma.MaskedArray):
+        yield Problem("", "expected an array without mask, but got a MaskedArray")
+        return
+    boolean = array.dtype == np.bool_ and desc.data_type is UINT8 and not writable
+    if (array.dtype != dtype or not array.dtype.isnative) and not boolean:
+        yield Problem(
+            "", f"expected {dtype}, but got {array.dtype if array.dtype.isnative else array.dtype.str}"
+        )
+    elif not array.flags.c_contiguous:
+        yield Problem(
+            "",
+            f"expected C-contiguous memory, but got strides {array.strides}",
+            "describe the layout in Strides",
+        )
+    elif array.nbytes < desc.reach:
+        yield Problem("", f"expected at least {desc.reach} bytes, but got {array.nbytes}")
+    if writable and not array.flags.writeable:
+        yield Problem("", "expected a writable array, but got a read-only one")
+    alignment = desc.guaranteed_base_offset_alignment
+    if alignment and (rest := address(array) % alignment):
+        yield Problem(
+            "",
+            f"expected an address that is a multiple of {alignment}, but got one with remainder {rest}",
+            "GuaranteedBaseOffsetAlignment promises it",
+        )
+
+
+class Binding:
+    """Compiled work with its arrays. They stay alive and cannot be resized while it lives."""
+
+    dispatch: Callable[[], None]
+    """Run once more: no checks, no allocation. May be called from several threads, but each call writes
+    the same output arrays."""
+
+    def __init__(self, plan: Plan, pinned: Mapping[str, _Pinned], threads: int | None) -> None:
+        scratch = np.empty(plan.scratch + ALIGNMENT, np.uint8)
+        begin = -(-address(scratch) // ALIGNMENT) * ALIGNMENT
+        addresses = {name: p.address for name, p in pinned.items()}
+        addresses |= {name: begin + offset for name, offset in plan.offsets.items()}
+        jobs = [step.job(addresses, threads) for step in plan.steps]
+        run, starts = driver().run, [job.buffer_info()[0] for job in jobs]
+        dispatch: Any = partial(run, starts[0]) if len(starts) == 1 else partial(_run_all, run, starts)
+        # Whoever keeps the method alone must keep all that its address leads to.
+        dispatch.__dict__["keeps"] = (jobs, dict(pinned), scratch)
+        self.dispatch = dispatch
+
+
+def _run_all(run: Callable[[int], None], starts: Sequence[int]) -> None:
+    for start in starts:
+        run(start)

@@ -1181,8 +1181,7 @@ def quantize_linear(
     output_data_type: TensorDataType | str | None = None,
     out: Any = None,
 ) -> Any:
-    """Output is Input divided by Scale, rounded (halves to even), plus ZeroPoint, limited to its type's
-    range.
+    """Output is Input / Scale, rounded (halves to even), plus ZeroPoint, limited to its type's range.
 
     DirectML: ELEMENT_WISE_QUANTIZE_LINEAR, from feature level 1_0 on.
 
@@ -2578,8 +2577,7 @@ def atan_yx(a: Any, b: Any, *, out: Any = None) -> Any:
 
     DirectML: ELEMENT_WISE_ATAN_YX, from feature level 3_1 on.
 
-    Zeros, infinities and signs as IEEE 754's atan2 has them; at 0, 0 too, where DirectML leaves it
-    open.
+    Zeros, infinities and signs as IEEE 754's atan2 has them, also at 0, 0.
 
     Args:
         a: float16 | float32.
@@ -2738,8 +2736,8 @@ def quantized_linear_add(
 
     >>> import numpy as np, anydml as dml
     >>> dml.quantized_linear_add(
-    ...     np.uint8([10, 20]), np.float32([0.5]), None, np.uint8([4, 8]), np.float32([0.25]), None,
-    np.float32([1.0]), np.uint8([3])
+    ...     np.uint8([10, 20]), np.float32([0.5]), None, np.uint8([4, 8]),
+    ...     np.float32([0.25]), None, np.float32([1.0]), np.uint8([3])
     ... )
     array([ 9, 15], dtype=uint8)
     """

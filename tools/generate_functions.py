@@ -179,7 +179,7 @@ def _docstring(operator: Operator, attributes: list[Attribute], free: tuple[Tens
 
 def _wrapped(line: str) -> list[str]:
     """A line of a docstring as several; examples stay as they are."""
-    if len(line) <= 100 or line.startswith((">>>", "array", "       ")):
+    if len(line) <= 100 or line.startswith((">>>", "...", "array", "       ")):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
     after = indent + ("    " if indent else "")
@@ -228,7 +228,9 @@ def _broken(call: str) -> list[str]:
     if len(call) <= 95:
         return [f">>> {call}"]
     name, _, arguments = call.partition("(")
-    return [f">>> {name}(", f"...     {arguments[:-1]}", "... )"]
+    half = arguments.index("np.", len(arguments) // 2)
+    lines = [arguments[:half].rstrip(), arguments[half:-1]]
+    return [f">>> {name}(", *(f"...     {line}" for line in lines), "... )"]
 
 
 def _array(content: Any, dtype: TensorDataType) -> str:

@@ -120,6 +120,8 @@ class Blocks(Writer):
     ) -> None:
         """Over one row, dimension by dimension. `keep` goes to the first output's memory, `kept` is there."""
         count = len(self.group.operands)
+        if d == 0:
+            known = self.with_constants(known, [*outputs, *(r.word.args[0] for r, _ in reductions)])
         if d == self.rank - 1:
             strides = [f"%step{d}.{k}" for k in range(count)]
             self.blocks(f"%size{d}", pointers, strides, known, outputs, (index, keep, kept), reductions)
@@ -137,6 +139,23 @@ class Blocks(Writer):
         self.say(f"br label %{b}.last", f"{b}.last:")
         self.say(f"%{b}.next = add i64 %{b}.i, 1", f"%{b}.more = icmp slt i64 %{b}.next, %size{d}")
         self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+
+    def with_constants(self, known: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
+        """`known`, and what can be computed from it once for the whole row."""
+        varying: set[Expr] = set()
+        constant: list[Expr] = []
+        for root in wanted:
+            for e in walk(root):
+                if e in known or e.word == "constant":
+                    continue
+                if e.word in ("read", "row_index") or any(a in varying for a in e.args):
+                    varying.add(e)
+        for e in varying:
+            constant += (a for a in e.args if a not in varying and a not in known and a.word != "constant")
+        emitter = self.emitter(known)
+        result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
+        self.flush(emitter)
+        return result
 
     def settled(self, r: _Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one value, in every lane."""

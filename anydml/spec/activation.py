@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anydml.spec import math
+from anydml.spec import math, math64
 from anydml.spec.attributes import AxesKind
-from anydml.spec.dtypes import FLOATS_UP_TO_32_BIT, UP_TO_32_BIT
+from anydml.spec.dtypes import FLOAT32, FLOAT64, FLOATS_UP_TO_32_BIT, UP_TO_32_BIT
 from anydml.spec.families import (
     ACTIVATION_FROM_1_0,
     FL_1_0,
@@ -287,12 +287,13 @@ _AXES = attr("Axes", AxesKind())
 
 def _softmax(x: Expr, axes: Axes) -> Expr:
     e = math.exp_of_difference(math.wide(x), math.wide(row_max(x, axes)))
-    return div(e, row_sum(e, axes))
+    return mul(e, div(1.0, row_sum(e, axes)))
 
 
 def _log_softmax(x: Expr, axes: Axes) -> Expr:
     wide, most = math.wide(x), math.wide(row_max(x, axes))
-    return sub(sub(wide, most), math.log(row_sum(math.exp_of_difference(wide, most), axes)))
+    total = row_sum(convert(math.exp_of_difference(wide, most), FLOAT64), axes)
+    return convert(sub(convert(wide, FLOAT64), add(convert(most, FLOAT64), math64.log64(total))), FLOAT32)
 
 
 def _hardmax(x: Expr, axes: Axes) -> Expr:

@@ -309,7 +309,7 @@ def _pow(x: Expr, exponent: Expr) -> Expr:
     if exponent.dtype in FLOATING:
         power = math64.pow64(convert(x, FLOAT64), convert(exponent, FLOAT64))
         whole = rint(power)  # 2.9999999999 is what rounding leaves of 3
-        near = le(absolute(sub(power, whole)), mul(whole, 2.0**-33))
+        near = le(absolute(sub(power, whole)), mul(absolute(whole), 2.0**-33))
         return convert(select(near, whole, power), x.dtype)
     return _integer_pow(x, exponent)
 

@@ -16,6 +16,8 @@ from anydml.spec.dtypes import (
     INT16,
     INT32,
     INT64,
+    SIGNED,
+    SIZE,
     UINT8,
     UINT16,
     UINT32,
@@ -124,8 +126,16 @@ def scale_and_bias(x: Expr, scale_bias: ScaleBias | None) -> Expr:
     if x.dtype in FLOATING:
         return fma(x, scale, bias)
     if scale.is_integer() and bias.is_integer():
-        return add(mul(x, as_type(scale, x.dtype)), as_type(bias, x.dtype))
+        return add(mul(x, _modulo(scale, x)), _modulo(bias, x))
     return convert(fma(convert(x, FLOAT64), scale, bias), x.dtype)
+
+
+def _modulo(value: float, x: Expr) -> Expr:
+    """A whole number in an integer type, modulo 2 to its width."""
+    assert x.dtype != "bool"
+    bits = 8 * SIZE[x.dtype]
+    least = -(2 ** (bits - 1)) if x.dtype in SIGNED else 0
+    return constant((int(value) - least) % 2**bits + least, x.dtype)
 
 
 def number(value: Any, x: Expr) -> Expr:

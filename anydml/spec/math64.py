@@ -206,7 +206,8 @@ def _small_integer(e: Expr) -> Expr:
     return sub(bitcast(add(e, bitcast(constant(MAGIC64, FLOAT64), INT64)), FLOAT64), MAGIC64)
 
 
-def _log64(x: Expr) -> Expr:
+def log64(x: Expr) -> Expr:
+    """ln x of a positive normal FLOAT64, to some 37 bits."""
     f, e = _split64(x)
     return fma(e, LN2, mul(f, polynomial(mul(f, f), LOG64)))
 
@@ -230,7 +231,7 @@ def cosh(x: Expr) -> Expr:
 def asinh(x: Expr) -> Expr:
     t = convert(absolute(x), FLOAT64)
     square = mul(t, t)
-    grown = _log64(add(t, sqrt(add(square, 1.0))))
+    grown = log64(add(t, sqrt(add(square, 1.0))))
     small = mul(t, fma(square, fma(square, 0.075, -1 / 6), 1.0))
     result = select(lt(t, 2.0**-7), small, select(eq(t, inf), inf, grown))
     return copysign(convert(select(is_nan(t), nan, result), FLOAT32), x)
@@ -239,7 +240,7 @@ def asinh(x: Expr) -> Expr:
 @single
 def acosh(x: Expr) -> Expr:
     t = convert(x, FLOAT64)
-    grown = _log64(add(t, sqrt(mul(sub(t, 1.0), add(t, 1.0)))))
+    grown = log64(add(t, sqrt(mul(sub(t, 1.0), add(t, 1.0)))))
     result = select(eq(t, 1.0), 0.0, select(eq(t, inf), inf, grown))
     return convert(select(ge(t, 1.0), result, nan), FLOAT32)
 
@@ -248,7 +249,7 @@ def acosh(x: Expr) -> Expr:
 def atanh(x: Expr) -> Expr:
     t = convert(absolute(x), FLOAT64)
     square = mul(t, t)
-    grown = mul(_log64(div(add(1.0, t), sub(1.0, t))), 0.5)
+    grown = mul(log64(div(add(1.0, t), sub(1.0, t))), 0.5)
     small = mul(t, fma(square, fma(square, 0.2, 1 / 3), 1.0))
     result = select(
         lt(t, 2.0**-7), small, select(lt(t, 1.0), grown, select(eq(t, 1.0), constant(inf, FLOAT64), nan))

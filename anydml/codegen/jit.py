@@ -8,10 +8,12 @@ import platform
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib.resources import files
 
 import llvmlite.binding as llvm
+
+from anydml.codegen import cache
 
 SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
@@ -35,20 +37,25 @@ class Target:
     streams: bool  # non-temporal vector stores
 
 
-@cache
+@lru_cache
 def _machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for the one inline instruction in forkjoin.ll
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
-        features["prefer-256-bit"] = False
+    features = _features()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=level, jit=True
     )
 
 
-@cache
+def _features() -> llvm.FeatureMap:
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
+        features["prefer-256-bit"] = False
+    return features
+
+
+@lru_cache
 def host() -> Target:
     features = llvm.get_host_cpu_features()
     arm = platform.machine().lower() in ("arm64", "aarch64")
@@ -69,12 +76,27 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
     """
     with compiling:
         machine = _machine(level)
-        module = llvm.parse_assembly(text)
-        module.verify()
-        engine = llvm.create_mcjit_compiler(module, machine)
+        key = cache.key_of(text, _identity(level))
+        code = cache.load(key)
+        if code is None:
+            module = llvm.parse_assembly(text)
+            module.verify()
+            code = machine.emit_object(module)
+            cache.store(key, code)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(level))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         _engines.append(engine)
         return [engine.get_function_address(name) for name in symbols]
+
+
+@lru_cache
+def _identity(level: int) -> str:
+    """What code depends on beside its text."""
+    machine = _machine(level)
+    features = ",".join(f"{k}={v}" for k, v in sorted(_features().items()))
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"{version} {machine.triple} {llvm.get_host_cpu_name()} {features} level {level}"
 
 
 def assembly(text: str) -> str:
@@ -94,7 +116,7 @@ class Driver:
     stop: Callable[..., None]
 
 
-@cache
+@lru_cache
 def driver() -> Driver:
     folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):

@@ -11,11 +11,11 @@ or an expression that would outgrow a kernel. Outputs over the same space share 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import REDUCTIONS, Expr, constant, expanded, read, rebuilt, walk
+from anydml.spec.scalar import REDUCTIONS, Expr, bitcast, constant, expanded, read, rebuilt, walk
 from anydml.spec.schema import ONE, Operator
 from anydml.spec.tensors import packed_strides
 
@@ -60,6 +60,12 @@ def dtype_of(value: Value) -> TensorDataType:
     return TensorDataType[_type(value).dtype.upper()]
 
 
+def read_type(node: Node, k: int, value: Value) -> TensorDataType:
+    """The type that input k is read as: its value's, or another one of the same width."""
+    view = node.views.get(k)
+    return dtype_of(value) if view is None else TensorDataType[view.dtype.upper()]
+
+
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.kernels: list[Kernel] = []
@@ -83,11 +89,11 @@ class _Fusion:
         sizes = sizes_of(_type(output))
         present = [(k, v) for k, v in enumerate(node.inputs) if v is not None]
         views = [node.views.get(k) or _type(v) for k, v in present]
-        types = tuple(None if v is None else dtype_of(v) for v in node.inputs)
+        types = tuple(None if v is None else read_type(node, k, v) for k, v in enumerate(node.inputs))
         meaning = node.op.expression(types, dtype_of(output), node.attributes, len(sizes))
         parts: list[Computed] = []
         for (k, value), view in zip(present, views, strict=True):
-            parts.append(self._seen(value, sizes, _read_through(node, k, view, sizes)))
+            parts.append(_read_as(self._seen(value, sizes, _read_through(node, k, view, sizes)), view))
         axes = row_axes(meaning)
         for j, part in enumerate(parts):  # one kernel reduces over one set of axes
             if not row_axes(part.expr) <= (axes := axes or row_axes(part.expr)):
@@ -96,7 +102,7 @@ class _Fusion:
         while _weight(result.expr) > MAX_WEIGHT or len(result.sources) > MAX_SOURCES:
             # Too much for a kernel: the heaviest argument goes to memory.
             worst = max(range(len(parts)), key=lambda j: (_weight(parts[j].expr), len(parts[j].sources)))
-            if parts[worst].expr.word == "read":
+            if all(e.word in ("read", "bitcast") for e in walk(parts[worst].expr)):
                 break
             parts[worst] = self._from_memory(node, *present[worst], views[worst], sizes)
             result = combined(meaning, parts, sizes)
@@ -106,7 +112,7 @@ class _Fusion:
         self, node: Node, k: int, value: Value, view: TensorType, sizes: tuple[int, ...]
     ) -> Computed:
         self._store(value)
-        return _in_memory(value, _read_through(node, k, view, sizes), sizes)
+        return _read_as(_in_memory(value, _read_through(node, k, view, sizes), sizes), view)
 
     def _seen(self, value: Value, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Computed:
         """A value's content as a node over `sizes` reads it through `strides` of its memory."""
@@ -236,6 +242,11 @@ def _read_through(node: Node, k: int, view: TensorType, sizes: tuple[int, ...]) 
     """The strides of input k in the space of the output: nothing moves where it is a single element."""
     assert isinstance(node.op, Operator)
     return (0,) * len(sizes) if node.op.inputs[k].sizes == ONE else _strides(view)
+
+
+def _read_as(part: Computed, view: TensorType) -> Computed:
+    dtype = TensorDataType[view.dtype.upper()]
+    return part if part.expr.dtype == dtype else replace(part, expr=bitcast(part.expr, dtype))
 
 
 def _in_memory(value: Value, strides: tuple[int, ...], sizes: tuple[int, ...]) -> Computed:

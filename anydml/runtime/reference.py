@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
-from anydml.passes.fuse import dtype_of, sizes_of
+from anydml.passes.fuse import dtype_of, read_type, sizes_of
 from anydml.spec.evaluate import evaluate
 from anydml.spec.schema import ONE, Operator
 from anydml.spec.tensors import packed_strides
@@ -32,7 +32,7 @@ def run_reference(graph: Graph, buffers: Mapping[str, Array]) -> None:
         sizes = sizes_of(_type(output))
         inputs, types = [], []
         for k, value in enumerate(node.inputs):
-            types.append(None if value is None else dtype_of(value))
+            types.append(None if value is None else read_type(node, k, value))
             if value is not None:
                 seen = _view(node.views.get(k) or _type(value), memory[value])
                 inputs.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
@@ -51,7 +51,7 @@ def _type(value: Value) -> TensorType:
 def _view(type: TensorType, flat: Array) -> Array:
     sizes = sizes_of(type)
     strides = packed_strides(sizes) if type.strides is None else type.strides
-    return as_strided(flat, sizes, [s * flat.itemsize for s in strides])
+    return as_strided(flat.view(type.dtype), sizes, [s * flat.itemsize for s in strides])
 
 
 def empty_buffer(value: Value) -> Array:

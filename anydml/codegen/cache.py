@@ -1,0 +1,113 @@
+"""Machine code kept on disk, so that the next process need not compile.
+
+An entry is found by a hash of everything that its code depends on: the IR, LLVM's version, the processor
+with its features, the code generator's level. It carries that hash and one of its content, and is taken
+only if both are right: half-written, damaged or exchanged files are compiled anew. Entries appear by an
+atomic rename, so writers do not meet. A disk that is full, or a folder that is not ours alone, means that
+nothing is kept.
+
+The folder is $ANYDML_CACHE_DIR ("off" turns the cache off), or `anydml` among the user's caches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+MAGIC = b"anydml1\n"
+MAX_ENTRIES = 4096
+"""Beyond, a process that adds one takes away the oldest half."""
+
+
+def key_of(*parts: str) -> str:
+    """The name of the entry for code that depends on these texts."""
+    digest = hashlib.sha256(MAGIC)
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def load(key: str) -> bytes | None:
+    """The code kept under `key`, if it is there and whole."""
+    folder = directory()
+    if folder is None:
+        return None
+    try:
+        data = (folder / key).read_bytes()
+    except OSError:
+        return None
+    head, content = data[: len(MAGIC) + 64], data[len(MAGIC) + 64 :]
+    return content if head == _head(key, content) else None
+
+
+def store(key: str, content: bytes) -> None:
+    """Keep code under `key`, if that is possible."""
+    folder = directory()
+    if folder is None:
+        return
+    try:
+        _make_room(folder)
+        handle, name = tempfile.mkstemp(prefix=".new-", dir=folder)
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_head(key, content) + content)
+        os.replace(name, folder / key)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+
+
+def _head(key: str, content: bytes) -> bytes:
+    return MAGIC + bytes.fromhex(key) + hashlib.sha256(content).digest()
+
+
+@cache
+def directory() -> Path | None:
+    """The folder of the entries, made if need be; None where code cannot be kept."""
+    asked = os.environ.get("ANYDML_CACHE_DIR", "")
+    if asked.lower() in ("off", "0", "none"):
+        return None
+    try:
+        folder = Path(asked).expanduser() if asked else _users_caches() / "anydml"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder if _is_ours_alone(folder) else None
+    except (OSError, RuntimeError):  # the latter: nobody's home is known
+        return None
+
+
+def _users_caches() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether nobody else may put code there: it would run as we do."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+_room_made: set[Path] = set()
+
+
+def _make_room(folder: Path) -> None:
+    """Once in a process: not more entries than MAX_ENTRIES."""
+    if folder in _room_made:
+        return
+    _room_made.add(folder)
+    entries = list(folder.iterdir())
+    if len(entries) > MAX_ENTRIES:
+        entries.sort(key=lambda entry: entry.stat().st_mtime)
+        for entry in entries[: len(entries) // 2]:
+            entry.unlink(missing_ok=True)

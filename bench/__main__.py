@@ -1,62 +1,67 @@
-"""`make bench`: our operators and sessions against NumPy, onnxruntime and memmove, as ratios."""
+"""`make bench`: our operators, graphs and sessions against other libraries and memmove, as ratios."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import exp, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import llvmlite
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 import anydml as dml
 from anydml.runtime.threads import default_threads
+from bench import rows
 from bench.measure import medians
+from bench.peers import PEERS, calls, versions
 
-ONNX_TYPE = {
-    "float32": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "int8": TensorProto.INT8,
-    "int64": TensorProto.INT64,
-}
-SIZES = (16, 20, 24)
 Row = list[str]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
-    markdown = parser.parse_args().markdown
-    cores = default_threads()
+    parser.add_argument(
+        "--sizes", default="16,20,24", help="powers of two, as in 16,20 (default: %(default)s)"
+    )
+    parser.add_argument("--only", default="", help="operators whose name contains this")
+    asked = parser.parse_args()
+    sizes = [int(p) for p in asked.sizes.split(",")]
     print(
-        f"{processor()}, {cores} cores; Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, onnxruntime {ort.__version__}, llvmlite {llvmlite.__version__}"
+        f"{processor()}, {default_threads()} cores; Python {platform.python_version()}, "
+        f"llvmlite {llvmlite.__version__}, {versions()}"
     )
     print("Medians of one process. A ratio below 1 means that anydml is faster.")
-    first = compile_times()
-    jobs: list[Callable[[], Row]] = []
-    for dtype in ("float32", "float16", "int8", "int64"):
-        jobs += [lambda d=dtype, p=p: select_row(d, p) for p in SIZES]  # type: ignore[misc]
-    for dtype in ("float32", "float16"):
-        jobs += [lambda d=dtype, p=p: infinity_row(d, p) for p in SIZES]  # type: ignore[misc]
-    rows = []
+    chosen = [r for r in (*rows.SINGLE, *rows.FUSED) if asked.only.lower() in r.name.lower()]
+    jobs = [(r, p) for r in chosen for p in sizes]
+    results = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for job in progress.track(jobs, description="operators"):
-            rows.append(job())
-    heads = ["operator", "type", "elements", "anydml", "NumPy", "onnxruntime", "/ fastest peer", "/ memmove"]
-    show("Element-wise operators", heads, rows, markdown)
+            results.append(measured(*job))
+    heads = ["operator", "elements", "anydml", *PEERS, "/ fastest peer", "/ memmove"]
+    single, fused = ([r for r in results if r.row in some] for some in (rows.SINGLE, rows.FUSED))
+    for title, some in (("Single operators, float32", single), ("Fused groups, float32", fused)):
+        if some:
+            show(title, heads, operator_table(some), asked.markdown)
+    if asked.only:
+        return
+    show("In short", ["what", ""], summary(single, fused), asked.markdown)
     heads = ["what", "anydml", "peer", "ratio"]
-    show("Calls and models", heads, [small_dispatch(), *models(), *first], markdown)
+    show("Calls and models", heads, [small_dispatch(), *models(), *compile_times()], asked.markdown)
 
 
 def processor() -> str:
@@ -89,37 +94,42 @@ def microseconds(seconds: float | None) -> str:
 # ---- operators ---------------------------------------------------------------------------------------
 
 
-def element_wise(op: str, dtype: str, inputs: dict[str, Any], output: Any) -> Callable[[], object] | None:
-    """The ONNX operator in onnxruntime, bound to these arrays; None where it lacks the type."""
-    declared = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in inputs.items()
-    ]
-    result = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(output.dtype), output.shape)
-    graph = helper.make_graph([helper.make_node(op, list(inputs), ["y"])], op, declared, [result])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # onnxruntime has a class of its own for this
-        return None
-    binding = session.io_binding()
-    for name, array in inputs.items():
-        binding.bind_cpu_input(name, array)
-    value = ort.OrtValue.ortvalue_from_numpy(output)
-    binding.bind_ortvalue_output("y", value)
-    return lambda: session.run_with_iobinding(binding)
+@dataclass(frozen=True)
+class Result:
+    row: rows.Row
+    power: int
+    seconds: dict[str, float]
+    moved: int
+
+    @property
+    def peers(self) -> dict[str, float]:
+        return {n: s for n, s in self.seconds.items() if n in PEERS}
+
+    @property
+    def ratio(self) -> float:
+        """Our time by the fastest peer's."""
+        return self.seconds["anydml"] / min(self.peers.values())
+
+    @property
+    def to_memmove(self) -> float:
+        return self.seconds["anydml"] / self.seconds["memmove"]
 
 
-def bound(kind: str, tensors: dict[str, Any], output: str, **attributes: Any) -> Callable[[], None]:
-    """A device's operator, bound to these arrays."""
-    device = dml.Device()
-    descs = {name: {"DataType": str(a.dtype).upper(), "Sizes": list(a.shape)} for name, a in tensors.items()}
-    operator = device.create_operator({"Type": kind, "Desc": {**descs, **attributes}})
-    inputs = {n: a for n, a in tensors.items() if n != output}
-    binding = device.compile_operator(operator).bind(inputs, {output: tensors[output]})
-    return binding.dispatch
+def measured(row: rows.Row, power: int) -> Result:
+    """One row at one size: everybody in turns in this process, ours by a bound dispatch."""
+    arrays = row.arrays(power)
+    shape = ((1 << power) // row.row, row.row)
+    graph = dml.GraphBuilder()
+    inputs = [graph.input(n, str(a.dtype).upper(), a.shape) for n, a in arrays.items()]
+    compiled = graph.compile({"out": row.ours(*inputs)})
+    assert compiled.kernels == 1, row.name
+    out = np.zeros(shape, row.result)
+    contenders: dict[str, Callable[[], object]] = {"anydml": compiled.bind(arrays, {"out": out}).dispatch}
+    contenders |= calls(row, arrays, np.zeros(shape, row.result))
+    moved = row.bytes_moved(arrays, power)
+    contenders["memmove"] = moving(moved)
+    with np.errstate(all="ignore"):
+        return Result(row, power, medians(contenders, 0.2), moved)
 
 
 def moving(count: int) -> Callable[[], None]:
@@ -128,74 +138,49 @@ def moving(count: int) -> Callable[[], None]:
     return lambda: np.copyto(target, source)
 
 
-def row(name: str, dtype: str, power: int, contenders: dict[str, Callable[[], object] | None]) -> Row:
-    seconds = medians({n: c for n, c in contenders.items() if c is not None})
-    peers = [seconds[n] for n in ("NumPy", "onnxruntime") if n in seconds]
-    ours = seconds["anydml"]
+def operator_table(results: list[Result]) -> list[Row]:
     return [
-        name,
-        dtype,
-        f"2^{power}",
-        microseconds(ours),
-        microseconds(seconds.get("NumPy")),
-        microseconds(seconds.get("onnxruntime")),
-        f"{ours / min(peers):.2f}",
-        f"{ours / seconds['memmove']:.2f}",
+        [
+            r.row.name,
+            f"2^{r.power}",
+            microseconds(r.seconds["anydml"]),
+            *(microseconds(r.peers.get(n)) for n in PEERS),
+            f"{r.ratio:.2f}",
+            f"{r.to_memmove:.2f}" if r.row.bound == "memory" else "-",
+        ]
+        for r in results
     ]
 
 
-def select_row(dtype: str, power: int) -> Row:
-    n = 1 << power
-    rng = np.random.default_rng(power)
-    condition = rng.integers(0, 2, n).astype(np.uint8)
-    a, b = (rng.integers(-100, 100, n).astype(dtype) for _ in range(2))
-    y, z = np.zeros_like(a), np.zeros_like(a)
-    truth = condition.view(np.bool_)
-    tensors = {"ConditionTensor": condition, "ATensor": a, "BTensor": b, "OutputTensor": y}
-    if power <= 16:
-        call: Callable[[], object] = bound("ELEMENT_WISE_IF", tensors, "OutputTensor")
-    else:
-        call = lambda: dml.if_(condition, a, b, out=y)  # noqa: E731
-    call()
-    assert (y == np.where(truth, a, b)).all()
-    return row(
-        "if_ (dispatch)" if power <= 16 else "if_ (out=)",
-        dtype,
-        power,
-        {
-            "anydml": call,
-            "NumPy": lambda: np.where(truth, a, b),
-            "onnxruntime": element_wise("Where", dtype, {"c": truth, "a": a, "b": b}, z),
-            "memmove": moving(n * (1 + 3 * a.itemsize)),
-        },
-    )
+def summary(single: list[Result], fused: list[Result]) -> list[Row]:
+    """What the tables come to."""
 
+    def mean(results: list[Result]) -> str:
+        return f"{exp(sum(log(r.ratio) for r in results) / len(results)):.2f}"
 
-def infinity_row(dtype: str, power: int) -> Row:
-    n = 1 << power
-    x = np.random.default_rng(power).standard_normal(n).astype(dtype)
-    x[:: 1 + n // 7] = np.inf
-    y, z, w = np.zeros(n, np.uint8), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    if power <= 16:
-        tensors = {"InputTensor": x, "OutputTensor": y}
-        call: Callable[[], object] = bound(
-            "ELEMENT_WISE_IS_INFINITY", tensors, "OutputTensor", InfinityMode="EITHER"
+    compute = [*fused, *(r for r in single if r.row.bound == "compute")]
+    memory = [r for r in single if r.row.bound == "memory"]
+    large = [r for r in (*single, *fused) if r.row.bound == "memory" and r.power == 24]
+    rows = [
+        ["fused and compute-bound: geometric mean of our time / fastest peer", mean(compute)],
+        ["fused and compute-bound: worst", _worst(compute)],
+        ["single, memory-bound: geometric mean", mean(memory)],
+        ["single, memory-bound: worst", _worst(memory)],
+    ]
+    if large:
+        worst = max(large, key=lambda r: r.to_memmove)
+        rows.append(
+            [
+                "memory-bound at 2^24: worst of our time / memmove",
+                f"{worst.to_memmove:.2f} ({worst.row.name})",
+            ]
         )
-    else:
-        call = lambda: dml.is_infinity(x, out=y)  # noqa: E731
-    call()
-    assert (y == np.isinf(x)).all()
-    return row(
-        "is_infinity (dispatch)" if power <= 16 else "is_infinity (out=)",
-        dtype,
-        power,
-        {
-            "anydml": call,
-            "NumPy": lambda: np.isinf(x, out=w),
-            "onnxruntime": element_wise("IsInf", dtype, {"x": x}, z),
-            "memmove": moving(n * (1 + x.itemsize)),
-        },
-    )
+    return rows
+
+
+def _worst(results: list[Result]) -> str:
+    worst = max(results, key=lambda r: r.ratio)
+    return f"{worst.ratio:.2f} ({worst.row.name}, 2^{worst.power})"
 
 
 # ---- calls and models --------------------------------------------------------------------------------
@@ -205,7 +190,11 @@ def small_dispatch() -> Row:
     condition, truth = np.ones(16, np.uint8), np.ones(16, np.bool_)
     a, b, y = np.ones(16, np.float32), np.zeros(16, np.float32), np.zeros(16, np.float32)
     tensors = {"ConditionTensor": condition, "ATensor": a, "BTensor": b, "OutputTensor": y}
-    call = bound("ELEMENT_WISE_IF", tensors, "OutputTensor")
+    device = dml.Device()
+    descs = {name: {"DataType": str(a.dtype).upper(), "Sizes": [16]} for name, a in tensors.items()}
+    operator = device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": descs})
+    inputs = {n: a for n, a in tensors.items() if n != "OutputTensor"}
+    call = device.compile_operator(operator).bind(inputs, {"OutputTensor": y}).dispatch
     return compared("if_ on 16 elements: bound.dispatch() / np.where", call, lambda: np.where(truth, a, b))
 
 
@@ -254,19 +243,43 @@ def one_if() -> bytes:
 
 
 def compile_times() -> list[Row]:
-    """The first kernel of a process, LLVM's start included (but not its import), and later ones."""
-    dml.if_  # noqa: B018  (imports)
-    times = []
-    for dtype in ("float32", "float16", "int8", "int64", "float64"):
-        x, c = np.ones(64, dtype), np.ones(64, np.uint8)
-        start = time.perf_counter()
-        dml.if_(c, x, x)
-        times.append(time.perf_counter() - start)
-    later = float(np.median(times[1:]))
+    """Every function's kernel for a large float32 array: made anew, and found on disk by another process."""
+    anew, again = (_kernel_times(folder) for folder in _twice())
     return [
-        ["first kernel of a process", f"{times[0] * 1e3:.1f} ms", "-", "-"],
-        ["a further kernel (median)", f"{later * 1e3:.1f} ms", "-", "-"],
+        ["first kernel of a process, compiled", f"{anew[0]:.1f} ms", "-", "-"],
+        [f"{len(anew) - 1} further kernels, compiled: median", f"{median(anew[1:]):.1f} ms", "-", "-"],
+        ["worst", f"{max(anew[1:]):.1f} ms", "-", "-"],
+        ["first kernel of a second process, from disk", f"{again[0]:.1f} ms", "-", "-"],
+        ["further kernels, from disk: median", f"{median(again[1:]):.1f} ms", "-", "-"],
+        ["worst", f"{max(again[1:]):.1f} ms", "-", "-"],
     ]
+
+
+def _twice() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+        yield folder
+
+
+def _kernel_times(folder: str) -> list[float]:
+    """Milliseconds of each kernel in a process of its own that keeps its code in `folder`."""
+    program = (
+        "import time, numpy as np, anydml as dml\n"
+        "from anydml.spec.catalog import CATALOG\n"
+        "x = np.ones((4, 64), np.float32)\n"
+        "dml.if_\n"
+        "for o in CATALOG:\n"
+        "    if len(o.inputs) < 3 and o.example_type(o.inputs[0].dtype).label == 'float32':\n"
+        "        f, given = getattr(dml, o.function), [x] * len(o.inputs)\n"
+        "        start = time.perf_counter()\n"
+        "        f(*given, **o.example.attributes)\n"
+        "        print((time.perf_counter() - start) * 1e3)\n"
+    )
+    environment = os.environ | {"ANYDML_CACHE_DIR": folder}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return [float(line) for line in done.stdout.split()]
 
 
 if __name__ == "__main__":

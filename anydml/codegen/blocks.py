@@ -11,7 +11,7 @@ from anydml.codegen.jit import Target
 from anydml.codegen.writer import Writer, stream_alignment
 from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, REDUCTIONS, Expr, add, convert, maximum, minimum, read, walk
+from anydml.spec.scalar import BOOL, REDUCTIONS, Expr, add, convert, gt, lt, read, select, walk
 
 
 @dataclass
@@ -28,17 +28,20 @@ class _Reduction:
         return read(-1, self.dtype)
 
     def combined(self, a: Expr, b: Expr) -> Expr:
-        return {"row_max": maximum, "row_min": minimum, "row_sum": add}[self.word.word](a, b)
-
-    @property
-    def start(self) -> str:
+        """`a` is the accumulator; a NaN in `b` loses its comparison."""
         if self.word.word == "row_sum":
-            return literal(0, self.dtype)
+            return add(a, b)
+        return select(gt(b, a) if self.word.word == "row_max" else lt(b, a), b, a)
+
+    def start(self, dtype: TensorDataType) -> str:
+        """What changes nothing: the literal in an accumulator's or an argument's type."""
+        if self.word.word == "row_sum":
+            return literal(0, dtype)
         largest = self.word.word == "row_min"
-        if self.dtype in FLOATING:
-            return literal(float("inf") if largest else float("-inf"), self.dtype)
-        width = 8 * SIZE[self.dtype]
-        low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if self.dtype in SIGNED else (0, 2**width - 1)
+        if dtype in FLOATING:
+            return literal(float("inf") if largest else float("-inf"), dtype)
+        width = 8 * SIZE[dtype]
+        low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if dtype in SIGNED else (0, 2**width - 1)
         return str(high if largest else low)
 
 
@@ -96,7 +99,7 @@ class Blocks(Writer):
         kept = kept_value(self.group, stages) if self.shape.keep else None
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
-                kind, start = value_type(r.dtype, self.lanes), r.start
+                kind, start = value_type(r.dtype, self.lanes), r.start(r.dtype)
                 self.say(f"store {kind} splat ({element_type(r.dtype)} {start}), ptr %acc{s}.{j}, align 64")
             keep = kept if kept and s == len(reductions) - 1 else None
             self.pass_(pointers, known, (), [(r, f"%acc{s}.{j}") for j, r in enumerate(stage)], keep)
@@ -143,15 +146,22 @@ class Blocks(Writer):
     def with_constants(self, known: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
         """`known`, and what can be computed from it once for the whole row."""
         varying: set[Expr] = set()
-        constant: list[Expr] = []
-        for root in wanted:
-            for e in walk(root):
-                if e in known or e.word == "constant":
-                    continue
-                if e.word in ("read", "row_index") or any(a in varying for a in e.args):
-                    varying.add(e)
-        for e in varying:
-            constant += (a for a in e.args if a not in varying and a not in known and a.word != "constant")
+
+        def varies(e: Expr) -> bool:
+            """A call does if any of its arguments does; whatever else, `varying` tells."""
+            return e in varying or (e.word == "call" and e not in known and any(map(varies, e.args)))
+
+        words = [e for e in walk_deep(*wanted) if e not in known and e.word != "constant"]
+        for e in words:
+            if e.word in ("read", "row_index") or any(map(varies, e.args)):
+                varying.add(e)
+        constant = [
+            a
+            for e in words
+            if e in varying
+            for a in e.args
+            if a not in known and a.word != "constant" and not varies(a)
+        ]
         emitter = self.emitter(known)
         result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
         self.flush(emitter)
@@ -301,16 +311,11 @@ class Blocks(Writer):
         return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
 
     def _accumulate(self, emitter: Emitter, b: str, j: int, r: _Reduction) -> None:
-        """The accumulator after this block; lanes beyond its end stay as they were."""
-        kind, truths = value_type(r.dtype, self.lanes), value_type(BOOL, self.lanes)
-        argument = emitter.value(convert(r.word.args[0], r.dtype))
-        name = self.label()
-        inner = Emitter(
-            self.target, self.lanes, {r.leaf: f"%{b}.acc{j}", read(-2, r.dtype): argument}, f"{name}.v"
-        )
-        combined = inner.value(r.combined(r.leaf, read(-2, r.dtype)))
-        emitter.lines += inner.lines
-        emitter.declared |= inner.declared
+        """The accumulator after this block; lanes beyond its end contribute nothing."""
+        (given,) = r.word.args
+        assert given.dtype != BOOL
+        kind, truths = value_type(given.dtype, self.lanes), value_type(BOOL, self.lanes)
+        argument = emitter.value(given)
         if j == 0:
             whole = f"<{self.lanes} x i32>"
             emitter.lines += [
@@ -319,9 +324,16 @@ class Blocks(Writer):
                 f"  %{b}.ms = shufflevector {whole} %{b}.m32.i, {whole} poison, {whole} zeroinitializer",
                 f"  %{b}.mask = icmp ult {whole} {self._iota()}, %{b}.ms",
             ]
-        emitter.lines.append(
-            f"  %{b}.after{j} = select {truths} %{b}.mask, {kind} {combined}, {kind} %{b}.acc{j}"
-        )
+        nothing = f"splat ({element_type(given.dtype)} {r.start(given.dtype)})"
+        masked = emitter.line(f"select {truths} %{b}.mask, {kind} {argument}, {kind} {nothing}")
+        leaf = read(-2, given.dtype)
+        known = {r.leaf: f"%{b}.acc{j}", leaf: masked}
+        inner = Emitter(self.target, self.lanes, known, f"{self.label()}.v")
+        combined = inner.value(r.combined(r.leaf, convert(leaf, r.dtype)))
+        emitter.lines += inner.lines
+        emitter.declared |= inner.declared
+        accumulator = value_type(r.dtype, self.lanes)
+        emitter.lines.append(f"  %{b}.after{j} = bitcast {accumulator} {combined} to {accumulator}")
 
     def _copies(
         self,
@@ -366,8 +378,9 @@ class Blocks(Writer):
 
 
 def lanes_of(group: Group, target: Target) -> int:
-    """Elements of one block: two vectors of 32-bit numbers, which hide latencies without spilling."""
-    return 2 * target.vector_bytes // 4
+    """Elements of one block: as many vectors as hide latencies without spilling too much."""
+    wide = any(e.dtype is FLOAT64 for e in group.words)
+    return (2 if wide else 4) * target.vector_bytes // 4
 
 
 def stages_of(group: Group) -> list[list[Expr]]:

@@ -10,7 +10,7 @@ import numpy as np
 from anydml.problems import InvalidInput, Problem, shown
 from anydml.spec.dtypes import FLOAT32, FLOATING, NUMPY, UINT8, listed
 from anydml.spec.enums import FeatureLevel, TensorDataType
-from anydml.spec.schema import Operator
+from anydml.spec.schema import Operator, Slot
 
 
 def infer_types(
@@ -62,28 +62,27 @@ def infer_types(
             remedy = "convert one with .astype"
             problems.append(Problem(operator.name, f"expected equal data types, but got {got}", remedy))
         elif not found and letter not in types:
-            given = [
-                n
-                for s, n in zip(operator.inputs, numbers, strict=True)
-                if s.dtype == letter and n is not None
-            ]
-            if given and (letter != output.dtype or free):
+            slots = [(s, n) for s, n in zip(operator.inputs, numbers, strict=True) if s.dtype == letter]
+            given = [n for _, n in slots if n is not None]
+            alone = len(slots) == 1 < len(operator.inputs)  # as a scale beside what it scales
+            if given and (letter != output.dtype or free or alone):
                 types[letter] = _type_for(given, allowed, types)
             elif given:
-                names = ", ".join(s.parameter for s in operator.inputs if s.dtype == letter)
-                message = f"expected an array among {names}, but got only Python numbers"
-                remedy = "give one of them a type, as in np.float32(1)"
-                problems.append(Problem(operator.name, message, remedy))
+                problems.append(_only_numbers(operator, [s for s, _ in slots]))
     if not typed and not problems:
-        names = ", ".join(s.parameter for s in operator.inputs)
-        message = f"expected an array among {names}, but got only Python numbers"
-        problems.append(Problem(operator.name, message, "give one of them a type, as in np.float32(1)"))
+        problems.append(_only_numbers(operator, operator.inputs))
     inputs = tuple(
         types.get(s.dtype) if k in typed or n is not None else None
         for k, (s, n) in enumerate(zip(operator.inputs, numbers, strict=True))
     )
     result = types.get(output.dtype) or _default(table.dtypes[output.dtype])
     return inputs, result, problems
+
+
+def _only_numbers(operator: Operator, slots: Sequence[Slot]) -> Problem:
+    names = ", ".join(s.parameter for s in slots)
+    message = f"expected an array among {names}, but got only Python numbers"
+    return Problem(operator.name, message, "give one of them a type, as in np.float32(1)")
 
 
 def _default(allowed: Sequence[TensorDataType]) -> TensorDataType:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 from anydml.spec import math, math64
 from anydml.spec.attributes import AxesKind
 from anydml.spec.dtypes import FLOAT32, FLOAT64, FLOATS_UP_TO_32_BIT, UP_TO_32_BIT
@@ -293,14 +295,18 @@ def _softmax(x: Expr, axes: Axes) -> Expr:
 def _log_softmax(x: Expr, axes: Axes) -> Expr:
     wide, most = math.wide(x), math.wide(row_max(x, axes))
     total = row_sum(convert(math.exp_of_difference(wide, most), FLOAT64), axes)
-    return convert(sub(convert(wide, FLOAT64), add(convert(most, FLOAT64), math64.log64(total))), FLOAT32)
+    log_total = select(ge(total, 0.5), math64.log64(total), nan)  # 1 at least, or NaN
+    return convert(sub(convert(wide, FLOAT64), add(convert(most, FLOAT64), log_total)), FLOAT32)
 
 
 def _hardmax(x: Expr, axes: Axes) -> Expr:
-    most, index = row_max(x, axes), row_index(axes)
-    candidate = or_(eq(x, most), is_nan(x))
-    first = row_min(select(candidate, index, 0xFFFFFFFF), axes)
-    return select(eq(index, first), number(1, x), number(0, x))
+    def first(chosen: Expr) -> Expr:
+        return row_min(select(chosen, index, nowhere), axes)
+
+    index, nowhere = row_index(axes), 0xFFFFFFFF
+    a_nan = first(is_nan(x))  # counts as the greatest, as in NumPy
+    greatest = select(eq(a_nan, nowhere), first(eq(x, row_max(x, axes))), a_nan)
+    return select(eq(index, greatest), number(1, x), number(0, x))
 
 
 ACTIVATION_SOFTMAX = unary(

@@ -135,7 +135,17 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, np.asarray((a - (total - part)) + (b - part))
 
 
-_ROWS: Mapping[str, Callable[..., Array]] = {"row_max": np.max, "row_min": np.min, "row_sum": np.sum}
+def _extreme(of_two: np.ufunc, nothing: float, x: Array, **rows: Any) -> Array:
+    """Over rows; of NaNs alone, what loses to every number."""
+    result = of_two.reduce(x, **rows)
+    return np.where(np.isnan(result), nothing, result) if x.dtype.kind == "f" else result
+
+
+_ROWS: Mapping[str, Callable[..., Array]] = {
+    "row_max": lambda x, **rows: _extreme(np.fmax, -np.inf, x, **rows),
+    "row_min": lambda x, **rows: _extreme(np.fmin, np.inf, x, **rows),
+    "row_sum": np.sum,
+}
 
 _NUMPY: Mapping[str, Callable[..., Array]] = {
     "select": np.where,

@@ -32,7 +32,9 @@ from anydml.spec.scalar import (
     lt,
     mul,
     neg,
+    not_,
     or_,
+    rarely,
     select,
     shl,
     shr,
@@ -40,7 +42,7 @@ from anydml.spec.scalar import (
 )
 
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
-LOG2_E = 1.4426950408889634
+LOG2_E, LOG2_E_LOW = 1.4426950216293335, 1.9259629911266174e-08
 MAGIC = 1.5 * 2.0**23
 """Added to a float32 of less than 2^22, it leaves the nearest whole number in the lowest bits."""
 
@@ -132,11 +134,23 @@ def _small(low: Expr) -> Expr:
 
 @single
 def exp_of_difference(x: Expr, most: Expr) -> Expr:
-    """exp(x - most) for x <= most, as exact as if the difference were not rounded."""
+    """exp(x - most) for x <= most, as exact as if the difference were not rounded.
+
+    Of a `most` of ordinary size m = most * log2(e) is split into a part with few enough bits that n + m is
+    exact for a whole n, and a rest: so 2^(x * log2(e) - m) is reduced without ever rounding x - most.
+    """
+    m = mul(most, LOG2_E)
+    m_high = sub(add(m, 1536.0), 1536.0)
+    m_low = add(fma(most, LOG2_E, neg(m_high)), mul(most, LOG2_E_LOW))
+    near = at_least(x, sub(most, 104.0))
+    shifted = add(fma(near, LOG2_E, neg(m_high)), MAGIC + 127 + 64)
+    n = sub(shifted, MAGIC + 127 + 64)
+    r = add(fma(near, LOG2_E, neg(add(n, m_high))), fma(near, LOG2_E_LOW, neg(m_low)))
+    power = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
     d = sub(x, most)
     part = sub(d, x)
     low = sub(sub(x, sub(d, part)), add(most, part))
-    return _exp_of_negative(d, _small(low))
+    return rarely(not_(lt(absolute(most), 256.0)), _exp_of_negative(d, _small(low)), mul(power, 2.0**-64))
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import inf, nan, pi
 
 from anydml.spec.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
-from anydml.spec.math import LOG2_E, at_most, copysign, polynomial, single, wide
+from anydml.spec.math import at_most, copysign, polynomial, single, wide
 from anydml.spec.math_tables import ATAN, COS, COS64, EXP2_64, EXP64, LOG2_64, LOG64, SIN, SIN64, TWO_OVER_PI
 from anydml.spec.scalar import (
     Expr,
@@ -47,6 +47,7 @@ from anydml.spec.scalar import (
     xor,
 )
 
+LOG2_E = 1.4426950408889634
 LN2, LN2_REST = 0.6931471805599453, 2.3190468138462996e-17
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
 MAGIC64 = 1.5 * 2.0**52

@@ -28,7 +28,7 @@ An expression is one of `Expr.word`:
     bitcast                      the same bits as another type of the same width
     call                         a function (`value`) that is itself written in this language
     row_max row_min row_sum      over the axes `value`, the same for every element of the row; floats are
-                                 summed as FLOAT64, NaN wins over every maximum
+                                 summed as FLOAT64, a NaN is neither the largest nor the smallest
     row_index                    position in the row, counted over the axes `value` in row-major order
 
 No word can trap, so every expression may be evaluated speculatively. Arithmetic on FLOAT16 happens in
@@ -383,6 +383,8 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:
     """The same word of other arguments of the same types."""
+    if expr.word == "convert":
+        return convert(args[0], expr.dtype)
     return _make(expr.word, expr.dtype, args, expr.value)
 
 

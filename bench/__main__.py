@@ -189,7 +189,7 @@ def _worst(results: list[Result]) -> str:
 def small_dispatch() -> Row:
     condition, truth = np.ones(16, np.uint8), np.ones(16, np.bool_)
     a, b, y = np.ones(16, np.float32), np.zeros(16, np.float32), np.zeros(16, np.float32)
-    tensors = {"ConditionTensor": condition, "ATensor": a, "BTensor": b, "OutputTensor": y}
+    tensors: dict[str, Any] = {"ConditionTensor": condition, "ATensor": a, "BTensor": b, "OutputTensor": y}
     device = dml.Device()
     descs = {name: {"DataType": str(a.dtype).upper(), "Sizes": [16]} for name, a in tensors.items()}
     operator = device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": descs})

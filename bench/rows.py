@@ -183,7 +183,8 @@ FUSED = [
         lambda x, out: np.where(np.isfinite(x), x, np.float32(0)),
         lambda t, x, out: t.nan_to_num(x, 0.0, 0.0, 0.0, out=out),
         lambda j, x: j.where(j.isinf(x) | j.isnan(x), 0.0, x),
-        nodes="i = IsInf (x) n = IsNaN (x) b = Or (i, n) z = Constant <value_float = 0.0> () y = Where (b, z, x)",
+        nodes="i = IsInf (x) n = IsNaN (x) b = Or (i, n) z = Constant <value_float = 0.0> () "
+        "y = Where (b, z, x)",
     ),
     Row(
         "GELU, exact",
@@ -233,8 +234,9 @@ FUSED = [
         lambda j, x, r: _chain(_Of(j.abs, j.maximum, j.minimum), x, r),
         nodes="one = Constant <value_float = 1.0> () half = Constant <value_float = 0.5> () "
         "tenth = Constant <value_float = 0.1> () four = Constant <value_float = 4.0> () "
-        "third = Constant <value_float = 0.3> () a = Mul (x, r) b = Add (a, one) c = Abs (b) d = Sub (c, half) "
-        "e = Max (d, tenth) f = Mul (e, e) g = Add (f, x) h = Min (g, four) i = Mul (h, third) y = Sub (i, r)",
+        "third = Constant <value_float = 0.3> () a = Mul (x, r) b = Add (a, one) c = Abs (b) "
+        "d = Sub (c, half) e = Max (d, tenth) f = Mul (e, e) g = Add (f, x) h = Min (g, four) "
+        "i = Mul (h, third) y = Sub (i, r)",
         inputs={"x": "float32", "r": "float32"},
         shapes={"r": "row"},
     ),

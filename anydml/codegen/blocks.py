@@ -11,7 +11,8 @@ from anydml.codegen.jit import Target
 from anydml.codegen.writer import Writer, stream_alignment
 from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, REDUCTIONS, Expr, add, convert, gt, lt, read, select, walk
+from anydml.spec.rows import REDUCTIONS
+from anydml.spec.scalar import BOOL, Expr, add, convert, gt, lt, read, select, walk
 
 
 @dataclass
@@ -50,6 +51,8 @@ class Blocks(Writer):
         super().__init__(group, shape, target)
         self.lanes = lanes_of(group, target)
         self.rank = shape.dims
+        self.some: dict[Expr, str] = {}
+        """Truths about a whole row: whether they are true."""
 
     def write(self) -> None:
         group, everything = self.group, range(len(self.group.operands))
@@ -164,6 +167,7 @@ class Blocks(Writer):
         ]
         emitter = self.emitter(known)
         result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
+        self.some |= {e: emitter.any_lane(result[e]) for e in dict.fromkeys(constant) if e.dtype == BOOL}
         self.flush(emitter)
         return result
 
@@ -273,6 +277,7 @@ class Blocks(Writer):
                 given[leaf] = f"%{b}.x{k}"
         self._positions(b, index, needed, given)
         emitter = self.emitter(given)
+        emitter.some = self.some
         values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
         for j, (r, _) in enumerate(reductions):
             self._accumulate(emitter, b, j, r)
@@ -316,16 +321,23 @@ class Blocks(Writer):
         assert given.dtype != BOOL
         kind, truths = value_type(given.dtype, self.lanes), value_type(BOOL, self.lanes)
         argument = emitter.value(given)
-        if j == 0:
-            whole = f"<{self.lanes} x i32>"
-            emitter.lines += [
-                f"  %{b}.m32 = trunc i64 %{b}.m to i32",
-                f"  %{b}.m32.i = insertelement {whole} poison, i32 %{b}.m32, i32 0",
-                f"  %{b}.ms = shufflevector {whole} %{b}.m32.i, {whole} poison, {whole} zeroinitializer",
-                f"  %{b}.mask = icmp ult {whole} {self._iota()}, %{b}.ms",
-            ]
+        whole, p = f"<{self.lanes} x i32>", f"{b}.r{j}"
         nothing = f"splat ({element_type(given.dtype)} {r.start(given.dtype)})"
-        masked = emitter.line(f"select {truths} %{b}.mask, {kind} {argument}, {kind} {nothing}")
+        emitter.lines += [
+            f"  br label %{p}",
+            f"{p}:",
+            f"  br i1 %{b}.whole, label %{p}.all, label %{p}.some",
+            f"{p}.some:",
+            f"  %{p}.m = trunc i64 %{b}.m to i32",
+            f"  %{p}.i = insertelement {whole} poison, i32 %{p}.m, i32 0",
+            f"  %{p}.ms = shufflevector {whole} %{p}.i, {whole} poison, {whole} zeroinitializer",
+            f"  %{p}.mask = icmp ult {whole} {self._iota()}, %{p}.ms",
+            f"  %{p}.x = select {truths} %{p}.mask, {kind} {argument}, {kind} {nothing}",
+            f"  br label %{p}.all",
+            f"{p}.all:",
+            f"  %{p}.y = phi {kind} [ {argument}, %{p} ], [ %{p}.x, %{p}.some ]",
+        ]
+        masked = f"%{p}.y"
         leaf = read(-2, given.dtype)
         known = {r.leaf: f"%{b}.acc{j}", leaf: masked}
         inner = Emitter(self.target, self.lanes, known, f"{self.label()}.v")

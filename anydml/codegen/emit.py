@@ -48,6 +48,8 @@ class Emitter:
         self.lines: list[str] = []
         self.declared: set[str] = set()
         """Declarations of the intrinsics that the lines call."""
+        self.some: dict[Expr, str] = {}
+        """Registers that tell whether any lane of a truth is true, where that is known already."""
         self._known: dict[Expr, str] = dict(known)
         self._count = 0
 
@@ -84,6 +86,12 @@ class Emitter:
         self.declared.add(f"declare {result} @llvm.{name}({kinds})")
         return self.line(f"call {result} @llvm.{name}({', '.join(map(' '.join, args))})")
 
+    def any_lane(self, condition: str) -> str:
+        """Whether a truth is true in any lane."""
+        if self.lanes == 1:
+            return condition
+        return self.intrinsic(f"vector.reduce.or.v{self.lanes}i1", "i1", (self.type(BOOL), condition))
+
     # ---- words
 
     def _plain(self, expr: Expr) -> str:
@@ -109,10 +117,7 @@ class Emitter:
     def _rarely(self, expr: Expr) -> str:
         """Branch past the unlikely value where no lane needs it."""
         condition, usual, kind = self.value(expr.args[0]), self.value(expr.args[2]), self.type(expr.dtype)
-        some = condition
-        if self.lanes > 1:
-            truths = self.type(BOOL)
-            some = self.intrinsic(f"vector.reduce.or.v{self.lanes}i1", "i1", (truths, condition))
+        some = self.some.get(expr.args[0]) or self.any_lane(condition)
         self._count += 1
         mark = f"{self.prefix}{self._count}"
         self.lines += [f"  br label %{mark}.here", f"{mark}.here:"]

@@ -10,7 +10,8 @@ from functools import cached_property
 
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, REDUCTIONS, Axes, Expr, expanded
+from anydml.spec.rows import REDUCTIONS, Axes
+from anydml.spec.scalar import BOOL, Expr, expanded
 
 PLAIN_WORDS = 32
 """Words of expressions up to which a row function is plain."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import REDUCTIONS, Expr, bitcast, constant, expanded, read, rebuilt, walk
+from anydml.spec.rows import REDUCTIONS
+from anydml.spec.scalar import Expr, bitcast, constant, expanded, read, rebuilt, walk
 from anydml.spec.schema import ONE, Operator
 from anydml.spec.tensors import packed_strides
 

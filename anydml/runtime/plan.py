@@ -39,7 +39,8 @@ class KernelStep:
 
     def code(self) -> str:
         """The kernel's code for this machine, in LLVM's intermediate language."""
-        operands = [Operand(0, s) for s in self.strides]
+        apart = _far_apart(self.names)
+        operands = [Operand(apart[n], s) for n, s in zip(self.names, self.strides, strict=True)]
         return row_function(self.group, shape_of(self.group, self.sizes, operands), host())
 
     @property
@@ -65,8 +66,13 @@ def plan(graph: Graph) -> Plan:
     steps = tuple(_step(kernel) for kernel in kernels)
     driver()
     for step in steps:
-        step.job(dict.fromkeys(step.names, 0), 1)
+        step.job(_far_apart(step.names), 1)
     return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))))
+
+
+def _far_apart(names: Sequence[str]) -> dict[str, int]:
+    """Addresses that no memory has, for code that is made before there is any."""
+    return {name: k << 48 for k, name in enumerate(names)}
 
 
 def _step(kernel: Kernel) -> KernelStep:

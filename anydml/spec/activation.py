@@ -21,9 +21,9 @@ from anydml.spec.families import (
     real,
     unary,
 )
+from anydml.spec.rows import Axes, row_index, row_max, row_min, row_sum
 from anydml.spec.rules import AXES_OF_INPUT, ROWS_ONLY, at_least, not_zero
 from anydml.spec.scalar import (
-    Axes,
     Expr,
     absolute,
     add,
@@ -39,10 +39,6 @@ from anydml.spec.scalar import (
     minimum,
     mul,
     or_,
-    row_index,
-    row_max,
-    row_min,
-    row_sum,
     select,
     sub,
 )
@@ -206,14 +202,14 @@ ACTIVATION_TANH = unary(
     "Output is the hyperbolic tangent of Input.",
     ACTIVATION_FROM_1_0,
     math.tanh,
-    example([0, 0.5], [0, 0.46211716]),
+    example([0, 1], [0, 0.7615941559557649]),
 )
 ACTIVATION_SCALED_TANH = unary(
     "ACTIVATION_SCALED_TANH",
     "Output is Alpha * tanh(Beta * Input).",
     ACTIVATION_FROM_1_0,
     lambda x, alpha, beta: mul(math.tanh(mul(math.wide(x), beta)), alpha),
-    example([0, 1], [0, 0.92423433], alpha=2, beta=0.5),
+    example([0, 2], [0, 1.5231883], alpha=2, beta=0.5),
     attr("Alpha", default=1.0),
     attr("Beta", default=0.5),
 )
@@ -261,7 +257,7 @@ ACTIVATION_SWISH = unary(
     "ACTIVATION_SWISH",
     "Output is Input * sigmoid(SigmoidInputScale * Input).",
     floats_from(FL_6_2),
-    lambda x, scale: mul(math.wide(x), math.sigmoid_of_product(math.wide(x), scale)),
+    math.swish,
     example([0, 1], [0, 0.7310585975646973], sigmoid_input_scale=1),
     attr("SigmoidInputScale", default=1.0),
 )
@@ -288,14 +284,14 @@ _AXES = attr("Axes", AxesKind())
 
 
 def _softmax(x: Expr, axes: Axes) -> Expr:
-    e = math.exp_of_difference(math.wide(x), math.wide(row_max(x, axes)))
-    return mul(e, div(1.0, row_sum(e, axes)))
+    e = math.exp_above(math.wide(x), math.wide(row_max(x, axes)))
+    return mul(e, div(1.0, row_sum(e, axes)))  # the common factor of e falls out
 
 
 def _log_softmax(x: Expr, axes: Axes) -> Expr:
     wide, most = math.wide(x), math.wide(row_max(x, axes))
     total = row_sum(convert(math.exp_of_difference(wide, most), FLOAT64), axes)
-    log_total = select(ge(total, 0.5), math64.log64(total), nan)  # 1 at least, or NaN
+    log_total = select(ge(total, 1.0), math64.log64(total), nan)  # 1 at least, or NaN
     return convert(sub(convert(wide, FLOAT64), add(convert(most, FLOAT64), log_total)), FLOAT32)
 
 

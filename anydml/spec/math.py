@@ -27,7 +27,6 @@ from anydml.spec.scalar import (
     div,
     eq,
     fma,
-    ge,
     gt,
     lt,
     mul,
@@ -35,6 +34,7 @@ from anydml.spec.scalar import (
     not_,
     or_,
     rarely,
+    rint,
     select,
     shl,
     shr,
@@ -77,7 +77,7 @@ def at_most(x: Expr, high: float) -> Expr:
     return select(lt(high, x), high, x)
 
 
-def at_least(x: Expr, low: float) -> Expr:
+def at_least(x: Expr, low: Operand) -> Expr:
     return select(gt(low, x), low, x)
 
 
@@ -134,23 +134,31 @@ def _small(low: Expr) -> Expr:
 
 @single
 def exp_of_difference(x: Expr, most: Expr) -> Expr:
-    """exp(x - most) for x <= most, as exact as if the difference were not rounded.
-
-    Of a `most` of ordinary size m = most * log2(e) is split into a part with few enough bits that n + m is
-    exact for a whole n, and a rest: so 2^(x * log2(e) - m) is reduced without ever rounding x - most.
-    """
-    m = mul(most, LOG2_E)
-    m_high = sub(add(m, 1536.0), 1536.0)
-    m_low = add(fma(most, LOG2_E, neg(m_high)), mul(most, LOG2_E_LOW))
-    near = at_least(x, sub(most, 104.0))
-    shifted = add(fma(near, LOG2_E, neg(m_high)), MAGIC + 127 + 64)
-    n = sub(shifted, MAGIC + 127 + 64)
-    r = add(fma(near, LOG2_E, neg(add(n, m_high))), fma(near, LOG2_E_LOW, neg(m_low)))
-    power = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    """exp(x - most) for x <= most, as exact as if the difference were not rounded."""
     d = sub(x, most)
     part = sub(d, x)
-    low = sub(sub(x, sub(d, part)), add(most, part))
-    return rarely(not_(lt(absolute(most), 256.0)), _exp_of_negative(d, _small(low)), mul(power, 2.0**-64))
+    return _exp_of_negative(d, _small(sub(sub(x, sub(d, part)), add(most, part))))
+
+
+def whole_exponent(most: Expr) -> Expr:
+    """The whole number next to most * log2(e): what `exp_above` divides by."""
+    return rint(mul(most, LOG2_E))
+
+
+@single
+def exp_above(x: Expr, most: Expr) -> Expr:
+    """exp(x) / 2^n for x <= most, where n = `whole_exponent(most)`: around 1 at most, and never overflowing.
+
+    n is whole, so that nothing is rounded but the remainder of x: it stays as exact as exp itself, which
+    exp(x - most) would not.
+    """
+    near = at_least(x, sub(most, 104.0))
+    offset = sub(MAGIC + 127 + 64, whole_exponent(most))
+    shifted = fma(near, LOG2_E, offset)
+    r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
+    power = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    huge = not_(lt(absolute(most), 2.0**20))  # n would not fit beside MAGIC; there x is a whole number
+    return rarely(huge, _exp_of_negative(sub(x, most)), mul(power, 2.0**-64))
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:
@@ -226,23 +234,26 @@ def _product(x: Expr, factor: Expr) -> tuple[Expr, Expr]:
 # ---- sigmoid, tanh, erf --------------------------------------------------------------------------------
 
 
-def _sigmoid(z: Expr, low: Expr | None = None) -> Expr:
-    towards = None if low is None else select(lt(z, 0.0), low, neg(low))
-    e = _exp_of_negative(neg(absolute(z)), towards)
-    return div(select(ge(z, 0.0), 1.0, e), add(e, 1.0))
-
-
-sigmoid = single(_sigmoid, "sigmoid")
+def _scaled_sigmoid(z: Expr, low: Expr | None = None) -> Expr:
+    """2^64 / (1 + exp(-z - low)), which neither overflows nor underflows."""
+    near = at_most(at_least(z, -120.0), 30.0)
+    r, _, marked = _reduced(neg(near), None if low is None else neg(low), 127 - 64)
+    e = mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32))
+    return div(1.0, add(e, 2.0**-64))
 
 
 @single
-def _sigmoid_product(x: Expr, factor: Expr) -> Expr:
-    return _sigmoid(*_product(x, factor))
+def sigmoid(z: Expr) -> Expr:
+    return mul(_scaled_sigmoid(z), 2.0**-64)
 
 
-def sigmoid_of_product(x: Expr, factor: float) -> Expr:
-    """sigmoid(factor * x), as exact as if the product were not rounded."""
-    return sigmoid(x) if factor == 1 else _sigmoid_product(x, factor)
+@single
+def swish(x: Expr, scale: Expr) -> Expr:
+    """x * sigmoid(scale * x), as exact as if the product were not rounded."""
+    z, low = _product(x, scale) if scale.value != 1 else (x, None)
+    half = _exp_of_negative(mul(z, 0.5), None if low is None else mul(low, 0.5))
+    tail = mul(mul(x, half), half)  # exp(z) itself may underflow where x * exp(z) does not
+    return rarely(lt(z, -80.0), tail, mul(x, mul(_scaled_sigmoid(z, low), 2.0**-64)))
 
 
 def _exp2(x: Expr, factor: float) -> Expr:
@@ -254,11 +265,14 @@ def _exp2(x: Expr, factor: float) -> Expr:
 
 @single
 def tanh(x: Expr) -> Expr:
+    """v / (v + 2), where v = exp(2|x|) - 1; a polynomial where v is small."""
     t = at_most(absolute(x), 10.0)
     square = mul(t, t)
     small = fma(mul(t, square), polynomial(square, TANH), t)
-    large = sub(1.0, div(2.0, add(_exp2(t, 2 * LOG2_E), 1.0)))
-    return copysign(select(lt(t, 0.65), small, large), x)
+    r, _, marked = _reduced(add(t, t), None, 127)
+    scale = bitcast(shl(marked, 23), FLOAT32)
+    v = fma(scale, fma(mul(r, r), polynomial(r, EXP), r), sub(scale, 1.0))
+    return copysign(select(lt(t, 0.32), small, div(v, add(v, 2.0))), x)
 
 
 @single

@@ -46,15 +46,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE, UINT32
+from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE
 from anydml.spec.enums import TensorDataType
 
 BOOL: Literal["bool"] = "bool"
 """The type of a truth value inside an expression. It never reaches memory: see `convert`."""
 
 ScalarType = TensorDataType | Literal["bool"]
-Axes = tuple[int, ...]
-"""Axes of a row, each counted from the last (-1), in ascending order."""
 
 
 class Expr:
@@ -85,7 +83,8 @@ Scalar = Callable[..., Expr]
 _ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
 
 
-def _make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+def make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+    """The one expression of these parts; for the functions below and in spec.rows."""
     if word in _TRUTHFUL and (simpler := _simpler(word, dtype, args)) is not None:
         return simpler
     # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.
@@ -113,7 +112,7 @@ def _simpler(word: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | Non
             return truth if word == "ne" else not_(truth)
         return None
     other = _as_truth(b)
-    return None if other is None else convert(_make(word, BOOL, (truth, other)), dtype)
+    return None if other is None else convert(make(word, BOOL, (truth, other)), dtype)
 
 
 def _as_truth(a: Expr) -> Expr | None:
@@ -125,53 +124,53 @@ def _as_truth(a: Expr) -> Expr | None:
 
 
 def read(index: int, dtype: TensorDataType) -> Expr:
-    return _make("read", dtype, (), index)
+    return make("read", dtype, (), index)
 
 
 def constant(value: int | float, dtype: TensorDataType) -> Expr:
     """A number, rounded to the type."""
     with np.errstate(over="ignore"):
-        return _make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
+        return make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
 
 
 def select(condition: Expr, a: Operand, b: Operand) -> Expr:
     _truth(condition)
     x, y = _alike(a, b)
-    return x if x is y else _make("select", x.dtype, (condition, x, y))
+    return x if x is y else make("select", x.dtype, (condition, x, y))
 
 
 def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
     """`select` where `a` is expensive and hardly ever chosen."""
     _truth(condition)
     x, y = _alike(a, b)
-    return _make("rarely", x.dtype, (condition, x, y))
+    return make("rarely", x.dtype, (condition, x, y))
 
 
 # ---- comparisons and logic ---------------------------------------------------------------------------
 
 
 def eq(a: Operand, b: Operand) -> Expr:
-    return _make("eq", BOOL, _alike(a, b))
+    return make("eq", BOOL, _alike(a, b))
 
 
 def ne(a: Operand, b: Operand) -> Expr:
-    return _make("ne", BOOL, _alike(a, b))
+    return make("ne", BOOL, _alike(a, b))
 
 
 def lt(a: Operand, b: Operand) -> Expr:
-    return _make("lt", BOOL, _alike(a, b))
+    return make("lt", BOOL, _alike(a, b))
 
 
 def le(a: Operand, b: Operand) -> Expr:
-    return _make("le", BOOL, _alike(a, b))
+    return make("le", BOOL, _alike(a, b))
 
 
 def gt(a: Operand, b: Operand) -> Expr:
-    return _make("gt", BOOL, _alike(a, b))
+    return make("gt", BOOL, _alike(a, b))
 
 
 def ge(a: Operand, b: Operand) -> Expr:
-    return _make("ge", BOOL, _alike(a, b))
+    return make("ge", BOOL, _alike(a, b))
 
 
 def is_nan(a: Expr) -> Expr:
@@ -192,7 +191,7 @@ def xor(a: Operand, b: Operand) -> Expr:
 
 def not_(a: Expr) -> Expr:
     _no_float(a)
-    return _make("not", a.dtype, (a,))
+    return make("not", a.dtype, (a,))
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------
@@ -212,7 +211,7 @@ def mul(a: Operand, b: Operand) -> Expr:
         return x
     if x.word == "constant" and x.value == 1:
         return y
-    return _make("mul", x.dtype, (x, y))
+    return make("mul", x.dtype, (x, y))
 
 
 def div(a: Operand, b: Operand) -> Expr:
@@ -230,15 +229,15 @@ def fma(a: Operand, b: Operand, c: Operand) -> Expr:
     x, y, z = (convert(e, dtype) if isinstance(e, Expr) else _number(e, dtype) for e in (a, b, c))
     if dtype not in FLOATING or not x.dtype == y.dtype == z.dtype:
         raise TypeError(f"fma needs floats of one type, not {dtype}")
-    return _make("fma", dtype, (x, y, z))
+    return make("fma", dtype, (x, y, z))
 
 
 def neg(a: Expr) -> Expr:
-    return _make("neg", a.dtype, (a,))
+    return make("neg", a.dtype, (a,))
 
 
 def absolute(a: Expr) -> Expr:
-    return _make("absolute", a.dtype, (a,))
+    return make("absolute", a.dtype, (a,))
 
 
 def sqrt(a: Expr) -> Expr:
@@ -302,7 +301,7 @@ def shr(a: Operand, count: Operand) -> Expr:
 
 def popcount(a: Expr) -> Expr:
     _no_float(a)
-    return _make("popcount", a.dtype, (a,))
+    return make("popcount", a.dtype, (a,))
 
 
 def convert(a: Expr, dtype: ScalarType) -> Expr:
@@ -319,7 +318,25 @@ def convert(a: Expr, dtype: ScalarType) -> Expr:
         return convert(convert(a, FLOAT32), FLOAT16)
     if a.dtype is FLOAT16 and dtype is not FLOAT32:
         return convert(convert(a, FLOAT32), dtype)
-    return _make("convert", dtype, (a,))
+    if dtype is FLOAT32 and _is_narrow_whole(a):
+        return _whole(a.args[0], a.dtype)  # type: ignore[arg-type]
+    return make("convert", dtype, (a,))
+
+
+def _is_narrow_whole(a: Expr) -> bool:
+    """Whether `a` is a FLOAT32 converted to an integer that every FLOAT32 could hold."""
+    from_float = a.word == "convert" and a.args[0].dtype is FLOAT32
+    return from_float and a.dtype not in FLOATING and SIZE[a.dtype] < 4  # type: ignore[index]
+
+
+def _whole(x: Expr, dtype: TensorDataType) -> Expr:
+    """A FLOAT32 converted to a narrow integer and back, without the way there."""
+    info = np.iinfo(NUMPY[dtype])
+    low, high = float(info.min), float(info.max)
+    number = x if low == 0 else select(is_nan(x), 0.0, x)
+    above = select(gt(number, low), number, low)  # and 0 for a NaN, where low is 0
+    whole = trunc(select(lt(above, high), above, high))
+    return whole if low == 0 else add(whole, 0.0)  # -0 is no integer
 
 
 def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
@@ -327,41 +344,18 @@ def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
     assert a.dtype != BOOL
     if SIZE[a.dtype] != SIZE[dtype]:
         raise TypeError(f"{a.dtype} and {dtype} differ in width")
-    return a if a.dtype == dtype else _make("bitcast", dtype, (a,))
+    return a if a.dtype == dtype else make("bitcast", dtype, (a,))
 
 
 def call(function: Function, dtype: TensorDataType, *args: Operand) -> Expr:
     """`function` of arguments that are computed with as `dtype`."""
     given = tuple(convert(a, dtype) if isinstance(a, Expr) else constant(a, dtype) for a in args)
-    return _make("call", dtype, given, function)
+    return make("call", dtype, given, function)
 
 
 def expanded(expr: Expr) -> Expr:
     """What a call stands for."""
     return convert(expr.value.body(*expr.args), expr.dtype)
-
-
-# ---- rows --------------------------------------------------------------------------------------------
-
-
-def row_max(a: Expr, axes: Axes) -> Expr:
-    return _make("row_max", a.dtype, (a,), axes)
-
-
-def row_min(a: Expr, axes: Axes) -> Expr:
-    return _make("row_min", a.dtype, (a,), axes)
-
-
-def row_sum(a: Expr, axes: Axes) -> Expr:
-    x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
-    return _make("row_sum", x.dtype, (x,), axes)
-
-
-def row_index(axes: Axes) -> Expr:
-    return _make("row_index", UINT32, (), axes)
-
-
-REDUCTIONS = frozenset({"row_max", "row_min", "row_sum"})
 
 
 # ---- helpers -----------------------------------------------------------------------------------------
@@ -385,7 +379,7 @@ def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:
     """The same word of other arguments of the same types."""
     if expr.word == "convert":
         return convert(args[0], expr.dtype)
-    return _make(expr.word, expr.dtype, args, expr.value)
+    return make(expr.word, expr.dtype, args, expr.value)
 
 
 def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
@@ -411,20 +405,20 @@ def _wide(a: Operand, b: Operand) -> tuple[Expr, Expr]:
 
 def _arithmetic(word: str, a: Operand, b: Operand) -> Expr:
     x, y = _wide(a, b)
-    return _make(word, x.dtype, (x, y))
+    return make(word, x.dtype, (x, y))
 
 
 def _rounded(word: str, a: Expr) -> Expr:
     x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
     if x.dtype not in FLOATING:
         raise TypeError(f"{word} needs a float, not {x.dtype}")
-    return _make(word, x.dtype, (x,))
+    return make(word, x.dtype, (x,))
 
 
 def _bits(word: str, a: Operand, b: Operand) -> Expr:
     x, y = _alike(a, b)
     _no_float(x)
-    return _make(word, x.dtype, (x, y))
+    return make(word, x.dtype, (x, y))
 
 
 def _no_float(a: Expr) -> None:

@@ -223,7 +223,7 @@ ELEMENT_WISE_TANH = scaled_unary(
     "Output is the hyperbolic tangent of Input.",
     FLOATS_FROM_2_0,
     math.tanh,
-    example([0, 0.5, inf], [0, 0.46211716, 1]),
+    example([0, 1, inf], [0, 0.7615941559557649, 1]),
 )
 ELEMENT_WISE_ASINH = scaled_unary(
     "ELEMENT_WISE_ASINH",

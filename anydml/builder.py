@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import assembly
 from anydml.device import Device
 from anydml.eager import asked_type
 from anydml.expression import ANY_TENSOR, Expression
@@ -35,7 +34,6 @@ from anydml.spec.dtypes import FROM_NUMPY, NUMPY, SIZE
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.spec.schema import ONE, Operator, Slot
 from anydml.spec.tensors import TensorDesc, packed_strides
-from anydml.spec.text import listing
 
 Array = NDArray[Any]
 
@@ -301,44 +299,3 @@ class CompiledGraph(Compiled):
         if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
             return x
         return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
-
-    @property
-    def kernels(self) -> int:
-        """How many kernels one dispatch runs."""
-        return len(self._plan.steps)
-
-    def explain(self) -> str:
-        """The kernels: what each reads, computes and writes, and the bytes that it moves at least."""
-        shown_names = {place: name for name, place in self._places.items()}
-        count = len(self._plan.steps)
-        lines = [
-            f"{count} kernel{'s' if count != 1 else ''}, {self._plan.scratch:,} bytes of intermediate memory"
-        ]
-        for k, step in enumerate(self._plan.steps, start=1):
-            names = [shown_names.get(n, n.removeprefix("%")) for n in step.names]
-            reads = len(step.kernel.sources)
-            lines.append(f"kernel {k}: over {list(step.sizes)}, {step.bytes_moved:,} bytes moved")
-            for name, dtype, strides in zip(names, step.group.operands, step.strides, strict=True):
-                elements = [s // SIZE[dtype] for s in strides]
-                verb = "reads " if reads > 0 else "writes"
-                reads -= 1
-                lines.append(f"  {verb} {name}: {dtype.label}, strides {elements}")
-            results = dict(zip(names[len(step.kernel.sources) :], step.group.outputs, strict=True))
-            lines += (f"  {line}" for line in listing(results, names))
-        return "\n".join(lines)
-
-    def emit(self, form: str = "llvm") -> str:
-        """The kernels' code: "text" (formulas), "llvm" (intermediate code) or "asm" (this machine's).
-
-        Raises:
-            InvalidInput: another form.
-        """
-        if form == "text":
-            return self.explain()
-        if form not in ("llvm", "asm"):
-            raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {shown(form)}"))
-        parts = []
-        for k, step in enumerate(self._plan.steps, start=1):
-            code = step.code()
-            parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
-        return "\n".join(parts)

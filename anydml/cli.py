@@ -1,4 +1,4 @@
-"""The command line: `anydml run`."""
+"""The command line: `anydml run` and `anydml operators`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from typing import Any
 
 import click
 import numpy as np
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
 
 import anydml
+from anydml.builder import CompiledGraph, GraphBuilder
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
-from anydml.problems import AnyDMLError, InvalidInput, Problem, shown
+from anydml.problems import AnyDMLError, InvalidInput, Problem, nearest, shown
 from anydml.session import Session, load
+from anydml.spec.catalog import BY_NAME, CATALOG
+from anydml.spec.document import markdown, types_in_words
+from anydml.spec.enums import FeatureLevel, OperatorType, parse, short_name
+from anydml.spec.schema import ONE, Operator
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -35,6 +43,88 @@ def cli(debug: bool) -> None:
     """
 
 
+_EMIT = click.option(
+    "--emit",
+    type=click.Choice(["text", "llvm", "asm"]),
+    help="Print the kernels instead of running them: formulas, LLVM's code, or this machine's.",
+)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("--level", metavar="LEVEL", help="Only what exists at this feature level.")
+@_EMIT
+def operators(name: str | None, level: str | None, emit: str | None) -> None:
+    """List the operators, or show NAME: formula, feature levels, constraints, example.
+
+    NAME is DirectML's, with or without prefix, or the Python function's.
+
+    \b
+    Examples:
+      anydml operators
+      anydml operators ELEMENT_WISE_IF
+      anydml operators activation_gelu --emit asm
+    """
+    reached = FeatureLevel.newest() if level is None else parse(FeatureLevel, level, "--level")
+    if name is None:
+        if emit is not None:
+            raise click.UsageError("--emit: name an operator")
+        _list_operators(reached)
+        return
+    operator = _operator(name)
+    if emit is not None:
+        click.echo(_example_graph(operator).emit(emit))
+        return
+    page = markdown(operator)
+    if sys.stdout.isatty():
+        Console().print(Markdown(page))
+    else:
+        click.echo(page, nl=False)
+
+
+def _list_operators(level: FeatureLevel) -> None:
+    rows = [
+        (o.name, f"dml.{o.function}", o.introduced.label, types_in_words(o), "yes" if o.in_place else "no")
+        for o in CATALOG
+        if o.introduced <= level
+    ]
+    heads = ("operator", "function", "since", "types (of the first tensor, newest level)", "in place")
+    if not sys.stdout.isatty():
+        for row in (heads, *rows):
+            click.echo("\t".join(row))
+        return
+    shown = Table(*heads, title=f"{len(rows)} operators", title_justify="left")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)
+
+
+def _operator(name: str) -> Operator:
+    """The record that a user means."""
+    wanted = short_name(OperatorType, name)
+    functions = {o.function.upper(): o for o in CATALOG}
+    for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
+        if prefix + wanted in BY_NAME:
+            return BY_NAME[prefix + wanted]
+    if wanted in functions:
+        return functions[wanted]
+    short = [n.removeprefix("ELEMENT_WISE_").removeprefix("ACTIVATION_") for n in BY_NAME]
+    message = f"expected an operator that exists here, but got {shown(name)}"
+    raise InvalidInput(Problem("operators", message, nearest(wanted, [*BY_NAME, *short])))
+
+
+def _example_graph(operator: Operator) -> CompiledGraph:
+    """The operator alone, over its example's types and rows of 1024."""
+    graph = GraphBuilder()
+    given = []
+    for slot, content in zip(operator.inputs, operator.example.inputs, strict=True):
+        sizes = [1, 1] if slot.sizes == ONE else [64, 1024]
+        dtype = operator.example_type(slot.dtype)
+        given.append(None if content is None else graph.input(slot.parameter, dtype, sizes))
+    function = getattr(anydml, operator.function)
+    return graph.compile({operator.outputs[0].parameter: function(*given, **operator.example.attributes)})
+
+
 @cli.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -48,6 +138,7 @@ def cli(debug: bool) -> None:
     "--feature-level", metavar="LEVEL", help="Of the device that runs a .json model.  [default: newest]"
 )
 @click.option("--explain", is_flag=True, help="Tell what ran where, and what was folded away.")
+@_EMIT
 def run(
     model: Path,
     feeds: tuple[str, ...],
@@ -55,6 +146,7 @@ def run(
     threads: int | None,
     feature_level: str | None,
     explain: bool,
+    emit: str | None,
 ) -> None:
     """Run MODEL: an ONNX model, or a DxDispatch model of DirectML operators (.json).
 
@@ -65,13 +157,21 @@ def run(
       anydml run model.onnx --feed cond=true --feed x=@x.npy --output out/
       anydml run model.onnx -f 'x=[[1, 2], [3, 4]]'
       anydml run operators.json --feature-level 5_0
+      anydml run operators.json --emit asm
     """
     if model.suffix.lower() == ".json":
         unused = [n for n, v in (("--feed", feeds), ("--output", output), ("--explain", explain)) if v]
         if unused:
             raise click.UsageError(f"{', '.join(unused)}: only for ONNX models; a .json model says so itself")
-        DispatchModel(model, feature_level).run(click.echo)
+        described = DispatchModel(model, feature_level)
+        if emit is None:
+            described.run(click.echo)
+            return
+        for name, operator in described.operators.items():
+            click.echo(f"; {name}: {operator!r}\n{operator.emit(emit)}")
         return
+    if emit is not None:
+        raise click.UsageError("--emit: only for .json models")
     if feature_level is not None:
         raise click.UsageError("--feature-level: only for .json models")
     session = load(model, threads=threads)

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import driver
+from anydml.codegen.jit import assembly, driver
 from anydml.ir.graph import Graph
 from anydml.problems import InvalidInput, Problem, nearest, shown
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, Plan, plan
-from anydml.spec.dtypes import NUMPY, UINT8
+from anydml.spec.dtypes import NUMPY, SIZE, UINT8
 from anydml.spec.enums import TensorFlags
 from anydml.spec.tensors import TensorDesc
+from anydml.spec.text import listing
 
 Array = NDArray[Any]
 
@@ -107,6 +108,47 @@ class Compiled:
             raise InvalidInput(*problems)
         placed = {self._places.get(n, n): p for n, p in (pinned | self._owned).items()}
         return Binding(self._plan, placed, self._threads)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels one dispatch runs."""
+        return len(self._plan.steps)
+
+    def explain(self) -> str:
+        """The kernels: what each reads, computes and writes, and the bytes that it moves at least."""
+        shown_names = {place: name for name, place in self._places.items()}
+        count = len(self._plan.steps)
+        lines = [
+            f"{count} kernel{'s' if count != 1 else ''}, {self._plan.scratch:,} bytes of intermediate memory"
+        ]
+        for k, step in enumerate(self._plan.steps, start=1):
+            names = [shown_names.get(n, n.removeprefix("%")) for n in step.names]
+            reads = len(step.kernel.sources)
+            lines.append(f"kernel {k}: over {list(step.sizes)}, {step.bytes_moved:,} bytes moved")
+            for name, dtype, strides in zip(names, step.group.operands, step.strides, strict=True):
+                elements = [s // SIZE[dtype] for s in strides]
+                verb = "reads " if reads > 0 else "writes"
+                reads -= 1
+                lines.append(f"  {verb} {name}: {dtype.label}, strides {elements}")
+            results = dict(zip(names[len(step.kernel.sources) :], step.group.outputs, strict=True))
+            lines += (f"  {line}" for line in listing(results, names))
+        return "\n".join(lines)
+
+    def emit(self, form: str = "llvm") -> str:
+        """The kernels' code: "text" (formulas), "llvm" (intermediate code) or "asm" (this machine's).
+
+        Raises:
+            InvalidInput: another form.
+        """
+        if form == "text":
+            return self.explain()
+        if form not in ("llvm", "asm"):
+            raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {shown(form)}"))
+        parts = []
+        for k, step in enumerate(self._plan.steps, start=1):
+            code = step.code()
+            parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
+        return "\n".join(parts)
 
     def _pinned(
         self, tensors: Mapping[str, TensorDesc], given: Mapping[str, Array], verb: str, *, writable: bool

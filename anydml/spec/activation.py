@@ -221,11 +221,12 @@ ACTIVATION_SOFTSIGN = unary(
     example([1, -3], [0.5, -0.75]),
     notes="An infinity gives NaN, as the formula does.",
 )
+_STEEP = at_least("Steepness", 1, "6_4")
 ACTIVATION_SOFTPLUS = unary(
     "ACTIVATION_SOFTPLUS",
     "Output is ln(1 + exp(Steepness * Input)) / Steepness.",
     {
-        level: at(rank=table.rank, rules=(at_least("Steepness", 1, "6_4"),), **table.dtypes)
+        level: at(rank=table.rank, rules=(_STEEP,), **table.dtypes)
         for level, table in ACTIVATION_FROM_1_0.items()
     }
     | {FL_6_4: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(not_zero("Steepness"),))},

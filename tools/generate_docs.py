@@ -1,0 +1,40 @@
+"""Writes docs/operators from the catalog: `python -m tools.generate_docs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anydml.spec.catalog import CATALOG
+from anydml.spec.document import markdown, table, types_in_words
+
+FOLDER = Path(__file__).parent.parent / "docs" / "operators"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
+
+
+def pages() -> dict[str, str]:
+    """The text of each file."""
+    rows = [
+        (
+            f"[{o.name}]({o.name}.md)",
+            f"`dml.{o.function}`",
+            o.introduced.label,
+            types_in_words(o),
+            "yes" if o.in_place else "no",
+        )
+        for o in CATALOG
+    ]
+    head = (
+        "# Operators\n\nGenerated from the records by tools/generate_docs.py. "
+        "How exact they are: [accuracy](../accuracy.md).\n\n"
+    )
+    index = head + table(("operator", "function", "since", "types", "in place"), rows) + "\n"
+    return {"README.md": index} | {f"{o.name}.md": markdown(o) for o in CATALOG}
+
+
+if __name__ == "__main__":
+    main()

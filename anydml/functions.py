@@ -155,8 +155,8 @@ def identity(
     DirectML: ELEMENT_WISE_IDENTITY, from feature level 1_0 on.
 
     Args:
-            input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
-            | uint64.
+        input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+            uint64.
         scale_bias: (scale, bias): the input is taken times scale plus bias first.
         out: where to write.
 
@@ -1992,9 +1992,9 @@ def if_(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
 
     Args:
         condition: uint8.
-            a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
-            b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         out: where to write.
 
@@ -2041,7 +2041,7 @@ def add1(
     Args:
         a: float16 | float32.
         b: float16 | float32.
-            fused_activation: an activation applied to the result: its name, or a description such as
+        fused_activation: an activation applied to the result: its name, or a description such as
             {"Type": "ACTIVATION_RELU"}.
         out: where to write.
 
@@ -2172,7 +2172,7 @@ def round(
 
     Args:
         input: float16 | float32.
-            rounding_mode: a `RoundingMode` or its name: HALVES_TO_NEAREST_EVEN | TOWARD_ZERO |
+        rounding_mode: a `RoundingMode` or its name: HALVES_TO_NEAREST_EVEN | TOWARD_ZERO |
             TOWARD_INFINITY
         out: where to write.
 
@@ -2291,9 +2291,9 @@ def bit_and(a: Any, b: Any, *, out: Any = None) -> Any:
     Of floats, the bit patterns are combined.
 
     Args:
-            a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
-            b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         out: where to write.
 
@@ -2323,9 +2323,9 @@ def bit_or(a: Any, b: Any, *, out: Any = None) -> Any:
     Of floats, the bit patterns are combined.
 
     Args:
-            a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
-            b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         out: where to write.
 
@@ -2355,9 +2355,9 @@ def bit_xor(a: Any, b: Any, *, out: Any = None) -> Any:
     Of floats, the bit patterns are combined.
 
     Args:
-            a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        a: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
-            b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        b: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         out: where to write.
 
@@ -2385,8 +2385,8 @@ def bit_not(input: Any, *, out: Any = None) -> Any:
     Of floats, the bit patterns are combined.
 
     Args:
-            input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
-            | uint64.
+        input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+            uint64.
         out: where to write.
 
     Returns:
@@ -2415,8 +2415,8 @@ def bit_count(input: Any, *, output_data_type: TensorDataType | str | None = Non
     Of floats, the bit patterns are counted.
 
     Args:
-            input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
-            | uint64.
+        input: float16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+            uint64.
         output_data_type: uint8 | uint32; default UINT8.
         out: where to write.
 
@@ -2613,7 +2613,7 @@ def clip_grad(input: Any, input_gradient: Any, min: float, max: float, *, out: A
 
     Args:
         input: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64.
-            input_gradient: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        input_gradient: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         min: a number (float32).
         max: a number (float32).
@@ -2823,7 +2823,7 @@ def clip_grad1(input: Any, input_gradient: Any, min: float, max: float, *, out: 
 
     Args:
         input: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64.
-            input_gradient: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
+        input_gradient: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 |
             uint64.
         min: a number of the tensor's type.
         max: a number of the tensor's type.

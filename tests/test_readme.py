@@ -23,7 +23,7 @@ def test_code_blocks(tmp_path, monkeypatch):
     names: dict = {}
     said = io.StringIO()
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     with contextlib.redirect_stdout(said):
         for block in blocks:
             exec(compile(block, "README.md", "exec"), names)
@@ -32,4 +32,5 @@ def test_code_blocks(tmp_path, monkeypatch):
     told = said.getvalue()
     for line in re.findall(r"^    (ELEMENT_WISE_IF: .*)$", README, re.MULTILINE):
         assert line in told.splitlines()
+    assert "  leaky = x < 0 ? (x * 0.01) : x" in told.splitlines()
     assert "plan for cond bool[], cond = True" in told

@@ -184,8 +184,8 @@ def _wrapped(line: str) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     after = indent + ("    " if indent else "")
     return textwrap.wrap(
-        line, 100, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False
-    ) or [""]
+        line.strip(), 100, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False
+    )
 
 
 def _slot(slot: Slot, types: tuple[TensorDataType, ...]) -> str:

@@ -293,7 +293,7 @@ def _log_softmax(x: Expr, axes: Axes) -> Expr:
     wide, most = math.wide(x), math.wide(row_max(x, axes))
     total = row_sum(convert(math.exp_of_difference(wide, most), FLOAT64), axes)
     log_total = select(ge(total, 1.0), math64.log64(total), nan)  # 1 at least, or NaN
-    return convert(sub(convert(wide, FLOAT64), add(convert(most, FLOAT64), log_total)), FLOAT32)
+    return convert(sub(sub(convert(wide, FLOAT64), convert(most, FLOAT64)), log_total), FLOAT32)
 
 
 def _hardmax(x: Expr, axes: Axes) -> Expr:

@@ -1,0 +1,624 @@
+"""Fit and measure the minimax approximations of the SIMD math kernels.
+
+Every polynomial or rational function below is obtained by an exchange (Remez)
+iteration written here; nothing is taken from another library's tables.  The
+exact values come from mpmath; the linear systems of the exchange are solved in
+mpmath; the error curves are evaluated in extended precision (``longdouble``).
+
+Where the kernel evaluates in float32, the coefficients are rounded to float32
+one at a time, lowest degree first, and after each rounding the remaining ones
+are fitted again, so that they absorb the rounding of the ones already fixed.
+
+``python -m tools.fit_math`` prints one line per approximation and measurement and
+writes anydml/spec/math_tables.py.  Units: "fit" is log2 of the largest
+relative error of the exact-arithmetic approximation on its fit grid; "ulp" is
+the largest error in float32 units in the last place of the exact result, with
+the arithmetic simulated (float32 fma exactly, float64 by numpy).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+from numpy.typing import NDArray
+
+mp.mp.dps = 40
+M = mp.mpf
+F = np.float32
+D = np.float64
+LD = np.longdouble
+Array = NDArray[np.generic]
+COEFFICIENTS: dict[str, tuple[float | int, ...]] = {}
+TARGET = Path(__file__).parent.parent / "anydml" / "spec" / "math_tables.py"
+
+# ---------------------------------------------------------------- fitting
+
+
+def to_ld(values: Sequence[mp.mpf] | Array) -> Array:
+    """Convert mpmath numbers to longdouble, keeping all 64 bits."""
+    if isinstance(values, np.ndarray):
+        return values.astype(LD)
+    return np.array([_one_ld(v) for v in values], LD)
+
+
+def _one_ld(value: mp.mpf) -> np.longdouble:
+    head = float(value)
+    return LD(head) + LD(float(value - M(head)))
+
+
+def _one_mp(value: np.longdouble) -> mp.mpf:
+    head = float(value)
+    return M(head) + M(float(value - LD(head)))
+
+
+def nodes(low: mp.mpf, high: mp.mpf, count: int = 700) -> list[mp.mpf]:
+    """Return Chebyshev-spaced points inside [low, high], ascending."""
+    low, high = M(low), M(high)
+    mid, half = (low + high) / 2, (high - low) / 2
+    return [mid - half * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+
+
+def tabulate(function: Callable[[mp.mpf], mp.mpf], points: Sequence[mp.mpf]) -> Array:
+    """Tabulate an mpmath function as longdouble."""
+    return to_ld([function(p) for p in points])
+
+
+def _alternation(error: Array, wanted: int) -> list[int]:
+    """Pick extrema of alternating sign; drop the weakest down to ``wanted``."""
+    cuts = np.flatnonzero(np.diff(np.sign(error)) != 0) + 1
+    picks = [int(run[np.argmax(np.abs(error[run]))]) for run in np.split(np.arange(len(error)), cuts)]
+    size = np.abs(error)
+    while len(picks) > wanted:
+        weak = min(
+            range(len(picks) - 1),
+            key=lambda i: max(size[picks[i]], size[picks[i + 1]]),
+        )
+        if len(picks) == wanted + 1 or weak in (0, len(picks) - 2):
+            picks.pop(0 if size[picks[0]] < size[picks[-1]] else -1)
+        else:
+            del picks[weak : weak + 2]
+    return picks
+
+
+def exchange(
+    target: Array, basis: Sequence[Array], weight: Array, rounds: int = 40
+) -> tuple[list[mp.mpf], float]:
+    """Minimise max(weight * |target - sum c_j basis_j|) over the grid.
+
+    Returns the coefficients and the error reached.
+    """
+    weight = np.abs(weight)
+    rows = [weight * b for b in basis]
+    goal = weight * target
+    count = len(basis)
+    picks = [round((len(goal) - 1) * i / count) for i in range(count + 1)]
+    best: tuple[list[mp.mpf], float] | None = None
+    for _ in range(rounds):
+        left = mp.matrix(count + 1, count + 1)
+        right = mp.matrix(count + 1, 1)
+        for row, at in enumerate(picks):
+            for col in range(count):
+                left[row, col] = _one_mp(rows[col][at])
+            left[row, count] = (-1) ** row
+            right[row] = _one_mp(goal[at])
+        try:
+            solved = mp.lu_solve(left, right)
+        except ZeroDivisionError:
+            break
+        found = [solved[col] for col in range(count)]
+        error = goal.copy()
+        for value, row_values in zip(found, rows, strict=True):
+            error = error - _one_ld(value) * row_values
+        worst = float(np.max(np.abs(error)))
+        if best is None or worst < best[1]:
+            best = found, worst
+        if worst <= abs(float(solved[count])) * 1.0005:
+            break
+        fresh = _alternation(error, count + 1)
+        if len(fresh) <= count or fresh == picks:
+            break
+        picks = fresh
+    if best is None:
+        raise ArithmeticError("the exchange did not start")
+    return best
+
+
+def to_f32(value: mp.mpf) -> float:
+    """Round to the nearest float32."""
+    return float(F(float(value)))
+
+
+def fit_f32(target: Array, basis: Sequence[Array], weight: Array) -> tuple[list[float], float]:
+    """Fit with float32 coefficients, each rounding compensated by the rest."""
+    rest = target.copy()
+    out: list[float] = []
+    for index in range(len(basis)):
+        found, _ = exchange(rest, basis[index:], weight)
+        out.append(to_f32(found[0]))
+        rest = rest - LD(out[-1]) * basis[index]
+    return out, float(np.max(np.abs(weight * rest)))
+
+
+def fit_f64(target: Array, basis: Sequence[Array], weight: Array) -> tuple[list[float], float]:
+    """Fit with coefficients rounded to float64 (rounding is negligible)."""
+    found, _ = exchange(target, basis, weight)
+    out = [float(c) for c in found]
+    error = target - sum(LD(c) * b for c, b in zip(out, basis, strict=True))
+    return out, float(np.max(np.abs(weight * error)))
+
+
+def powers(x: Array, count: int) -> list[Array]:
+    """Return 1, x, x^2, ... as basis functions."""
+    return [x**j for j in range(count)]
+
+
+def fit_rational(
+    target: Array, x: Array, tops: int, bottoms: int, first: float | None
+) -> tuple[list[float], list[float], float]:
+    """Fit P/Q to ``target`` in relative error, Q(0) = 1, float64 coefficients.
+
+    ``tops`` counts P's coefficients, ``bottoms`` those of Q after the 1.
+    Linearised exchange: each round weights by the previous denominator.
+    ``first`` fixes P(0) when given.
+    """
+    scale = np.max(np.abs(x))
+    unit = x / scale
+    weight = 1 / np.abs(target)
+    top = powers(unit, tops)
+    bottom = [-target * unit**k for k in range(1, bottoms + 1)]
+    goal = target if first is None else target - LD(first)
+    basis = (top if first is None else top[1:]) + bottom
+    below = np.ones_like(target)
+    best: tuple[list[float], list[float], float] | None = None
+    for _ in range(8):
+        found = [_one_ld(c) for c in exchange(goal, basis, weight / np.abs(below))[0]]
+        head = [] if first is None else [LD(first)]
+        p_unit = head + found[: len(found) - bottoms]
+        q_unit = [LD(1), *found[len(found) - bottoms :]]
+        below = sum(c * unit**k for k, c in enumerate(q_unit))
+        p = [float(c / scale**j) for j, c in enumerate(p_unit)]
+        q = [float(c / scale**j) for j, c in enumerate(q_unit)]
+        ratio = sum(LD(c) * x**j for j, c in enumerate(p)) / sum(LD(c) * x**j for j, c in enumerate(q))
+        worst = float(np.max(np.abs(weight * (ratio - target))))
+        if best is None or worst < best[2]:
+            best = p, q, worst
+    if best is None:
+        raise ArithmeticError("no rational fit")
+    return best
+
+
+# ------------------------------------------------------------- simulation
+
+
+def fma(a: Array | float, b: Array | float, c: Array | float) -> Array:
+    """Return the exactly rounded float32 a*b+c.
+
+    The product is exact in float64; the sum is rounded to odd there (from the
+    error term of a two-sum), which makes the second rounding harmless.
+    """
+    prod = np.asarray(a, F).astype(D) * np.asarray(b, F).astype(D)
+    add = np.asarray(c, F).astype(D)
+    total = np.atleast_1d(prod + add)
+    back = total - prod
+    lost = (prod - (total - back)) + (add - back)
+    bits = total.view(np.int64).copy()
+    even = (lost != 0) & ((bits & 1) == 0) & np.isfinite(total)
+    bits += np.where(even, np.where((lost > 0) == (total > 0), 1, -1), 0)
+    return bits.view(D).astype(F)
+
+
+def horner(coeffs: Sequence[float], x: Array) -> Array:
+    """Evaluate a float32 Horner chain of fmas."""
+    value = np.full(x.shape, F(coeffs[-1]), F)
+    for c in coeffs[-2::-1]:
+        value = fma(value, x, F(c))
+    return value
+
+
+def horner64(coeffs: Sequence[float], x: Array) -> Array:
+    """Evaluate a plain float64 Horner chain."""
+    value = np.full(x.shape, coeffs[-1], D)
+    for c in coeffs[-2::-1]:
+        value = value * x + c
+    return value
+
+
+def sample(low: float, high: float, count: int = 1 << 19) -> Array:
+    """Return float32 points, evenly and logarithmically spaced, on [low, high]."""
+    even = np.linspace(low, high, count)
+    if low > 0:
+        even = np.concatenate([even, np.geomspace(low, high, count)])
+    points = np.unique(even.astype(F))
+    return points[(points >= F(low)) & (points <= F(high))]
+
+
+def max_ulp(x: Array, got: Array, near: Array, exact: Callable[[mp.mpf], mp.mpf]) -> tuple[float, float]:
+    """Return the largest error in float32 ulps and where it happens.
+
+    ``near`` is a float64 reference; the 40 worst points by it are measured
+    again against mpmath, and the largest of those is returned.
+    """
+    unit = np.ldexp(1.0, np.maximum(np.frexp(near)[1] - 24, -149))
+    rough = np.abs(got.astype(D) - near) / unit
+    worst, place = 0.0, 0.0
+    for at in np.argsort(rough)[-40:]:
+        true = exact(M(float(x[at])))
+        if not true:
+            continue
+        exponent = max(mp.frexp(true)[1] - 24, -149)
+        error = float(abs(M(float(got[at])) - true) / M(2) ** exponent)
+        if error > worst:
+            worst, place = error, float(x[at])
+    return worst, place
+
+
+def report_ulp(name: str, x: Array, got: Array, near: Array, exact: Callable[[mp.mpf], mp.mpf]) -> None:
+    """Print one measurement."""
+    worst, place = max_ulp(x, got, near, exact)
+    print(f"    {name:<52} max {worst:.3f} ulp at {place:.8g}")
+
+
+def keep(name: str, coeffs: Sequence[float | int], error: float | None = None) -> None:
+    """Record one table and print its fit error."""
+    COEFFICIENTS[name] = tuple(coeffs)
+    tail = "" if error is None else f" fit 2^{math.log2(error):.2f}"
+    print(f"{name:<22} {len(coeffs)} coefficients{tail}")
+
+
+def np_erf(x: Array) -> Array:
+    """Return math.erf elementwise."""
+    return np.array([math.erf(v) for v in x.astype(D).tolist()])
+
+
+def np_erfc(x: Array) -> Array:
+    """Return math.erfc elementwise."""
+    return np.array([math.erfc(v) for v in x.tolist()])
+
+
+# ------------------------------------------------------------- part A: f32
+
+LN2_HI = math.floor(math.log(2) * 2**16) / 2**16  # 16 significant bits
+LN2_LO = to_f32(mp.ln(2) - M(LN2_HI))
+LOG2E = to_f32(1 / mp.ln(2))
+
+
+def exp_family() -> None:
+    """A1 exp, A2 expm1 and the float32 exp2 used by A4 and A5."""
+    keep("A1_LN2_HI_LO", (LN2_HI, LN2_LO))
+    keep("A1_LOG2E", (LOG2E,))
+    edge = mp.ln(2) / 2 * M("1.01")
+    grid = nodes(-edge, edge)
+    r = to_ld(grid)
+    value = tabulate(mp.exp, grid)
+    exp_c, err = fit_f32((value - 1 - r) / r**2, powers(r, 5), r**2 / value)
+    keep("EXP", exp_c, err)
+    value = tabulate(mp.expm1, grid)
+    em1_c, err = fit_f32((value - r) / r**2, powers(r, 6), r**2 / np.abs(value))
+    keep("EXPM1", em1_c, err)
+
+    x = sample(-float(edge), float(edge))
+    x = x[x != 0]
+    wide, p = x.astype(D), horner(exp_c, x)
+    got = fma(fma(p, x, F(1)), x, F(1))
+    report_ulp("exp(r) = fma(fma(P,r,1),r,1)", x, got, np.exp(wide), mp.exp)
+    report_ulp(
+        "exp(r) = fma(r*r,P,r) + 1",
+        x,
+        fma(x * x, p, x) + F(1),
+        np.exp(wide),
+        mp.exp,
+    )
+    got = fma(x * x, horner(em1_c, x), x)
+    report_ulp("expm1(r) = fma(r*r,P,r)", x, got, np.expm1(wide), mp.expm1)
+
+    x = sample(-87.0, 88.5, 1 << 20)
+    n = np.rint(x * F(LOG2E))
+    r32 = fma(n, F(-LN2_LO), fma(n, F(-LN2_HI), x))
+    got = fma(fma(horner(exp_c, r32), r32, F(1)), r32, F(1))
+    got = np.ldexp(got, n.astype(np.int32))
+    report_ulp("exp(x), whole normal range", x, got, np.exp(x.astype(D)), mp.exp)
+
+    x = np.concatenate([sample(1e-6, 88.0), -sample(1e-6, 18.0)])
+    n = np.rint(x * F(LOG2E))
+    first = fma(n, F(-LN2_HI), x)
+    r32 = fma(n, F(-LN2_LO), first)
+    low = fma(n, F(-LN2_LO), first - r32)
+    p, scale = horner(em1_c, r32), np.ldexp(F(1), n.astype(np.int32))
+    near = np.expm1(x.astype(D))
+    plain = fma(scale, fma(r32 * r32, p, r32), scale - F(1))
+    report_ulp("expm1(x) = fma(s, fma(r*r,P,r), s-1)", x, plain, near, mp.expm1)
+    split = fma(scale, fma(r32 * r32, p, low), fma(scale, r32, scale - F(1)))
+    report_ulp("expm1(x) = fma(s, fma(r*r,P,rlo), fma(s,r,s-1))", x, split, near, mp.expm1)
+
+    grid = nodes(M("-0.5"), M("0.5"))
+    r = to_ld(grid)
+    value = tabulate(lambda t: M(2) ** t, grid)
+    two_c, err = fit_f32((value - 1) / r, powers(r, 6), r / value)
+    keep("EXP2", two_c, err)
+    x = sample(-0.5, 0.5)
+    got = fma(horner(two_c, x), x, F(1))
+    near = np.exp2(x.astype(D))
+    report_ulp("exp2(r) = fma(P,r,1)", x, got, near, lambda t: M(2) ** t)
+
+
+def split_m_e(u: Array) -> tuple[Array, Array]:
+    """Split into m in [sqrt(1/2), sqrt(2)) and a float32 exponent."""
+    m, e = np.frexp(u)
+    small = m < F(math.sqrt(0.5))
+    return np.where(small, m * F(2), m), (e - small).astype(F)
+
+
+def log_family() -> None:
+    """A3 log and log1p."""
+    grid = nodes(mp.sqrt(M(1) / 2) - 1, mp.sqrt(2) - 1)
+    f = to_ld(grid)
+    value = tabulate(mp.log1p, grid)
+    goal, weight = (value - f + f**2 / 2) / f**3, f**3 / value
+    log_c, err = fit_f32(goal, powers(f, 8), weight)
+    keep("LOG", log_c, err)
+
+    def finish(f32: Array, e: Array, low: Array) -> Array:
+        square = f32 * f32
+        y = fma(square, fma(horner(log_c, f32), f32, F(-0.5)), fma(e, F(LN2_LO), low))
+        return fma(e, F(LN2_HI), f32 + y)
+
+    x = np.concatenate([sample(1e-37, 3e38), np.linspace(0.35, 4.1, 1 << 20).astype(F)])
+    x = np.unique(x[x != 1])
+    m, e = split_m_e(x)
+    got = finish(m - F(1), e, F(0))
+    report_ulp("log(x), whole normal range", x, got, np.log(x.astype(D)), mp.log)
+
+    x = np.concatenate([sample(1e-7, 1e30), np.linspace(-0.9999999, 4, 1 << 20).astype(F)])
+    x = np.concatenate([x, -sample(1e-7, 0.9999999)])
+    x = np.unique(x[(x != 0) & (x > -1)])
+    u = F(1) + x
+    lost = np.where(x >= 1, F(1) - (u - x), x - (u - F(1)))
+    m, e = split_m_e(u)
+    whole = e == 0
+    f32 = np.where(whole, x, m - F(1))
+    lost = np.where(whole, F(0), np.ldexp(lost, -e.astype(np.int32)))
+    low = lost * fma(f32, f32, F(1) - f32)
+    got = finish(f32, e, low)
+    near = np.log1p(x.astype(D))
+    report_ulp("log1p(x), residual of 1+x carried", x, got, near, mp.log1p)
+
+
+def exp2_f32(y: Array) -> Array:
+    """Return float32 2^y by A8."""
+    n = np.rint(y)
+    r = y - n
+    got = fma(horner(COEFFICIENTS["EXP2"], r), r, F(1))
+    return np.ldexp(got, n.astype(np.int32))
+
+
+def tanh_family() -> None:
+    """An odd polynomial where exp(2x) - 1 is small."""
+    limit = 0.32
+    grid = nodes(M("1e-8"), M("0.321") ** 2)
+    w = to_ld(grid)
+    x = np.sqrt(w)
+    value = tabulate(lambda t: mp.tanh(mp.sqrt(t)), grid)
+    coefficients, err = fit_f32((value / x - 1) / w, powers(w, 3), x * w / value)
+    keep("TANH", coefficients, err)
+    t = sample(1e-7, limit, 1 << 20)
+    square = t * t
+    got = fma(t * square, horner(coefficients, square), t)
+    report_ulp("tanh, |x| < 0.32", t, got, np.tanh(t.astype(D)), mp.tanh)
+
+
+def erf_family() -> None:
+    """A5: x + x*P(x^2) below a threshold, 1 - 2^Q(x) above."""
+    limit, stop = 0.9375, 3.95
+    grid = nodes(M("1e-8"), M(limit) ** 2)
+    w = to_ld(grid)
+    value = tabulate(lambda t: mp.erf(mp.sqrt(t)) / mp.sqrt(t), grid)
+    low_c, err = fit_f32(value - 1, powers(w, 6), 1 / value)
+    keep("ERF_SMALL", low_c, err)
+    grid = nodes(M(limit), M(stop))
+    x = to_ld(grid)
+    value = tabulate(lambda t: mp.log(mp.erfc(t), 2), grid)
+    weight = tabulate(lambda t: mp.ln(2) * mp.erfc(t) / mp.erf(t), grid)
+    high_c, err = fit_f32(value, powers(x, 7), weight)
+    keep("ERF_LARGE", high_c, err)
+    keep("A5_THRESHOLD_CLAMP", (limit, to_f32(M(stop))))
+    t = sample(1e-7, 4.5)
+    near = np_erf(t)
+    square = t * t
+    small = fma(t, horner(low_c, square), t)
+    large = F(1) - exp2_f32(horner(high_c, np.minimum(t, F(stop))))
+    below = t < F(limit)
+    report_ulp("erf, |x| < 0.9375", t[below], small[below], near[below], mp.erf)
+    report_ulp("erf, |x| >= 0.9375", t[~below], large[~below], near[~below], mp.erf)
+    print(f"    largest value {np.max(np.where(below, small, large))!r}")
+
+
+def mills(t: mp.mpf) -> mp.mpf:
+    """Return erfc(t/sqrt 2)/2 * exp(t^2/2)."""
+    return mp.erfc(t / mp.sqrt(2)) / 2 * mp.exp(t * t / 2)
+
+
+def tail(t: mp.mpf) -> mp.mpf:
+    """Return the normal tail erfc(t/sqrt 2)/2."""
+    return mp.erfc(t / mp.sqrt(2)) / 2
+
+
+def normal_tail() -> None:
+    """The normal tail as exp(-t^2/2) * P(t) / Q(t)."""
+    grid = nodes(M(0), M("14.5"))
+    x = to_ld(grid)
+    p, q, err = fit_rational(tabulate(mills, grid), x, 5, 5, 0.5)
+    keep("TAIL_P", p, err)
+    keep("TAIL_Q", q)
+    t = sample(1e-6, 14.5)
+    wide = t.astype(D)
+    r = np_erfc(wide / math.sqrt(2)) / 2 / np.exp(-wide * wide / 2)
+    report_ulp("R = P/Q in float32", t, horner(p, t) / horner(q, t), r, mills)
+
+
+def trig_f32() -> None:
+    """A7: sin and cos on |r| <= pi/4 * 1.001."""
+    edge = mp.pi / 4 * M("1.001")
+    grid = nodes(M("1e-8"), edge**2)
+    w = to_ld(grid)
+    x = np.sqrt(w)
+    s, c = (tabulate(lambda t, f=f: f(mp.sqrt(t)), grid) for f in (mp.sin, mp.cos))
+    sin_c, err = fit_f32((s / x - 1) / w, powers(w, 3), x * w / s)
+    keep("SIN", sin_c, err)
+    cos_c, err = fit_f32((c - 1 + w / 2) / w**2, powers(w, 3), w**2 / c)
+    keep("COS", cos_c, err)
+    t = sample(1e-6, float(edge), 1 << 20)
+    z = t * t
+    got = fma(t * z, horner(sin_c, z), t)
+    report_ulp("sin = fma(r*z,P,r)", t, got, np.sin(t.astype(D)), mp.sin)
+    near = np.cos(t.astype(D))
+    q = horner(cos_c, z)
+    plain = fma(z, fma(z, q, F(-0.5)), F(1))
+    report_ulp("cos = fma(z, fma(z,Q,-.5), 1)", t, plain, near, mp.cos)
+    half = F(0.5) * z
+    top = F(1) - half
+    got = top + fma(z * z, q, (F(1) - top) - half)
+    report_ulp("cos = w + fma(z*z,Q,(1-w)-z/2), w=1-z/2", t, got, near, mp.cos)
+
+
+# ------------------------------------------------------------- part B: f64
+
+
+def check_f64(
+    name: str,
+    low: mp.mpf,
+    high: mp.mpf,
+    evaluate: Callable[[Array], Array],
+    exact: Callable[[mp.mpf], mp.mpf],
+) -> None:
+    """Print the largest relative error of a float64 evaluation against mpmath."""
+    x = np.linspace(float(low), float(high), 3001)
+    x = x[np.abs(x) > 1e-9]
+    got = evaluate(x)
+    worst = mp.mpf(0)
+    ulp = mp.mpf(0)
+    for a, b in zip(x.tolist(), got.tolist(), strict=True):
+        true = exact(M(a))
+        worst = max(worst, abs(M(b) / true - 1))
+        unit = M(2) ** (mp.frexp(true)[1] - 24)
+        ulp = max(ulp, abs(M(float(F(b))) - true) / unit)
+    print(f"    {name:<52} rel 2^{float(mp.log(worst, 2)):.2f}, f32 {float(ulp):.4f} ulp")
+
+
+def odd_fit(name: str, function: Callable[[mp.mpf], mp.mpf], edge: mp.mpf, count: int) -> None:
+    """Fit x*P(x^2) in float64 and check it."""
+    grid = nodes(M("1e-10"), M(edge) ** 2)
+    value = tabulate(lambda t: function(mp.sqrt(t)) / mp.sqrt(t), grid)
+    coeffs, err = fit_f64(value, powers(to_ld(grid), count), 1 / value)
+    keep(name, coeffs, err)
+    check_f64(
+        f"z*P(z^2), |z| <= {float(edge):.6f}",
+        -edge,
+        edge,
+        lambda x: x * horner64(coeffs, x * x),
+        function,
+    )
+
+
+def part_b() -> None:
+    """Fit the float64 kernels."""
+    near_one = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1) * M("1.0001")
+    for name, function, edge in (
+        ("EXP2_64", lambda t: M(2) ** t, M("0.5001")),
+        ("EXP64", mp.exp, mp.ln(2) / 2 * M("1.0001")),
+    ):
+        grid = nodes(-edge, edge)
+        r = to_ld(grid)
+        value = tabulate(function, grid)
+        rest, err = fit_f64((value - 1) / r, powers(r, 7), r / value)
+        coeffs = [1.0, *rest]
+        keep(name, coeffs, err)
+        check_f64(
+            f"P(r), |r| <= {float(edge):.6f}",
+            -edge,
+            edge,
+            lambda x, c=coeffs: horner64(c, x),
+            function,
+        )
+    odd_fit("LOG2_64", lambda z: 2 * mp.atanh(z) / mp.ln(2), near_one, 6)
+    odd_fit("LOG64", lambda z: 2 * mp.atanh(z), near_one, 5)
+    odd_fit("ATAN", mp.atan, (mp.sqrt(2) - 1) * M("1.0001"), 7)
+    odd_fit("B4_ATAN_1_12", mp.atan, M(1), 12)
+    odd_fit("B4_ATAN_1", mp.atan, M(1), 13)
+    edge = mp.pi / 4 * M("1.001")
+    odd_fit("SIN64", mp.sin, edge, 5)
+    grid = nodes(M("1e-10"), edge**2)
+    w = to_ld(grid)
+    value = tabulate(lambda t: mp.cos(mp.sqrt(t)), grid)
+    least, err = fit_f64(value, powers(w, 5), 1 / value)
+    keep("B5_COS_5", least, err)
+    rest, err1 = fit_f64((value - 1) / w, powers(w, 5), w / value)
+    full = [1.0, *rest]
+    keep("COS64", full, err1)
+    for label, c in (("free c0", least), ("c0 = 1", full)):
+        check_f64(
+            f"cos Q(r^2), {label}",
+            -edge,
+            edge,
+            lambda x, c=c: horner64(c, x * x),
+            mp.cos,
+        )
+    s, c = COEFFICIENTS["SIN64"], COEFFICIENTS["COS64"]
+    check_f64(
+        "tan = sin/cos",
+        -edge,
+        edge,
+        lambda x: x * horner64(s, x * x) / horner64(c, x * x),
+        mp.tan,
+    )
+
+
+def constants() -> None:
+    """Record the parts of pi/2, ln 2 and the bits of 2/pi."""
+    with mp.workdps(100):
+        half_pi = mp.pi / 2
+        head = float(half_pi)
+        keep("PIO2_HI_LO", (head, float(half_pi - M(head))))
+        # 33 bits each: n*first and n*second are exact for n < 2^19.
+        first = math.floor(head * 2**32) / 2**32
+        second = float(mp.floor((half_pi - M(first)) * M(2) ** 66) / M(2) ** 66)
+        third = float(half_pi - M(first) - M(second))
+        keep("PIO2_33_33_REST", (first, second, third))
+        ln2 = mp.ln(2)
+        keep("LN2_F64_HI_LO", (float(ln2), float(ln2 - M(float(ln2)))))
+        bits = int(mp.floor(2 / mp.pi * M(2) ** 192))
+        words = [bits >> shift & 0xFFFFFFFF for shift in range(160, -1, -32)]
+        keep("TWO_OVER_PI", words)
+        print("    most significant first: " + " ".join(f"{v:08X}" for v in words))
+
+
+KEPT = (
+    "EXP EXPM1 EXP2 LOG TANH ERF_SMALL ERF_LARGE TAIL_P TAIL_Q SIN COS "
+    "EXP2_64 EXP64 LOG2_64 LOG64 ATAN SIN64 COS64 TWO_OVER_PI"
+).split()
+"""What spec.math and spec.math64 use."""
+
+
+def main() -> None:
+    """Fit everything, print the measurements, write spec/math_tables.py."""
+    for step in (
+        exp_family,
+        log_family,
+        tanh_family,
+        erf_family,
+        normal_tail,
+        trig_f32,
+        part_b,
+        constants,
+    ):
+        step()
+    head = '"""Coefficients of spec.math, lowest degree first; written by tools/fit_math.py."""\n\n'
+    tables = (f"{name} = (\n" + "".join(f"    {c!r},\n" for c in COEFFICIENTS[name]) + ")\n" for name in KEPT)
+    TARGET.write_text(head + "".join(tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,8 @@ types: $(READY)  ## Check types, strictly
 
 check: lint types test  ## All that must pass: style, types, tests
 
-bench: $(READY)  ## Measure against NumPy, onnxruntime and memmove, as ratios
+bench: $(READY)  ## Measure against NumPy, onnxruntime, torch, JAX, numexpr and memmove, as ratios
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench
 
 format: $(READY)  ## Format the sources

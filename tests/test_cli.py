@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydml.cli import cli, main
-from anydml.problems import InvalidInput
+from anydml.problems import InvalidInput, InvalidOperator
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
 
@@ -197,3 +197,54 @@ def test_absurd_literals(model):
     for literal in ("9" * 5000, "[" * 5000):
         with pytest.raises(InvalidInput, match=r"input 'x': expected a (JSON )?literal"):
             run("run", model, "-f", "cond=true", "-f", f"x={literal}")
+
+
+# ---- operators ---------------------------------------------------------------------------------------
+
+
+def test_operators_lists_every_operator():
+    result = run("operators")
+    lines = result.output.splitlines()
+    assert lines[0].split("\t") == [
+        "operator",
+        "function",
+        "since",
+        "types (of the first tensor, newest level)",
+        "in place",
+    ]
+    assert len(lines) == 93
+    assert "ACTIVATION_SWISH\tdml.activation_swish\t6_2\tfloat16 | float32\tyes" in lines
+    older = run("operators", "--level", "1_0").output.splitlines()
+    assert 1 < len(older) < 93
+    assert not any(line.startswith("ELEMENT_WISE_IF\t") for line in older)
+
+
+@pytest.mark.parametrize("name", ["ELEMENT_WISE_IF", "DML_OPERATOR_ELEMENT_WISE_IF", "if_", "if", "IF"])
+def test_operators_shows_one(name):
+    page = run("operators", name).output
+    assert page.startswith("# ELEMENT_WISE_IF\n")
+    assert "**Formula:** `output = condition != 0 ? a : b`" in page
+    assert "| 2_0 | 4 | uint8 | float16 |" in page
+    assert "ATensor, BTensor, OutputTensor: the same data type." in page
+    assert "dml.if_(np.uint8([[1, 0], [1, 1]])" in page
+
+
+def test_operators_emits_code():
+    assert "output = max(input, 0)" in run("operators", "relu", "--emit", "text").output
+    assert "define void @row" in run("operators", "relu", "--emit", "llvm").output
+    assert "row:" in run("operators", "relu", "--emit", "asm").output
+
+
+def test_an_unknown_operator_is_told():
+    with pytest.raises(InvalidInput, match=r"did you mean 'GELU'\?"):
+        run("operators", "gleu")
+    with pytest.raises(InvalidOperator, match="expected a DML_FEATURE_LEVEL name"):
+        run("operators", "--level", "9")
+    result = run("operators", "--emit", "asm")
+    assert result.exit_code == 2
+    assert "name an operator" in result.output
+
+
+def test_a_dispatch_models_kernels(tmp_path):
+    result = run("run", written(tmp_path, dispatch_model()), "--emit", "text")
+    assert "OutputTensor = ConditionTensor != 0 ? ATensor : BTensor" in result.output

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import anydml
-from tools import generate_functions
+from tools import generate_docs, generate_functions
 
 ROOT = Path(anydml.__file__).parent
 ROOMS = ["problems", "spec", "ir", "passes", "codegen", "runtime", "onnx"]
@@ -107,3 +107,11 @@ def test_generated_files_are_what_the_catalog_gives():
     """`python -m tools.generate_functions` has nothing to do."""
     assert generate_functions.source() == generate_functions.TARGET.read_text()
     assert generate_functions.names() == generate_functions.NAMES.read_text()
+
+
+def test_the_operators_pages_are_what_the_catalog_gives():
+    """`python -m tools.generate_docs` has nothing to do."""
+    pages = generate_docs.pages()
+    assert {p.name for p in generate_docs.FOLDER.iterdir()} == set(pages)
+    for name, text in pages.items():
+        assert (generate_docs.FOLDER / name).read_text(encoding="utf-8") == text

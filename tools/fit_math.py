@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -31,7 +33,7 @@ M = mp.mpf
 F = np.float32
 D = np.float64
 LD = np.longdouble
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 COEFFICIENTS: dict[str, tuple[float | int, ...]] = {}
 TARGET = Path(__file__).parent.parent / "anydml" / "spec" / "math_tables.py"
 
@@ -194,7 +196,11 @@ def fit_rational(
 # ------------------------------------------------------------- simulation
 
 
-def fma(a: Array | float, b: Array | float, c: Array | float) -> Array:
+def fma(
+    a: Array | float | np.floating[Any],
+    b: Array | float | np.floating[Any],
+    c: Array | float | np.floating[Any],
+) -> Array:
     """Return the exactly rounded float32 a*b+c.
 
     The product is exact in float64; the sum is rounded to odd there (from the
@@ -361,7 +367,7 @@ def log_family() -> None:
     log_c, err = fit_f32(goal, powers(f, 8), weight)
     keep("LOG", log_c, err)
 
-    def finish(f32: Array, e: Array, low: Array) -> Array:
+    def finish(f32: Array, e: Array, low: Array | np.floating[Any]) -> Array:
         square = f32 * f32
         y = fma(square, fma(horner(log_c, f32), f32, F(-0.5)), fma(e, F(LN2_LO), low))
         return fma(e, F(LN2_HI), f32 + y)
@@ -459,13 +465,21 @@ def normal_tail() -> None:
     report_ulp("R = P/Q in float32", t, horner(p, t) / horner(q, t), r, mills)
 
 
+def _of_root(function: Callable[[mp.mpf], mp.mpf], t: mp.mpf) -> mp.mpf:
+    return function(mp.sqrt(t))
+
+
+def _even(coefficients: Sequence[float], x: Array) -> Array:
+    return horner64(coefficients, x * x)
+
+
 def trig_f32() -> None:
     """A7: sin and cos on |r| <= pi/4 * 1.001."""
     edge = mp.pi / 4 * M("1.001")
     grid = nodes(M("1e-8"), edge**2)
     w = to_ld(grid)
     x = np.sqrt(w)
-    s, c = (tabulate(lambda t, f=f: f(mp.sqrt(t)), grid) for f in (mp.sin, mp.cos))
+    s, c = (tabulate(partial(_of_root, f), grid) for f in (mp.sin, mp.cos))
     sin_c, err = fit_f32((s / x - 1) / w, powers(w, 3), x * w / s)
     keep("SIN", sin_c, err)
     cos_c, err = fit_f32((c - 1 + w / 2) / w**2, powers(w, 3), w**2 / c)
@@ -540,7 +554,7 @@ def part_b() -> None:
             f"P(r), |r| <= {float(edge):.6f}",
             -edge,
             edge,
-            lambda x, c=coeffs: horner64(c, x),
+            partial(horner64, coeffs),
             function,
         )
     odd_fit("LOG2_64", lambda z: 2 * mp.atanh(z) / mp.ln(2), near_one, 6)
@@ -563,15 +577,15 @@ def part_b() -> None:
             f"cos Q(r^2), {label}",
             -edge,
             edge,
-            lambda x, c=c: horner64(c, x * x),
+            partial(_even, c),
             mp.cos,
         )
-    s, c = COEFFICIENTS["SIN64"], COEFFICIENTS["COS64"]
+    sine, cosine = COEFFICIENTS["SIN64"], COEFFICIENTS["COS64"]
     check_f64(
         "tan = sin/cos",
         -edge,
         edge,
-        lambda x: x * horner64(s, x * x) / horner64(c, x * x),
+        lambda x: x * horner64(sine, x * x) / horner64(cosine, x * x),
         mp.tan,
     )
 

@@ -213,7 +213,11 @@ class Blocks(Writer):
         row: tuple[str, Expr | None, Expr | None] | None,
         reductions: Sequence[tuple[_Reduction, str]],
     ) -> None:
-        """`size` elements, block by block: loads, expressions, stores of the outputs, accumulators."""
+        """`size` elements, block by block: loads, expressions, stores of the outputs, accumulators.
+
+        A block that is not whole, or has strided operands, takes the way through the stack (from the label
+        b); from one whole block to the next only the pointers move (the label b.fast).
+        """
         group, lanes, b = self.group, self.lanes, self.label()
         index, keep, kept = row or ("0", None, None)
         given = dict(known)
@@ -244,7 +248,7 @@ class Blocks(Writer):
             self.say(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
         for j, (r, _) in enumerate(reductions):
             kind = value_type(r.dtype, lanes)
-            self.say(f"%{b}.acc{j} = phi {kind} [ %{b}.begin{j}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
+            self.say(f"%{b}.so{j} = phi {kind} [ %{b}.begin{j}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
         cap = f"%{b}.cap" if self.shape.stream else str(lanes)
         self.say(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
         self.say(f"%{b}.m = select i1 %{b}.short, i64 %{b}.left, i64 {cap}")
@@ -261,10 +265,21 @@ class Blocks(Writer):
         self.say(f"{b}.direct:", f"br label %{b}.body", f"{b}.part:")
         self._moves(b, f"%{b}.m", [k for k in packed if k in loaded], inward=True)
         self.say(f"br label %{b}.body", f"{b}.body:")
+        fast = len(packed) == len(moved)
+
+        def either(name: str, kind: str, direct: str, part: str, next: str) -> str:
+            edges = f"[ {direct}, %{b}.direct ], [ {part}, %{b}.part ]"
+            self.say(f"{name} = phi {kind} {edges}" + (f", [ {next}, %{b}.fast ]" if fast else ""))
+            return name
+
         at = {k: f"%block{k}" for k in moved}
         for k in packed:
-            at[k] = f"%{b}.a{k}"
-            self.say(f"{at[k]} = phi ptr [ %{b}.d{k}, %{b}.direct ], [ %block{k}, %{b}.part ]")
+            at[k] = either(f"%{b}.a{k}", "ptr", f"%{b}.d{k}", f"%block{k}", f"%{b}.f{k}")
+        either(f"%{b}.at", "i64", f"%{b}.i", f"%{b}.i", f"%{b}.at1")
+        either(f"%{b}.all", "i1", "true", "false", "true")
+        for j, (r, _) in enumerate(reductions):
+            kind = value_type(r.dtype, lanes)
+            either(f"%{b}.acc{j}", kind, f"%{b}.so{j}", f"%{b}.so{j}", f"%{b}.after{j}")
         for k in loaded:
             dtype = group.operands[k]
             leaf = read(k, dtype) if k < self.count else kept
@@ -288,13 +303,23 @@ class Blocks(Writer):
             align = stream_alignment(dtype, lanes) if stream else 1
             mark = ", !nontemporal !0" if stream else ""
             self.say(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
+        if fast:
+            self.say(f"%{b}.at1 = add i64 %{b}.at, {lanes}", f"%{b}.rest = sub i64 {size}, %{b}.at1")
+            self.say(
+                f"%{b}.again = icmp sge i64 %{b}.rest, {lanes}", f"%{b}.go = and i1 %{b}.all, %{b}.again"
+            )
+            self.say(f"br i1 %{b}.go, label %{b}.fast, label %{b}.slow", f"{b}.fast:")
+            for k in packed:
+                kind = element_type(group.operands[k])
+                self.say(f"%{b}.f{k} = getelementptr {kind}, ptr {at[k]}, i64 {lanes}")
+            self.say(f"br label %{b}.body", f"{b}.slow:")
         self._copies(
             f"{b}.scatter", f"%{b}.m", strided_out, strides, lambda k: (f"%block{k}", f"%{b}.d{k}"), out=True
         )
-        self.say(f"br i1 %{b}.whole, label %{b}.latch, label %{b}.out", f"{b}.out:")
+        self.say(f"br i1 %{b}.all, label %{b}.latch, label %{b}.out", f"{b}.out:")
         self._moves(b, f"%{b}.m", [k for k in packed if k in stored], inward=False)
         self.say(f"br label %{b}.latch", f"{b}.latch:")
-        self.say(f"%{b}.next = add i64 %{b}.i, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
+        self.say(f"%{b}.next = add i64 %{b}.at, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
         self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
         for j, (r, accumulator) in enumerate(reductions):
             self.say(f"store {value_type(r.dtype, lanes)} %{b}.after{j}, ptr {accumulator}, align 64")
@@ -306,8 +331,8 @@ class Blocks(Writer):
         """row_index, where it is used."""
         for word in (e for e in needed if e.word == "row_index"):
             assert word.dtype != BOOL
-            self.say(f"%{b}.at = add i64 {index}, %{b}.i", f"%{b}.at32 = trunc i64 %{b}.at to i32")
-            start = self.broadcast(f"%{b}.at32", word.dtype, f"{b}.start")
+            self.say(f"%{b}.here = add i64 {index}, %{b}.at", f"%{b}.here32 = trunc i64 %{b}.here to i32")
+            start = self.broadcast(f"%{b}.here32", word.dtype, f"{b}.start")
             kind = value_type(word.dtype, self.lanes)
             self.say(f"%{b}.index = add {kind} {start}, {self._iota()}")
             given[word] = f"%{b}.index"
@@ -326,7 +351,7 @@ class Blocks(Writer):
         emitter.lines += [
             f"  br label %{p}",
             f"{p}:",
-            f"  br i1 %{b}.whole, label %{p}.all, label %{p}.some",
+            f"  br i1 %{b}.all, label %{p}.all, label %{p}.some",
             f"{p}.some:",
             f"  %{p}.m = trunc i64 %{b}.m to i32",
             f"  %{p}.i = insertelement {whole} poison, i32 %{p}.m, i32 0",

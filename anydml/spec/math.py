@@ -31,7 +31,6 @@ from anydml.spec.scalar import (
     lt,
     mul,
     neg,
-    not_,
     or_,
     rarely,
     rint,
@@ -140,25 +139,22 @@ def exp_of_difference(x: Expr, most: Expr) -> Expr:
     return _exp_of_negative(d, _small(sub(sub(x, sub(d, part)), add(most, part))))
 
 
-def whole_exponent(most: Expr) -> Expr:
-    """The whole number next to most * log2(e): what `exp_above` divides by."""
-    return rint(mul(most, LOG2_E))
-
-
 @single
 def exp_above(x: Expr, most: Expr) -> Expr:
-    """exp(x) / 2^n for x <= most, where n = `whole_exponent(most)`: around 1 at most, and never overflowing.
+    """exp(x) / 2^n for x <= most, where n is whole and next to most * log2(e): around 1 at most.
 
-    n is whole, so that nothing is rounded but the remainder of x: it stays as exact as exp itself, which
-    exp(x - most) would not.
+    As n is whole, nothing is rounded but the remainder of x: it stays as exact as exp itself, which
+    exp(x - most) would not. Where n would not fit beside MAGIC, x is a whole number, and `most` is
+    subtracted first.
     """
-    near = at_least(x, sub(most, 104.0))
-    offset = sub(MAGIC + 127 + 64, whole_exponent(most))
+    base = select(lt(absolute(most), 2.0**20), 0.0, most)
+    rest = sub(most, base)
+    near = at_least(sub(x, base), sub(rest, 104.0))
+    offset = sub(MAGIC + 127 + 64, rint(mul(rest, LOG2_E)))
     shifted = fma(near, LOG2_E, offset)
     r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
     power = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
-    huge = not_(lt(absolute(most), 2.0**20))  # n would not fit beside MAGIC; there x is a whole number
-    return rarely(huge, _exp_of_negative(sub(x, most)), mul(power, 2.0**-64))
+    return mul(power, 2.0**-64)
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:

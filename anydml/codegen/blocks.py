@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from anydml.codegen.emit import Emitter, element_type, literal, value_type
+from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, Group, Shape, walk_deep
 from anydml.codegen.jit import Target
+from anydml.codegen.stages import (
+    Reduction,
+    accumulator_of,
+    kept_value,
+    lanes_of,
+    needed_for,
+    stages_of,
+)
 from anydml.codegen.writer import Writer, stream_alignment
-from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.rows import REDUCTIONS
-from anydml.spec.scalar import BOOL, Expr, add, convert, gt, lt, read, select, walk
-
-
-@dataclass
-class _Reduction:
-    """A row word while its stage runs."""
-
-    word: Expr
-    dtype: TensorDataType
-    """Of the accumulator."""
-
-    @property
-    def leaf(self) -> Expr:
-        """What stands for the value so far."""
-        return read(-1, self.dtype)
-
-    def combined(self, a: Expr, b: Expr) -> Expr:
-        """`a` is the accumulator; a NaN in `b` loses its comparison."""
-        if self.word.word == "row_sum":
-            return add(a, b)
-        return select(gt(b, a) if self.word.word == "row_max" else lt(b, a), b, a)
-
-    def start(self, dtype: TensorDataType) -> str:
-        """What changes nothing: the literal in an accumulator's or an argument's type."""
-        if self.word.word == "row_sum":
-            return literal(0, dtype)
-        largest = self.word.word == "row_min"
-        if dtype in FLOATING:
-            return literal(float("inf") if largest else float("-inf"), dtype)
-        width = 8 * SIZE[dtype]
-        low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if dtype in SIGNED else (0, 2**width - 1)
-        return str(high if largest else low)
+from anydml.spec.scalar import BOOL, Expr, convert, read
 
 
 class Blocks(Writer):
@@ -84,7 +57,7 @@ class Blocks(Writer):
                 self.word(f"step{d}.{k}", "%operands", base + 1 + k)
         b = self.label()
         stages = stages_of(self.group)
-        reductions = [[_Reduction(w, _accumulator(w)) for w in stage] for stage in stages]
+        reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
                 self.say(f"%acc{s}.{j} = alloca {value_type(r.dtype, self.lanes)}, align 64")
@@ -118,7 +91,7 @@ class Blocks(Writer):
         pointers: Sequence[str],
         known: Mapping[Expr, str],
         outputs: Sequence[Expr],
-        reductions: Sequence[tuple[_Reduction, str]],
+        reductions: Sequence[tuple[Reduction, str]],
         keep: Expr | None,
         kept: Expr | None = None,
         d: int = 0,
@@ -171,7 +144,7 @@ class Blocks(Writer):
         self.flush(emitter)
         return result
 
-    def settled(self, r: _Reduction, accumulator: str) -> str:
+    def settled(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one value, in every lane."""
         kind, element = value_type(r.dtype, self.lanes), element_type(r.dtype)
         name = self.label()
@@ -211,7 +184,7 @@ class Blocks(Writer):
         known: Mapping[Expr, str],
         outputs: Sequence[Expr],
         row: tuple[str, Expr | None, Expr | None] | None,
-        reductions: Sequence[tuple[_Reduction, str]],
+        reductions: Sequence[tuple[Reduction, str]],
     ) -> None:
         """`size` elements, block by block: loads, expressions, stores of the outputs, accumulators.
 
@@ -223,7 +196,7 @@ class Blocks(Writer):
         given = dict(known)
         wanted = [*outputs, *(r.word.args[0] for r, _ in reductions), *([keep] if keep else [])]
         at_hand = {*known, kept} if kept else set(known)
-        needed = {e for w in wanted for e in _needed(w, at_hand)}
+        needed = {e for w in wanted for e in needed_for(w, at_hand)}
         used = {e.value for e in needed if e.word == "read"}
         stored = [self.count + j for j in range(len(outputs))] or ([self.count] if keep else [])
         loaded = sorted(used) + ([self.count] if kept is not None else [])
@@ -340,7 +313,7 @@ class Blocks(Writer):
     def _iota(self) -> str:
         return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
 
-    def _accumulate(self, emitter: Emitter, b: str, j: int, r: _Reduction) -> None:
+    def _accumulate(self, emitter: Emitter, b: str, j: int, r: Reduction) -> None:
         """The accumulator after this block; lanes beyond its end contribute nothing."""
         (given,) = r.word.args
         assert given.dtype != BOOL
@@ -412,51 +385,3 @@ class Blocks(Writer):
             self.say(f"{count} = mul i64 {size}, {self.group.widths[k]}")
             source, target = (f"%{b}.d{k}", f"%block{k}") if inward else (f"%block{k}", f"%{b}.d{k}")
             self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)")
-
-
-def lanes_of(group: Group, target: Target) -> int:
-    """Elements of one block: as many vectors as hide latencies without spilling too much."""
-    wide = any(e.dtype is FLOAT64 for e in group.words)
-    return (2 if wide else 4) * target.vector_bytes // 4
-
-
-def stages_of(group: Group) -> list[list[Expr]]:
-    """The row words of each stage: those that need no other, those that need only them, ..."""
-    depth: dict[Expr, int] = {}
-    stages: list[list[Expr]] = []
-    for e in walk(*group.outputs):
-        depth[e] = max((depth[a] for a in e.args), default=0)
-        if e.word in REDUCTIONS:
-            if len(stages) == depth[e]:
-                stages.append([])
-            stages[depth[e]].append(e)
-            depth[e] += 1
-    return stages
-
-
-def kept_value(group: Group, stages: Sequence[Sequence[Expr]]) -> Expr | None:
-    """A call of the last stage that the outputs need again and the first output's memory can hold."""
-    again = {e for o in group.outputs for e in _needed(o, {w for stage in stages for w in stage})}
-    for word in stages[-1] if stages else ():
-        for e in reversed(list(walk(word.args[0]))):
-            expensive = e.word == "call" and len(list(walk_deep(e))) > 12
-            if expensive and e in again and e.dtype == group.outputs[0].dtype:
-                return e
-    return None
-
-
-def _accumulator(word: Expr) -> TensorDataType:
-    assert word.dtype != BOOL
-    return FLOAT64 if word.word == "row_sum" and word.dtype in FLOATING else word.dtype
-
-
-def _needed(expr: Expr, known: set[Expr]) -> list[Expr]:
-    """The subexpressions to compute where `known` is at hand."""
-    seen: dict[Expr, None] = {}
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        if e not in seen and e not in known:
-            seen[e] = None
-            stack += e.args
-    return list(seen)

@@ -1,0 +1,93 @@
+"""Rows in stages: what a row function computes in each pass over a row, and what it needs for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydml.codegen.emit import literal
+from anydml.codegen.group import Group, walk_deep
+from anydml.codegen.jit import Target
+from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
+from anydml.spec.enums import TensorDataType
+from anydml.spec.rows import REDUCTIONS
+from anydml.spec.scalar import BOOL, Expr, add, gt, lt, read, select, walk
+
+
+@dataclass
+class Reduction:
+    """A row word while its stage runs."""
+
+    word: Expr
+    dtype: TensorDataType
+    """Of the accumulator."""
+
+    @property
+    def leaf(self) -> Expr:
+        """What stands for the value so far."""
+        return read(-1, self.dtype)
+
+    def combined(self, a: Expr, b: Expr) -> Expr:
+        """`a` is the accumulator; a NaN in `b` loses its comparison."""
+        if self.word.word == "row_sum":
+            return add(a, b)
+        return select(gt(b, a) if self.word.word == "row_max" else lt(b, a), b, a)
+
+    def start(self, dtype: TensorDataType) -> str:
+        """What changes nothing: the literal in an accumulator's or an argument's type."""
+        if self.word.word == "row_sum":
+            return literal(0, dtype)
+        largest = self.word.word == "row_min"
+        if dtype in FLOATING:
+            return literal(float("inf") if largest else float("-inf"), dtype)
+        width = 8 * SIZE[dtype]
+        low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if dtype in SIGNED else (0, 2**width - 1)
+        return str(high if largest else low)
+
+
+def lanes_of(group: Group, target: Target) -> int:
+    """Elements of one block: as many vectors as hide latencies without spilling too much."""
+    wide = any(e.dtype is FLOAT64 for e in group.words)
+    return (2 if wide else 4) * target.vector_bytes // 4
+
+
+def stages_of(group: Group) -> list[list[Expr]]:
+    """The row words of each stage: those that need no other, those that need only them, ..."""
+    depth: dict[Expr, int] = {}
+    stages: list[list[Expr]] = []
+    for e in walk(*group.outputs):
+        depth[e] = max((depth[a] for a in e.args), default=0)
+        if e.word in REDUCTIONS:
+            if len(stages) == depth[e]:
+                stages.append([])
+            stages[depth[e]].append(e)
+            depth[e] += 1
+    return stages
+
+
+def kept_value(group: Group, stages: Sequence[Sequence[Expr]]) -> Expr | None:
+    """A call of the last stage that the outputs need again and the first output's memory can hold."""
+    again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
+    for word in stages[-1] if stages else ():
+        for e in reversed(list(walk(word.args[0]))):
+            expensive = e.word == "call" and len(list(walk_deep(e))) > 12
+            if expensive and e in again and e.dtype == group.outputs[0].dtype:
+                return e
+    return None
+
+
+def accumulator_of(word: Expr) -> TensorDataType:
+    assert word.dtype != BOOL
+    return FLOAT64 if word.word == "row_sum" and word.dtype in FLOATING else word.dtype
+
+
+def needed_for(expr: Expr, known: set[Expr]) -> list[Expr]:
+    """The subexpressions to compute where `known` is at hand."""
+    seen: dict[Expr, None] = {}
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if e not in seen and e not in known:
+            seen[e] = None
+            stack += e.args
+    return list(seen)

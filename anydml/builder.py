@@ -10,7 +10,7 @@ compiled.bind({"x": array}, {"y": out}).dispatch()    the same memory again and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -59,7 +59,8 @@ class GraphBuilder:
             raise InvalidOperator(Problem("GraphBuilder", message, "graphs exist from 2_1 on"))
         self._inputs: dict[str, Expression] = {}
         self._nodes: list[Node] = []
-        self._problems: list[Problem] = []
+        self._problems: dict[Value, list[Problem]] = {}
+        """What nodes break, by their outputs."""
         self._constants: dict[Value, Constant] = {}
         self._counts: dict[str, int] = {}
 
@@ -122,13 +123,12 @@ class GraphBuilder:
                 wrong.append(Problem(f"output {name!r}", "expected a name that no input has"))
         if wrong:
             raise InvalidInput(*wrong)
-        if self._problems:
-            raise InvalidOperator(*self._problems)
         nodes, results, places = list(self._nodes), [], {}
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
-            if value not in made or _type_of(value) != _packed(e):
+            is_view = e.desc.effective_strides != packed_strides(e.sizes) or _type_of(value) != _packed(e)
+            if value not in made or is_view:
                 value = Value(f"%copy of {value.name} as {name}", _packed(e))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
                 copy = BY_NAME["ELEMENT_WISE_IDENTITY"]
@@ -139,6 +139,9 @@ class GraphBuilder:
         places |= {name: e._value.name for name, e in self._inputs.items()}
         inputs = tuple(e._value for e in self._inputs.values())
         graph = drop_dead(Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants)))
+        broken = [p for n in graph.nodes for v in n.writes for p in self._problems.get(v, ())]
+        if broken:
+            raise InvalidOperator(*broken)
         return CompiledGraph(
             graph,
             {name: e.desc for name, e in self._inputs.items()},
@@ -154,7 +157,7 @@ class GraphBuilder:
     ) -> Expression:
         """A node. What breaks DirectML's rules is kept for `compile`; what has no meaning is told now."""
         count = self._counts[operator.function] = self._counts.get(operator.function, 0) + 1
-        name = f"{operator.function}_{count}"
+        name = f"{operator.function.rstrip('_')}_{count}"
         where = f"node {name!r} ({operator.name})"
         slots = operator.inputs
         numbers = [
@@ -184,9 +187,11 @@ class GraphBuilder:
             tensors[slot.name] = x.desc
         given = self._attributes(operator, attributes, where, len(sizes), result)
         (out,) = operator.outputs
+        tied = [dtype for k, dtype in typed.items() if slots[k].dtype == out.dtype]
+        result = tied[0] if tied else result  # whatever is wrong with it, `compile` tells
         tensors[out.name] = TensorDesc(result, sizes)
-        self._check(operator, tensors, given, where)
         value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
+        self._problems[value] = list(self._broken(operator, tensors, given, where))
         self._nodes.append(Node(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
@@ -228,18 +233,18 @@ class GraphBuilder:
             values[attribute.name] = read
         return values
 
-    def _check(
+    def _broken(
         self, operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], where: str
-    ) -> None:
-        """Keep what the node breaks for `compile`."""
+    ) -> Iterator[Problem]:
+        """What a node breaks at the device's feature level."""
         level = self.device.feature_level
         for p in check(operator, tensors, attributes, level):
             inner = p.where.removeprefix(operator.name).removeprefix(": ")
-            self._problems.append(Problem(f"{where}: {inner}" if inner else where, p.message, p.remedy))
+            yield Problem(f"{where}: {inner}" if inner else where, p.message, p.remedy)
         for slot in operator.inputs:
             if slot.name not in tensors and slot.optional is not None and level < slot.optional:
                 later = f"it may be left out from {slot.optional.label}"
-                self._problems.append(Problem(where, f"expected {slot.name}, but it is missing", later))
+                yield Problem(where, f"expected {slot.name}, but it is missing", later)
 
 
 def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> tuple[int, ...]:
@@ -288,10 +293,20 @@ class CompiledGraph(Compiled):
             InvalidInput: with everything that is wrong with the arrays.
         """
         if isinstance(inputs, Mapping):
+            problems = [p for name, x in inputs.items() for p in self._misshapen(name, x)]
+            if problems:
+                raise InvalidInput(*problems)
             inputs = {name: self._contiguous(name, x) for name, x in inputs.items()}
         outputs = {name: np.empty(t.sizes, NUMPY[t.data_type]) for name, t in self._outputs.items()}
         self.bind(inputs, outputs).dispatch()
         return outputs
+
+    def _misshapen(self, name: str, x: Any) -> Iterator[Problem]:
+        """An array that is neither of the declared sizes nor flat memory."""
+        tensor = self._inputs.get(name)
+        if tensor is not None and isinstance(x, np.ndarray) and x.ndim != 1 and x.shape != tensor.sizes:
+            message = f"expected shape {tensor.sizes}, but got {x.shape}"
+            yield Problem(f"graph: {name}", message, "or flat memory, of one dimension")
 
     def _contiguous(self, name: str, x: Any) -> Any:
         """An array of another layout but the declared sizes, as packed memory."""

@@ -9,6 +9,7 @@ taken over DLPack without a copy when they lie in the memory of the CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,7 @@ from anydml.ir.descs import read_attribute
 from anydml.ir.infer import as_number, infer_types
 from anydml.problems import InvalidInput, InvalidOperator, Problem
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
-from anydml.spec.attributes import AxesKind
+from anydml.spec.attributes import AxesKind, signs
 from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, native
 from anydml.spec.enums import FeatureLevel, TensorDataType, parse
 from anydml.spec.schema import ONE, Operator, Slot
@@ -74,7 +75,7 @@ def compute(
         wanted = _type_of_out(operator, out)
     numbers = tuple(None if isinstance(x, np.ndarray) else x for x in given)
     rank = max(np.ndim(given[0]), 1) if operator.has_axes else 1
-    signature = _signature(operator, kinds, _deciding(operator, numbers), values, wanted, rank)
+    signature = _signature(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank)
     inputs: list[Array] = []
     for k, (x, dtype) in enumerate(zip(given, signature.inputs, strict=True)):
         if dtype is not None:
@@ -88,7 +89,7 @@ def compute(
     if signature.group.axes and not inputs[0].shape:
         raise InvalidInput(Problem(operator.name, "expected at least 1 dimension, but got a scalar"))
     if operator.has_special_shapes:
-        inputs = _shaped(operator, given, inputs, values)
+        inputs = _shaped(operator, given, inputs, values, signature.output)
     shape = broadcast_shape([x.shape for x in inputs])
     if shape is None:
         slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
@@ -152,10 +153,14 @@ def _signature(
     kinds: tuple[Any, ...],
     numbers: tuple[Any, ...],
     attributes: tuple[Any, ...],
+    zeros: tuple[Any, ...],
     wanted: TensorDataType | None,
     rank: int,
 ) -> _Signature:
-    """What arguments of these types mean. All problems of types at once."""
+    """What arguments of these types mean. All problems of types at once.
+
+    `zeros`: what tells attributes apart that are equal, 0.0 and -0.0.
+    """
     dtypes = tuple(k if isinstance(k, np.dtype) else None for k in kinds)
     arrays = {k: UINT8 if d == np.bool_ else FROM_NUMPY.get(native(d), d) for k, d in enumerate(dtypes) if d}
     inputs, output, problems = infer_types(operator, arrays, numbers, wanted)
@@ -179,7 +184,11 @@ def _signature(
 
 
 def _shaped(
-    operator: Operator, given: Sequence[Any], inputs: list[Array], attributes: tuple[Any, ...]
+    operator: Operator,
+    given: Sequence[Any],
+    inputs: list[Array],
+    attributes: tuple[Any, ...],
+    output: np.dtype,
 ) -> list[Array]:
     """Inputs of one element as such, and the rules that depend on shapes."""
     slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
@@ -194,17 +203,27 @@ def _shaped(
     table = operator.table(FeatureLevel.newest())
     assert table is not None
     tensors = {s.name: TensorDesc(FROM_NUMPY[x.dtype], x.shape) for s, x in zip(slots, inputs, strict=True)}
+    tensors[operator.outputs[0].name] = TensorDesc(FROM_NUMPY[output], inputs[0].shape)
     values: dict[str, Any] = {}
     for attribute, value in zip(operator.parameters, attributes, strict=True):
         rank = len(tensors[operator.inputs[0].name].sizes)
         if isinstance(attribute.kind, AxesKind):
             value = tuple(a + rank if -rank <= a < 0 else a for a in value)
         values[attribute.name] = value
-    for rule in table.rules:
-        problems += (Problem(operator.name, *breach) for breach in rule.broken(tensors, values))
     if problems:
         raise InvalidInput(*problems)
+    broken = [breach for rule in table.rules for breach in rule.broken(tensors, values)]
+    if broken:
+        told = [[_in_parameters(operator, text) for text in breach] for breach in broken]
+        raise InvalidOperator(*(Problem(operator.name, *texts) for texts in told))
     return shaped
+
+
+def _in_parameters(operator: Operator, text: str) -> str:
+    """A message about fields as one about the parameters of the function."""
+    for part in operator.slots:
+        text = re.sub(rf"\b{part.name}\b", part.parameter, text)
+    return text
 
 
 def _where(operator: Operator, slot: Slot) -> str:

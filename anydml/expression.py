@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, Protocol
 
-import numpy as np
-
 from anydml.ir.check import check_tensor
 from anydml.ir.graph import Value
 from anydml.problems import InvalidOperator, Problem, shown
@@ -15,7 +13,7 @@ from anydml.spec.catalog import BY_NAME
 from anydml.spec.dtypes import FLOATING, SIZE
 from anydml.spec.enums import TensorDataType, parse
 from anydml.spec.schema import Operator, Slot
-from anydml.spec.tensors import TensorDesc
+from anydml.spec.tensors import MAX_RANK, TensorDesc
 
 
 class Recorder(Protocol):
@@ -46,7 +44,8 @@ class Expression:
 
     @property
     def name(self) -> str:
-        return self._value.name
+        """That of the input, or of the node that computes it."""
+        return self._value.name.removeprefix("%input ").removeprefix("%")
 
     @property
     def data_type(self) -> TensorDataType:
@@ -89,35 +88,38 @@ class Expression:
             raise InvalidOperator(*problems)
         return Expression(self._builder, self._value, new)
 
-    def transpose(self, *axes: int) -> Expression:
+    def transpose(self, *axes: int | Sequence[int]) -> Expression:
         """The dimensions in another order (default: reversed), by strides alone."""
-        rank = len(self.sizes)
-        order = (
-            [a % rank if -rank <= a < rank else a for a in map(index, axes)]
-            if axes
-            else list(range(rank))[::-1]
-        )
+        rank, where = len(self.sizes), f"transpose {self.name!r}"
+        given = axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes
+        asked = _whole_numbers(given, where) if axes else tuple(range(rank))[::-1]
+        order = [a + rank if -rank <= a < 0 else a for a in asked]
         if sorted(order) != list(range(rank)):
-            message = f"expected each of the {rank} dimensions once, but got {shown(axes)}"
-            raise InvalidOperator(Problem(f"transpose {self.name!r}", message))
+            message = f"expected each of the {rank} dimensions once, but got {shown(asked)}"
+            raise InvalidOperator(Problem(where, message))
         strides = self._desc.effective_strides
         return self._seen([self.sizes[a] for a in order], [strides[a] for a in order])
 
     def broadcast_to(self, sizes: Sequence[int]) -> Expression:
         """Repeated along new leading dimensions and those of size 1, by strides of 0."""
-        try:
-            fits = np.broadcast_shapes(self.sizes, tuple(sizes)) == tuple(sizes)
-        except ValueError:
-            fits = False
-        if not fits:
-            message = f"expected sizes that {self.sizes} broadcasts to, but got {shown(tuple(sizes))}"
-            raise InvalidOperator(Problem(f"broadcast {self.name!r}", message))
-        lead = len(sizes) - len(self.sizes)
+        where = f"broadcast {self.name!r}"
+        wanted = _whole_numbers(sizes, where)
+        own = (1,) * (len(wanted) - len(self.sizes)) + self.sizes
+        if len(own) != len(wanted) or any(a not in (1, n) for a, n in zip(own, wanted, strict=True)):
+            message = f"expected sizes that {self.sizes} broadcasts to, but got {shown(wanted)}"
+            raise InvalidOperator(Problem(where, message))
+        lead = len(wanted) - len(self.sizes)
         strides = [
-            0 if own == 1 and n != 1 else s
-            for own, n, s in zip(self.sizes, tuple(sizes)[lead:], self._desc.effective_strides, strict=True)
+            0 if a == 1 and n != 1 else s
+            for a, n, s in zip(self.sizes, wanted[lead:], self._desc.effective_strides, strict=True)
         ]
-        return self._seen(sizes, [0] * lead + strides)
+        seen = self._seen(wanted, [0] * lead + strides)
+        problems = [Problem(where, p.message, p.remedy) for p in check_tensor(ANY_TENSOR, seen.desc)]
+        if len(wanted) > MAX_RANK:
+            problems.append(Problem(where, f"expected at most {MAX_RANK} dimensions, but got {len(wanted)}"))
+        if problems:
+            raise InvalidOperator(*problems)
+        return seen
 
     def _seen(self, sizes: Sequence[int], strides: Sequence[int]) -> Expression:
         return Expression(self._builder, self._value, TensorDesc(self.data_type, sizes, strides))
@@ -234,3 +236,10 @@ class Expression:
 
     def __rrshift__(self, other: Any) -> Expression:
         return self._after("BIT_SHIFT_RIGHT", other)
+
+
+def _whole_numbers(values: object, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(index(v) for v in values)  # type: ignore[attr-defined]
+    except TypeError:
+        raise InvalidOperator(Problem(where, f"expected integers, but got {shown(values)}")) from None

@@ -41,6 +41,7 @@ from typing import Any, overload
 from anydml.eager import Array, Out, Tensor, compute
 from anydml.expression import Expression
 from anydml.ir.descs import OperatorDesc
+from anydml.problems import InvalidInput, Problem
 from anydml.spec.attributes import ScaleBias
 from anydml.spec.catalog import BY_NAME
 from anydml.spec.enums import IsInfinityMode, RoundingMode, TensorDataType
@@ -58,7 +59,8 @@ def _call(
     for x in tensors:
         if isinstance(x, Expression):
             if out is not None:
-                raise TypeError("out is for arrays; an expression has no memory before its graph is compiled")
+                problem = "expected no `out` beside an expression, which has no memory before its graph runs"
+                raise InvalidInput(Problem(BY_NAME[name].name, problem))
             return x._builder.record(BY_NAME[name], tensors, attributes, output_data_type)
     return compute(BY_NAME[name], tensors, attributes, out, output_data_type)
 '''

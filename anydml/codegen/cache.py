@@ -98,6 +98,11 @@ def _is_ours_alone(folder: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def _is_ours(name: str) -> bool:
+    """Whether a file is an entry, or was to become one: nothing else is ever taken away."""
+    return name.startswith(".new-") or (len(name) == 64 and set(name) <= set("0123456789abcdef"))
+
+
 _room_made: set[Path] = set()
 
 
@@ -106,7 +111,7 @@ def _make_room(folder: Path) -> None:
     if folder in _room_made:
         return
     _room_made.add(folder)
-    entries = list(folder.iterdir())
+    entries = [entry for entry in folder.iterdir() if _is_ours(entry.name)]
     if len(entries) > MAX_ENTRIES:
         entries.sort(key=lambda entry: entry.stat().st_mtime)
         for entry in entries[: len(entries) // 2]:

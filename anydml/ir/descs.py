@@ -139,16 +139,22 @@ def read_attribute(attribute: Attribute, value: object, where: str, level: Featu
 def _activation(kind: ActivationKind, value: object, where: str, level: FeatureLevel) -> Activation:
     if isinstance(value, Activation):
         return value
+    remedy = "allowed: " + ", ".join(kind.allowed)
+    desc: Any = value
+    if isinstance(value, str):
+        short = f"ACTIVATION_{value.upper()}"
+        desc = {"Type": short if short in kind.allowed else value, "Desc": {}}
     try:
-        operator, fields = _operator({"Type": value, "Desc": {}} if isinstance(value, str) else value)
+        operator, fields = _operator(desc)
+    except Unsupported as error:
+        message = f"expected an activation that can be fused, but got {error.problems[0].where}"
+        raise InvalidOperator(Problem(where, message, remedy)) from None
     except InvalidOperator as error:
-        raise InvalidOperator(*(p.under(where) for p in error.problems)) from None
+        raise InvalidOperator(*(Problem(where, p.message, remedy) for p in error.problems)) from None
     problems = []
     if operator.name not in kind.allowed:
-        remedy = "allowed: " + ", ".join(n.removeprefix("ACTIVATION_") for n in kind.allowed)
-        problems.append(
-            Problem("", f"expected an activation that can be fused, but got {operator.name}", remedy)
-        )
+        message = f"expected an activation that can be fused, but got {operator.name}"
+        problems.append(Problem("", message, remedy))
     tensors = [s.name for s in operator.tensors]
     for name in tensors:
         if fields.get(name) is not None:

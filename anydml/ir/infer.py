@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydml.problems import InvalidInput, Problem, shown
-from anydml.spec.dtypes import FLOAT32, FLOATING, NUMPY, UINT8, listed
+from anydml.spec.dtypes import FLOAT32, FLOATING, INT32, NUMPY, UINT8, UINT32, listed
 from anydml.spec.enums import FeatureLevel, TensorDataType
 from anydml.spec.schema import Operator, Slot
 
@@ -37,7 +37,9 @@ def infer_types(
         if wanted not in table.dtypes[free]:
             where = f"{operator.name}: output_data_type"
             problems.append(Problem(where, f"expected {listed(table.dtypes[free])}, but got {wanted.label}"))
-    for letter in dict.fromkeys(s.dtype for s in operator.inputs):
+    # What arrays decide comes first: numbers follow them.
+    given_letters = [operator.inputs[k].dtype for k in typed]
+    for letter in dict.fromkeys([*given_letters, *(s.dtype for s in operator.inputs)]):
         allowed = table.dtypes[letter]
         found: dict[str, list[str]] = {}
         for k, dtype in typed.items():
@@ -89,14 +91,20 @@ def _default(allowed: Sequence[TensorDataType]) -> TensorDataType:
     return UINT8 if UINT8 in allowed else allowed[0]
 
 
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int) or number.is_integer()
+
+
 def _type_for(
-    numbers: Sequence[bool | int | float],
+    numbers: Sequence[int | float],
     allowed: Sequence[TensorDataType],
     types: Mapping[str, TensorDataType],
 ) -> TensorDataType:
     """A type for numbers that no array beside them decides: another input's, float32, or what is allowed."""
-    for dtype in (*types.values(), FLOAT32, *allowed):
-        if dtype in allowed and (dtype in FLOATING or all(float(n).is_integer() for n in numbers)):
+    whole = (INT32, UINT32) if all(map(_is_whole, numbers)) else ()
+    candidates: tuple[TensorDataType, ...] = (*types.values(), *whole, FLOAT32, *allowed)
+    for dtype in candidates:
+        if dtype in allowed and (dtype in FLOATING or all(map(_is_whole, numbers))):
             if dtype not in FLOATING:
                 info = np.iinfo(NUMPY[dtype])
                 if not all(info.min <= n <= info.max for n in numbers):
@@ -117,6 +125,6 @@ def as_number(x: bool | int | float, dtype: TensorDataType, where: str) -> np.nd
             number = np.array(x, wanted)
         if number.item() == x or (wanted.kind == "f" and np.isfinite(number) == np.isfinite(x)):
             return number
-    except (OverflowError, ValueError):  # the latter: NaN has no integer
+    except (OverflowError, ValueError, TypeError):  # NaN has no integer; an integer may be beyond any float
         pass
     raise InvalidInput(Problem(where, f"expected a value that {wanted} can hold, but got {shown(x)}"))

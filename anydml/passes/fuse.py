@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.spec.enums import TensorDataType
@@ -200,8 +201,12 @@ def has_rows(expr: Expr) -> bool:
     return bool(row_axes(expr))
 
 
-def row_axes(expr: Expr) -> set[tuple[int, ...]]:
-    return {e.value for e in walk(expr) if e.word in REDUCTIONS or e.word == "row_index"}
+def row_axes(expr: Expr) -> frozenset[tuple[int, ...]]:
+    """The axes of the rows that an expression looks at."""
+    for e in _unknown(expr, _AXES):
+        own = {e.value} if e.word in REDUCTIONS or e.word == "row_index" else set()
+        _AXES[e] = frozenset(own).union(*(_AXES[a] for a in e.args))
+    return _AXES[expr]
 
 
 def sizes_of(type: TensorType) -> tuple[int, ...]:
@@ -210,24 +215,43 @@ def sizes_of(type: TensorType) -> tuple[int, ...]:
     return sizes
 
 
-_WEIGHTS: dict[object, int] = {}
+_WEIGHTS: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
+_AXES: WeakKeyDictionary[Expr, frozenset[tuple[int, ...]]] = WeakKeyDictionary()
 
 
 def _weight(expr: Expr) -> int:
-    """Words of an expression, functions written out: about what it costs to compute and to compile."""
-    return sum(_weight_of_call(e) if e.word == "call" else 1 for e in walk(expr))
+    """Words of an expression, functions written out: about what it costs to compute and to compile.
+
+    As a tree, which is quickly known of an expression that grows; exactly where that seems too much.
+    """
+    for e in _unknown(expr, _WEIGHTS):
+        own = 1
+        if e.word == "call":
+            written = expanded(e)
+            arguments = set(walk(*e.args))
+            own = sum(_weight(f) if f.word == "call" else 1 for f in walk(written) if f not in arguments)
+        _WEIGHTS[e] = min(own + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
+    if _WEIGHTS[expr] <= MAX_WEIGHT:
+        return _WEIGHTS[expr]
+    return sum(_own_weight(e) for e in walk(expr))
 
 
-def _weight_of_call(expr: Expr) -> int:
-    key = expr.value, expr.dtype, tuple(a.word == "constant" for a in expr.args)
-    if key not in _WEIGHTS:
-        arguments = set(walk(*expr.args))
-        _WEIGHTS[key] = _weight_without(expanded(expr), arguments)
-    return _WEIGHTS[key]
+def _own_weight(expr: Expr) -> int:
+    return max(_WEIGHTS[expr] - sum(_WEIGHTS[a] for a in expr.args), 1)
 
 
-def _weight_without(expr: Expr, arguments: set[Expr]) -> int:
-    return sum(_weight_of_call(e) if e.word == "call" else 1 for e in walk(expr) if e not in arguments)
+def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
+    """Subexpressions that are not known yet, arguments first."""
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        missing = [a for a in e.args if a not in known]
+        if e in known or not missing:
+            stack.pop()
+            if e not in known:
+                yield e
+        else:
+            stack += missing
 
 
 def _type(value: Value) -> TensorType:

@@ -275,8 +275,9 @@ def _remainder(a: Expr, b: Expr) -> Expr:
 def _modulus_floor(a: Expr, b: Expr) -> Expr:
     rest = _remainder(a, b)
     if rest.dtype in FLOATING:
-        other = xor(lt(rest, 0.0), lt(math.wide(b), 0.0))
-        return select(and_(ne(rest, 0.0), other), add(rest, math.wide(b)), rest)
+        divisor = math.wide(b)
+        other = xor(lt(rest, 0.0), lt(divisor, 0.0))
+        return select(eq(rest, 0.0), math.copysign(0.0, divisor), select(other, add(rest, divisor), rest))
     if rest.dtype not in SIGNED:
         return rest
     return select(and_(ne(rest, 0), lt(xor(rest, b), 0)), add(rest, b), rest)

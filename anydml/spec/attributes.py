@@ -40,6 +40,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
+def _named(value: object) -> object:
+    """JSON has no infinities: they are written as strings."""
+    if isinstance(value, str) and value.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
+        return float(value)
+    return value
+
+
 @dataclass(frozen=True)
 class EnumKind(Kind):
     cls: type[Enum]
@@ -67,15 +74,17 @@ class FloatKind(Kind):
     documented = "a number (float32)"
 
     def read(self, value: object, where: str) -> float:
+        value = _named(value)
         if not _is_number(value):
             raise _refused(where, f"expected a number, but got {shown(value)}")
         try:
             with np.errstate(over="ignore"):
-                return np.float32(value).item()  # type: ignore[arg-type]
+                number: float = np.float32(value).item()  # type: ignore[arg-type]
+            if math.isfinite(number) or not math.isfinite(value):  # type: ignore[arg-type]
+                return number
         except OverflowError:
-            raise _refused(
-                where, f"expected a number that float32 can hold, but got {shown(value)}"
-            ) from None
+            pass
+        raise _refused(where, f"expected a number that float32 can hold, but got {shown(value)}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class ScalarKind(Kind):
     documented = "a number of the tensor's type"
 
     def read(self, value: object, where: str) -> int | float:
+        value = _named(value)
         if not _is_number(value):
             raise _refused(where, f"expected a number, but got {shown(value)}")
         return int(value) if isinstance(value, Integral) else float(value)  # type: ignore[arg-type]
@@ -128,11 +138,13 @@ class AxesKind(Kind):
     documented = "the dimensions that a row runs along, counted from 0 or (negative) from the end"
 
     def read(self, value: object, where: str) -> tuple[int, ...]:
-        if not isinstance(value, list | tuple | np.ndarray) or not all(
-            isinstance(a, Integral) and not isinstance(a, bool | np.bool_) for a in value
+        listed = isinstance(value, list | tuple | range) or np.ndim(value) == 1  # type: ignore[arg-type]
+        if not listed or not all(
+            isinstance(a, Integral) and not isinstance(a, bool | np.bool_)
+            for a in value  # type: ignore[attr-defined]
         ):
             raise _refused(where, f"expected a list of integers, but got {shown(value)}")
-        return tuple(int(a) for a in value)
+        return tuple(int(a) for a in value)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +177,19 @@ class ActivationKind(Kind):
     )
 
 
+def signs(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The signs of the numbers among values of attributes, which tell 0.0 and -0.0 apart."""
+    result: list[Any] = []
+    for value in values:
+        if isinstance(value, float):
+            result.append(math.copysign(1.0, value))
+        elif isinstance(value, ScaleBias):
+            result.append(signs((value.scale, value.bias)))
+        elif isinstance(value, Activation):
+            result.append(signs(tuple(value.attributes.values())))
+    return tuple(result)
+
+
 def as_type(value: int | float, dtype: TensorDataType) -> int | float:
     """A number converted to a tensor's type: to integers it truncates and saturates, and NaN becomes 0.
 
@@ -172,8 +197,11 @@ def as_type(value: int | float, dtype: TensorDataType) -> int | float:
     (0, 2)
     """
     if dtype in FLOATING:
-        with np.errstate(over="ignore"):
-            return float(NUMPY[dtype].type(value))
+        try:
+            with np.errstate(over="ignore"):
+                return float(NUMPY[dtype].type(value))
+        except OverflowError:  # an integer beyond any float
+            return math.inf if value > 0 else -math.inf
     info = np.iinfo(NUMPY[dtype])
     if isinstance(value, float) and not math.isfinite(value):
         return 0 if math.isnan(value) else int(info.max if value > 0 else info.min)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import dropwhile
+from math import isfinite
 from typing import Any
 
 from anydml.problems import shown
@@ -83,15 +84,18 @@ def _min_max_type(output: str) -> Rule:
         dtype = tensors[output].data_type if output in tensors else None
         for name in ("Min", "Max"):
             value = attributes.get(name)
-            if (
-                value is not None
-                and dtype in SIZE
-                and dtype not in FLOATING
-                and as_type(value, dtype) != value
-            ):
+            if value is not None and dtype in SIZE and not _holds(dtype, value):
                 yield f"{name}: expected a value that {dtype.label} can hold, but got {shown(value)}", ""
 
     return Rule(f"MinMaxDataType is the type of {output}, which can hold Min and Max", broken)
+
+
+def _holds(dtype: TensorDataType, value: float) -> bool:
+    """Whether a number of a scalar union is one of the type; to floats it is rounded."""
+    nearest = as_type(value, dtype)
+    if dtype not in FLOATING:
+        return nearest == value
+    return isfinite(nearest) or (isinstance(value, float) and not isfinite(value))
 
 
 MIN_MAX_OF_OUTPUT = _min_max_type("OutputTensor")

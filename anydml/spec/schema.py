@@ -39,7 +39,7 @@ class Slot:
     optional: FeatureLevel | None = None
     """The level from which the tensor may be left out."""
 
-    @property
+    @cached_property
     def parameter(self) -> str:
         """The field in snake case without `Tensor`: `ConditionTensor` is `condition`."""
         return snake(self.name.removesuffix("Tensor"))

@@ -60,7 +60,7 @@ class Blocks(Writer):
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
-                self.say(f"%acc{s}.{j} = alloca {value_type(r.dtype, self.lanes)}, align 64")
+                self.say(f"%acc{s}.{j} = alloca {value_type(r.dtype, r.lanes(self.lanes))}, align 64")
         self.say(f"%{b}.any = icmp slt i64 0, %n", f"br i1 %{b}.any, label %{b}.pre, label %{b}.end")
         self.say(f"{b}.pre:", f"br label %{b}.row", f"{b}.row:")
         self.say(f"%{b}.r = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")
@@ -75,7 +75,7 @@ class Blocks(Writer):
         kept = kept_value(self.group, stages) if self.shape.keep else None
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
-                kind, start = value_type(r.dtype, self.lanes), r.start(r.dtype)
+                kind, start = value_type(r.dtype, r.lanes(self.lanes)), r.start(r.dtype)
                 self.say(f"store {kind} splat ({element_type(r.dtype)} {start}), ptr %acc{s}.{j}, align 64")
             keep = kept if kept and s == len(reductions) - 1 else None
             self.pass_(pointers, known, (), [(r, f"%acc{s}.{j}") for j, r in enumerate(stage)], keep)
@@ -146,33 +146,31 @@ class Blocks(Writer):
 
     def settled(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one value, in every lane."""
-        kind, element = value_type(r.dtype, self.lanes), element_type(r.dtype)
-        name = self.label()
-        self.say(f"%{name}.all = load {kind}, ptr {accumulator}, align 64")
-        value, lanes = f"%{name}.all", self.lanes
-        a, b = read(-1, r.dtype), read(-2, r.dtype)
-        while lanes > 1:
-            half, whole = lanes // 2, value_type(r.dtype, lanes)
-            low, high = f"%{name}.low{half}", f"%{name}.high{half}"
-            if half == 1:
-                self.say(
-                    f"{low} = extractelement {whole} {value}, i32 0",
-                    f"{high} = extractelement {whole} {value}, i32 1",
-                )
-            else:
-                for register, first in ((low, 0), (high, half)):
-                    order = ", ".join(f"i32 {first + j}" for j in range(half))
-                    both = f"{whole} {value}, {whole} poison"
-                    self.say(f"{register} = shufflevector {both}, <{half} x i32> <{order}>")
-            emitter = self.emitter({a: low, b: high}, half)
-            value, lanes = emitter.value(r.combined(a, b)), half
-            self.flush(emitter)
-        emitter = self.emitter({a: value}, 1)
         assert r.word.dtype != BOOL
-        single = emitter.value(convert(a, r.word.dtype))
+        lanes, name = r.lanes(self.lanes), self.label()
+        self.say(f"%{name}.all = load {value_type(r.dtype, r.lanes(lanes))}, ptr {accumulator}, align 64")
+        value = self.folded(self.lines, r, f"%{name}.all", lanes, 1)
+        emitter = self.emitter({read(-1, r.dtype): value}, 1)
+        single = emitter.value(convert(read(-1, r.dtype), r.word.dtype))
         self.flush(emitter)
-        assert element
         return self.broadcast(single, r.word.dtype, f"{name}.row")
+
+    def folded(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
+        """A vector's upper half combined with its lower one, until `to` lanes are left; adds to `lines`."""
+        a, b = read(-1, r.dtype), read(-2, r.dtype)
+        while lanes > to:
+            half, whole, name = lanes // 2, value_type(r.dtype, lanes), self.label()
+            if half == 1:
+                lines += [f"  %{name}.{k} = extractelement {whole} {value}, i32 {k}" for k in (0, 1)]
+            for k in (0, 1) if half > 1 else ():
+                order = ", ".join(f"i32 {k * half + n}" for n in range(half))
+                both = f"{whole} {value}, {whole} poison"
+                lines.append(f"  %{name}.{k} = shufflevector {both}, <{half} x i32> <{order}>")
+            emitter = self.emitter({a: f"%{name}.0", b: f"%{name}.1"}, half)
+            value, lanes = emitter.value(r.combined(a, b)), half
+            lines += emitter.lines
+            self.declared |= emitter.declared
+        return value
 
     # ---- blocks
 
@@ -207,7 +205,9 @@ class Blocks(Writer):
 
         self.say(f"br label %{b}.pre", f"{b}.pre:")
         for j, (r, accumulator) in enumerate(reductions):
-            self.say(f"%{b}.begin{j} = load {value_type(r.dtype, lanes)}, ptr {accumulator}, align 64")
+            self.say(
+                f"%{b}.begin{j} = load {value_type(r.dtype, r.lanes(lanes))}, ptr {accumulator}, align 64"
+            )
         first = str(lanes)
         if self.shape.stream:
             self.say(
@@ -220,7 +220,7 @@ class Blocks(Writer):
         if self.shape.stream:
             self.say(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
         for j, (r, _) in enumerate(reductions):
-            kind = value_type(r.dtype, lanes)
+            kind = value_type(r.dtype, r.lanes(lanes))
             self.say(f"%{b}.so{j} = phi {kind} [ %{b}.begin{j}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
         cap = f"%{b}.cap" if self.shape.stream else str(lanes)
         self.say(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
@@ -251,7 +251,7 @@ class Blocks(Writer):
         either(f"%{b}.at", "i64", f"%{b}.i", f"%{b}.i", f"%{b}.at1")
         either(f"%{b}.all", "i1", "true", "false", "true")
         for j, (r, _) in enumerate(reductions):
-            kind = value_type(r.dtype, lanes)
+            kind = value_type(r.dtype, r.lanes(lanes))
             either(f"%{b}.acc{j}", kind, f"%{b}.so{j}", f"%{b}.so{j}", f"%{b}.after{j}")
         for k in loaded:
             dtype = group.operands[k]
@@ -295,7 +295,9 @@ class Blocks(Writer):
         self.say(f"%{b}.next = add i64 %{b}.at, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
         self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
         for j, (r, accumulator) in enumerate(reductions):
-            self.say(f"store {value_type(r.dtype, lanes)} %{b}.after{j}, ptr {accumulator}, align 64")
+            self.say(
+                f"store {value_type(r.dtype, r.lanes(lanes))} %{b}.after{j}, ptr {accumulator}, align 64"
+            )
 
     def _splat(self, k: int) -> bool:
         return k < self.count and self.is_(k, Access.SPLAT)
@@ -336,13 +338,17 @@ class Blocks(Writer):
             f"  %{p}.y = phi {kind} [ {argument}, %{p} ], [ %{p}.x, %{p}.some ]",
         ]
         masked = f"%{p}.y"
-        leaf = read(-2, given.dtype)
-        known = {r.leaf: f"%{b}.acc{j}", leaf: masked}
-        inner = Emitter(self.target, self.lanes, known, f"{self.label()}.v")
-        combined = inner.value(r.combined(r.leaf, convert(leaf, r.dtype)))
+        wide = Emitter(self.target, self.lanes, {read(-1, given.dtype): masked}, f"{self.label()}.v")
+        argument = wide.value(convert(read(-1, given.dtype), r.dtype))
+        emitter.lines += wide.lines
+        lanes = r.lanes(self.lanes)
+        argument = self.folded(emitter.lines, r, argument, self.lanes, lanes)
+        known = {r.leaf: f"%{b}.acc{j}", read(-2, r.dtype): argument}
+        inner = Emitter(self.target, lanes, known, f"{self.label()}.v")
+        combined = inner.value(r.combined(r.leaf, read(-2, r.dtype)))
         emitter.lines += inner.lines
-        emitter.declared |= inner.declared
-        accumulator = value_type(r.dtype, self.lanes)
+        emitter.declared |= wide.declared | inner.declared
+        accumulator = value_type(r.dtype, lanes)
         emitter.lines.append(f"  %{b}.after{j} = bitcast {accumulator} {combined} to {accumulator}")
 
     def _copies(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from anydml.codegen.emit import Emitter, element_type, value_type
-from anydml.codegen.group import Access, Group, Shape, walk_deep
+from anydml.codegen.group import Access, Group, Shape
 from anydml.codegen.jit import Target
 from anydml.codegen.stages import (
     Reduction,
@@ -16,7 +16,7 @@ from anydml.codegen.stages import (
     stages_of,
 )
 from anydml.codegen.writer import Writer, stream_alignment
-from anydml.spec.scalar import BOOL, Expr, convert, read
+from anydml.spec.scalar import BOOL, Expr, convert, read, walk
 
 
 class Blocks(Writer):
@@ -127,7 +127,7 @@ class Blocks(Writer):
             """A call does if any of its arguments does; whatever else, `varying` tells."""
             return e in varying or (e.word == "call" and e not in known and any(map(varies, e.args)))
 
-        words = [e for e in walk_deep(*wanted) if e not in known and e.word != "constant"]
+        words = [e for e in walk(*wanted, deep=True) if e not in known and e.word != "constant"]
         for e in words:
             if e.word in ("read", "row_index") or any(map(varies, e.args)):
                 varying.add(e)

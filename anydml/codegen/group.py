@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -11,7 +10,7 @@ from functools import cached_property
 from anydml.spec.dtypes import SIZE
 from anydml.spec.enums import TensorDataType
 from anydml.spec.rows import REDUCTIONS, Axes
-from anydml.spec.scalar import BOOL, Expr, expanded
+from anydml.spec.scalar import BOOL, Expr, walk
 
 PLAIN_WORDS = 32
 """Words of expressions up to which a row function is plain."""
@@ -58,7 +57,7 @@ class Group:
     @cached_property
     def words(self) -> list[Expr]:
         """Every word that is computed, functions written out."""
-        return list(walk_deep(*self.outputs))
+        return list(walk(*self.outputs, deep=True))
 
     @cached_property
     def axes(self) -> Axes | None:
@@ -74,20 +73,3 @@ class Group:
             and len(self.words) <= PLAIN_WORDS
             and all(e.word not in ("rarely", "rem") for e in self.words)
         )
-
-
-def walk_deep(*roots: Expr) -> Iterable[Expr]:
-    """Every subexpression once, with what calls stand for in their place."""
-    seen: set[Expr] = set()
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif expr not in seen:
-            seen.add(expr)
-            if expr.word == "call":
-                stack.append((expanded(expr), False))
-            else:
-                stack.append((expr, True))
-                stack += [(arg, False) for arg in reversed(expr.args)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.emit import literal
-from anydml.codegen.group import Group, walk_deep
+from anydml.codegen.group import Group
 from anydml.codegen.jit import Target
 from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
 from anydml.spec.enums import TensorDataType
@@ -74,7 +74,7 @@ def kept_value(group: Group, stages: Sequence[Sequence[Expr]]) -> Expr | None:
     again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
     for word in stages[-1] if stages else ():
         for e in reversed(list(walk(word.args[0]))):
-            expensive = e.word == "call" and len(list(walk_deep(e))) > 12
+            expensive = e.word == "call" and len(list(walk(e, deep=True))) > 12
             if expensive and e in again and e.dtype == group.outputs[0].dtype:
                 return e
     return None

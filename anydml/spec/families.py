@@ -147,8 +147,3 @@ def number(value: Any, x: Expr) -> Expr:
 def real(x: Expr) -> Expr:
     """A number to compute with as a float: an integer (of up to 32 bits, exactly) as FLOAT64."""
     return x if x.dtype in FLOATING else convert(x, FLOAT64)
-
-
-def one_or_zero(x: Expr, like: Expr) -> Expr:
-    """A truth as 1 or 0 of another expression's type."""
-    return convert(x, like.dtype)

@@ -361,8 +361,8 @@ def expanded(expr: Expr) -> Expr:
 # ---- helpers -----------------------------------------------------------------------------------------
 
 
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Every subexpression once, arguments before what uses them."""
+def walk(*roots: Expr, deep: bool = False) -> Iterator[Expr]:
+    """Every subexpression once, arguments before what uses them; `deep`: what calls stand for, not them."""
     seen: set[Expr] = set()
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -371,8 +371,11 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             yield expr
         elif expr not in seen:
             seen.add(expr)
-            stack.append((expr, True))
-            stack += [(arg, False) for arg in reversed(expr.args)]
+            if deep and expr.word == "call":
+                stack.append((expanded(expr), False))
+            else:
+                stack.append((expr, True))
+                stack += [(arg, False) for arg in reversed(expr.args)]
 
 
 def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:

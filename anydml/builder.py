@@ -10,7 +10,7 @@ compiled.bind({"x": array}, {"y": out}).dispatch()    the same memory again and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
 from anydml.ir.infer import as_number, infer_types
 from anydml.passes.dead import drop_dead
 from anydml.problems import InvalidInput, InvalidOperator, Problem, kind_name, shown
-from anydml.runtime.bind import Compiled
+from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
 from anydml.spec.attributes import AxesKind
 from anydml.spec.catalog import BY_NAME
@@ -142,9 +142,11 @@ class GraphBuilder:
         broken = [p for n in graph.nodes for v in n.writes for p in self._problems.get(v, ())]
         if broken:
             raise InvalidOperator(*broken)
+        read = {v for n in graph.nodes for v in n.reads}
         return CompiledGraph(
             graph,
-            {name: e.desc for name, e in self._inputs.items()},
+            {name: e.desc for name, e in self._inputs.items() if e._value in read},
+            {name for name, e in self._inputs.items() if e._value not in read},
             {name: TensorDesc(e.data_type, e.sizes) for name, e in outputs.items()},
             self.device._threads if threads is None else check_threads(threads),
             places,
@@ -273,12 +275,23 @@ class CompiledGraph(Compiled):
         self,
         graph: Graph,
         inputs: Mapping[str, TensorDesc],
+        unread: Set[str],
         outputs: Mapping[str, TensorDesc],
         threads: int | None,
         places: Mapping[str, str],
     ) -> None:
-        self._graph = graph
+        self._graph, self._unread = graph, unread
         super().__init__("graph", graph, inputs, outputs, threads, places=places)
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
+        """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
+
+        Raises:
+            InvalidInput: with everything that is wrong with the arrays.
+        """
+        if isinstance(inputs, Mapping):
+            inputs = {name: x for name, x in inputs.items() if name not in self._unread}
+        return super().bind(inputs, outputs)
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.

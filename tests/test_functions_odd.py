@@ -132,6 +132,14 @@ def test_a_call_of_a_graph_takes_arrays_of_its_sizes():
     assert compiled({"x": np.zeros(6, np.float32)})["y"].shape == (2, 3)
 
 
+def test_inputs_that_no_output_needs_need_not_be_given():
+    g, x = graph()
+    g.input("late", "INT8", [7])
+    compiled, array = g.compile({"y": x + 1}), np.zeros((2, 2), np.float32)
+    assert compiled({"x": array})["y"].tolist() == [[1, 1], [1, 1]]
+    assert compiled({"x": array, "late": np.zeros(7, np.int8)})["y"].tolist() == [[1, 1], [1, 1]]
+
+
 def test_a_long_graph_compiles():
     g, x = graph()
     y = x

@@ -156,6 +156,6 @@ def one_kernel_a_node(compiled, arrays):
 
         names = {v.name: desc(v) for v in inputs}
         (output,) = node.outputs
-        step = CompiledGraph(alone, names, {output.name: desc(output)}, 1, {})
+        step = CompiledGraph(alone, names, set(), {output.name: desc(output)}, 1, {})
         memory[output.name] = step({n: memory[n] for n in names})[output.name]
     return {n: memory[compiled._places[n]] for n in compiled._outputs}

@@ -77,7 +77,8 @@ def _converted(x: Array, expr: Expr) -> Array:
     low, high = float(info.min), float(info.max) + 1.0  # powers of two, or 0, in any float type
     inside = (x > low) & (x < high)
     whole = np.where(inside, x, 0).astype(target)
-    return np.where(inside, whole, np.where(x <= low, info.min, np.where(x > 0, info.max, 0))).astype(target)
+    least, most, zero = (np.array(n, target) for n in (info.min, info.max, 0))
+    return np.where(inside, whole, np.where(x <= low, least, np.where(x > 0, most, zero)))
 
 
 def _shifted(word: str, a: Array, count: Array) -> Array:

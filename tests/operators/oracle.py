@@ -48,7 +48,7 @@ def truncated(values, dtype):
     """Reals as integers: toward zero, saturated, NaN as 0."""
     info, values = np.iinfo(dtype), np.trunc(np.nan_to_num(np.asarray(values, np.float64), nan=0.0))
     inside = (values >= info.min) & (values < float(info.max))
-    edge = np.where(values < 0, info.min, info.max).astype(dtype)
+    edge = np.where(values < 0, np.array(info.min, dtype), np.array(info.max, dtype))
     return np.where(inside, np.where(inside, values, 0).astype(dtype), edge)
 
 

@@ -25,6 +25,7 @@ from anydml.ir.descs import read_attribute
 from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
 from anydml.ir.infer import as_number, infer_types
 from anydml.passes.dead import drop_dead
+from anydml.passes.fuse import type_of
 from anydml.problems import InvalidInput, InvalidOperator, Problem, kind_name, shown
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
@@ -127,7 +128,7 @@ class GraphBuilder:
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
-            is_view = e.desc.effective_strides != packed_strides(e.sizes) or _type_of(value) != _packed(e)
+            is_view = e.desc.effective_strides != packed_strides(e.sizes) or type_of(value) != _packed(e)
             if value not in made or is_view:
                 value = Value(f"%copy of {value.name} as {name}", _packed(e))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
@@ -257,11 +258,6 @@ def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> t
     except ValueError:
         got = "; ".join(f"{s.parameter} {x.sizes}" for s, x in given)
         raise InvalidOperator(Problem(where, f"expected sizes that broadcast, but got {got}")) from None
-
-
-def _type_of(value: Value) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type
 
 
 def _packed(e: Expression) -> TensorType:

@@ -59,7 +59,7 @@ def fuse(graph: Graph) -> list[Kernel]:
 
 
 def dtype_of(value: Value) -> TensorDataType:
-    return TensorDataType[_type(value).dtype.upper()]
+    return TensorDataType[type_of(value).dtype.upper()]
 
 
 def read_type(node: Node, k: int, value: Value) -> TensorDataType:
@@ -72,9 +72,8 @@ class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.kernels: list[Kernel] = []
         self.computed: dict[Value, Computed] = {}
-        self.home: dict[Value, int] = {}
+        self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
         """The kernel that computes a value in memory; -1 for the graph's inputs."""
-        self.home = dict.fromkeys(graph.inputs, -1)
         self.outputs = set(graph.outputs)
         self.constants = graph.constants
         for node in graph.nodes:
@@ -88,9 +87,9 @@ class _Fusion:
         assert isinstance(node.op, Operator)
         (output,) = node.outputs
         assert output is not None
-        sizes = sizes_of(_type(output))
+        sizes = sizes_of(type_of(output))
         present = [(k, v) for k, v in enumerate(node.inputs) if v is not None]
-        views = [node.views.get(k) or _type(v) for k, v in present]
+        views = [node.views.get(k) or type_of(v) for k, v in present]
         types = tuple(None if v is None else read_type(node, k, v) for k, v in enumerate(node.inputs))
         meaning = node.op.expression(types, dtype_of(output), node.attributes, len(sizes))
         parts: list[Computed] = []
@@ -123,7 +122,7 @@ class _Fusion:
         known = self.computed.get(value)
         if known is not None:
             stored = self.home.get(value)
-            mapping = _dimensions(known.sizes, _strides(_type(value)), sizes, strides)
+            mapping = _dimensions(known.sizes, strides_of(type_of(value)), sizes, strides)
             same = known.sizes == sizes and mapping == tuple(range(len(sizes)))
             if mapping is not None and (same or (stored is None and not has_rows(known.expr))):
                 sources = tuple(Source(s.value, _moved(s.strides, mapping)) for s in known.sources)
@@ -254,19 +253,21 @@ def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
             stack += missing
 
 
-def _type(value: Value) -> TensorType:
+def type_of(value: Value) -> TensorType:
+    """The type of a value of a DirectML graph, which is a tensor."""
     assert isinstance(value.type, TensorType)
     return value.type
 
 
-def _strides(type: TensorType) -> tuple[int, ...]:
+def strides_of(type: TensorType) -> tuple[int, ...]:
+    """In elements; packed where nothing else is said."""
     return packed_strides(sizes_of(type)) if type.strides is None else type.strides
 
 
 def _read_through(node: Node, k: int, view: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of input k in the space of the output: nothing moves where it is a single element."""
     assert isinstance(node.op, Operator)
-    return (0,) * len(sizes) if node.op.inputs[k].sizes == ONE else _strides(view)
+    return (0,) * len(sizes) if node.op.inputs[k].sizes == ONE else strides_of(view)
 
 
 def _read_as(part: Computed, view: TensorType) -> Computed:

@@ -11,12 +11,11 @@ from anydml.codegen.group import Group
 from anydml.codegen.jit import driver, host
 from anydml.codegen.kernel import Operand, group, make_job, shape_of
 from anydml.codegen.rows import row_function
-from anydml.ir.graph import Graph, TensorType, Value
-from anydml.passes.fuse import Kernel, dtype_of, fuse, intermediates, sizes_of
+from anydml.ir.graph import Graph, Value
+from anydml.passes.fuse import Kernel, dtype_of, fuse, intermediates, sizes_of, strides_of, type_of
 from anydml.runtime.launch import threads_for
 from anydml.runtime.threads import pool
 from anydml.spec.dtypes import SIZE
-from anydml.spec.tensors import packed_strides
 
 ALIGNMENT = 64
 """Of intermediate values, in bytes: a cache line."""
@@ -77,7 +76,7 @@ def _far_apart(names: Sequence[str]) -> dict[str, int]:
 
 def _step(kernel: Kernel) -> KernelStep:
     operands = [(s.value, s.strides) for s in kernel.sources]
-    operands += [(v, _strides(v)) for v, _ in kernel.outputs]
+    operands += [(v, strides_of(type_of(v))) for v, _ in kernel.outputs]
     types = tuple(dtype_of(s.value) for s in kernel.sources)
     return KernelStep(
         kernel,
@@ -88,18 +87,12 @@ def _step(kernel: Kernel) -> KernelStep:
     )
 
 
-def _strides(value: Value) -> tuple[int, ...]:
-    assert isinstance(value.type, TensorType)
-    return packed_strides(sizes_of(value.type)) if value.type.strides is None else value.type.strides
-
-
 def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[str, int], int]:
     """Offsets such that values which live at the same time lie apart: each at the first gap that holds it."""
     lives = {}
     for value in values:
         using = [k for k, step in enumerate(steps) if value.name in step.names]
-        assert isinstance(value.type, TensorType)
-        size = prod(sizes_of(value.type)) * SIZE[dtype_of(value)]
+        size = prod(sizes_of(type_of(value))) * SIZE[dtype_of(value)]
         lives[value.name] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
     offsets: dict[str, int] = {}
     for name, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):

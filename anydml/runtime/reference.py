@@ -10,10 +10,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
-from anydml.passes.fuse import dtype_of, read_type, sizes_of
+from anydml.passes.fuse import dtype_of, read_type, sizes_of, strides_of, type_of
 from anydml.spec.evaluate import evaluate
 from anydml.spec.schema import ONE, Operator
-from anydml.spec.tensors import packed_strides
+from anydml.spec.tensors import last_element
 
 Array = NDArray[Any]
 
@@ -29,34 +29,26 @@ def run_reference(graph: Graph, buffers: Mapping[str, Array]) -> None:
         assert isinstance(node, Node)
         assert isinstance(node.op, Operator)
         (output,) = node.writes
-        sizes = sizes_of(_type(output))
+        sizes = sizes_of(type_of(output))
         inputs, types = [], []
         for k, value in enumerate(node.inputs):
             types.append(None if value is None else read_type(node, k, value))
             if value is not None:
-                seen = _view(node.views.get(k) or _type(value), memory[value])
+                seen = _view(node.views.get(k) or type_of(value), memory[value])
                 inputs.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
         meaning = node.op.expression(tuple(types), dtype_of(output), node.attributes, len(sizes))
         content = np.broadcast_to(evaluate(meaning, inputs), sizes)
         buffer = buffers[output.name] if output in graph.outputs else empty_buffer(output)
         memory[output] = buffer.reshape(-1)
-        _view(_type(output), memory[output])[...] = content
-
-
-def _type(value: Value) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type
+        _view(type_of(output), memory[output])[...] = content
 
 
 def _view(type: TensorType, flat: Array) -> Array:
-    sizes = sizes_of(type)
-    strides = packed_strides(sizes) if type.strides is None else type.strides
-    return as_strided(flat.view(type.dtype), sizes, [s * flat.itemsize for s in strides])
+    strides = [s * flat.itemsize for s in strides_of(type)]
+    return as_strided(flat.view(type.dtype), sizes_of(type), strides)
 
 
 def empty_buffer(value: Value) -> Array:
     """Zeros that reach as far as a value's layout does."""
-    type = _type(value)
-    sizes = sizes_of(type)
-    strides = packed_strides(sizes) if type.strides is None else type.strides
-    return np.zeros(sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1, type.dtype)
+    type = type_of(value)
+    return np.zeros(last_element(sizes_of(type), strides_of(type)) + 1, type.dtype)

@@ -1568,8 +1568,8 @@ def activation_scaled_tanh(input: Any, alpha: float = 1.0, beta: float = 0.5, *,
         An array of the type of input and the shape of input, or `out`.
 
     >>> import numpy as np, anydml as dml
-    >>> dml.activation_scaled_tanh(np.float32([0, 2]), alpha=2, beta=0.5)
-    array([0.       , 1.5231884], dtype=float32)
+    >>> dml.activation_scaled_tanh(np.float32([0, 1]), alpha=2, beta=0.5)
+    array([0.        , 0.92423433], dtype=float32)
     """
     return _call("ACTIVATION_SCALED_TANH", (input,), (alpha, beta), out)
 
@@ -1697,8 +1697,8 @@ def activation_tanh(input: Any, *, out: Any = None) -> Any:
         An array of the type of input and the shape of input, or `out`.
 
     >>> import numpy as np, anydml as dml
-    >>> dml.activation_tanh(np.float32([0, 1]))
-    array([0.       , 0.7615942], dtype=float32)
+    >>> dml.activation_tanh(np.float32([0, 0.5]))
+    array([0.        , 0.46211717], dtype=float32)
     """
     return _call("ACTIVATION_TANH", (input,), (), out)
 
@@ -1807,8 +1807,8 @@ def erf(input: Any, scale_bias: ScaleBias | tuple[float, float] | None = None, *
         An array of the type of input and the shape of input, or `out`.
 
     >>> import numpy as np, anydml as dml
-    >>> dml.erf(np.float32([0, 1, np.inf]))
-    array([0.       , 0.8427008, 1.       ], dtype=float32)
+    >>> dml.erf(np.float32([0, 0.5, np.inf]))
+    array([0.       , 0.5204999, 1.       ], dtype=float32)
     """
     return _call("ELEMENT_WISE_ERF", (input,), (scale_bias,), out)
 
@@ -1891,8 +1891,8 @@ def tanh(input: Any, scale_bias: ScaleBias | tuple[float, float] | None = None, 
         An array of the type of input and the shape of input, or `out`.
 
     >>> import numpy as np, anydml as dml
-    >>> dml.tanh(np.float32([0, 1, np.inf]))
-    array([0.       , 0.7615942, 1.       ], dtype=float32)
+    >>> dml.tanh(np.float32([0, 0.5, np.inf]))
+    array([0.        , 0.46211717, 1.        ], dtype=float32)
     """
     return _call("ELEMENT_WISE_TANH", (input,), (scale_bias,), out)
 

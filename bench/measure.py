@@ -1,4 +1,8 @@
-"""Times of several contenders in one process, in turns, so that each meets the same machine."""
+"""Times of several contenders in one process, in turns, so that each meets the same machine.
+
+Before its turn, everybody else's threads have come to rest: those of onnxruntime, for one, spin for some
+60 ms after a run, and whoever came next would have one core less.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 ROUNDS = 7
+WARM_UP = 0.01
+"""Seconds of calls before those that count, for threads to wake and find their cores."""
+PATIENCE = 3.0
+"""Seconds to wait for other threads to rest, at most."""
 
 
 def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.25) -> dict[str, float]:
@@ -18,6 +26,7 @@ def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.2
     """
     counts = {}
     for name, call in contenders.items():
+        _until_quiet()
         call()
         start = time.perf_counter()
         call()
@@ -26,13 +35,25 @@ def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.2
     rounds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, call in contenders.items():
+            _until_quiet()
             rounds[name].append(_within(call, counts[name]))
     return {name: median(times) for name, times in rounds.items()}
 
 
+def _until_quiet() -> None:
+    """Return when this process has used next to no processor for 20 ms in a row."""
+    deadline, calm = time.perf_counter() + PATIENCE, 0
+    while calm < 5 and time.perf_counter() < deadline:
+        used = time.process_time()
+        time.sleep(0.004)
+        calm = calm + 1 if time.process_time() - used < 0.001 else 0
+
+
 def _within(call: Callable[[], object], count: int) -> float:
     clock = time.perf_counter
-    call()
+    end = clock() + WARM_UP
+    while clock() < end:
+        call()
     times = []
     for _ in range(count):
         start = clock()

@@ -73,6 +73,8 @@ class Growing:
         if operator.name == "ELEMENT_WISE_QUANTIZE_LINEAR":
             letters["C"] = "float32" if letters["T"] == "int32" else letters["T"]
         operands = [self.operand(letters[s.dtype]) for s in operator.inputs]
+        if operator.name.startswith("ELEMENT_WISE_BIT_"):
+            operands = [settled(e) for e in operands]
         if (
             len(operands) > 1
             and operator.inputs[0].dtype == operator.inputs[1].dtype
@@ -113,6 +115,11 @@ def graphs(draw):
     made = [e for e in growing.known if not e.name.startswith("%input")]
     outputs = [made[-1], *draw(st.lists(st.sampled_from(made), max_size=3))]
     return growing.g, growing.arrays, {f"out{k}": e for k, e in enumerate(outputs)}, made
+
+
+def settled(e):
+    """Floats whose bits say no more than `same` asks for: neither NaNs nor negative zeros."""
+    return dml.if_(dml.is_nan(e), 0.0, e) + 0.0 if e.data_type.label.startswith("f") else e
 
 
 def same(a, b):

@@ -24,6 +24,14 @@ class Access(Enum):
     STRIDED = "strided"  # by any number of bytes
 
 
+class Hold(Enum):
+    """Where values of a row are held from one stage to the next."""
+
+    NOWHERE = "nowhere"  # they are computed again
+    SCRATCH = "scratch"  # on the stack
+    OUTPUT = "output"  # where the first output is to stand, which is apart from the inputs
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a row function is made for, beside its expressions."""
@@ -33,8 +41,9 @@ class Shape:
     """Stores go past the caches."""
     dims: int = 0
     """Reduced dimensions."""
-    keep: bool = False
-    """The outputs' memory is apart from the inputs': it may hold values between stages."""
+    hold: Hold = Hold.NOWHERE
+    long: bool = False
+    """Rows are many long blocks, or whole ones: they are served best by these."""
 
 
 class Group:

@@ -35,6 +35,8 @@ class Target:
     vector_bytes: int
     converts_half: bool  # float16 <-> float32 in hardware; without it LLVM would call a library
     streams: bool  # non-temporal vector stores
+    masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
+    scratch: int  # bytes that a function may take of the stack; Windows wants every page of it probed
 
 
 @lru_cache
@@ -65,7 +67,9 @@ def host() -> Target:
         width = 32
     else:
         width = 16
-    return Target(width, converts_half=arm or bool(features.get("f16c")), streams=not arm)
+    half = arm or bool(features.get("f16c"))
+    scratch = 0 if os.name == "nt" else 1 << 17
+    return Target(width, half, streams=not arm, masks=width >= 32, scratch=scratch)
 
 
 def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int]:

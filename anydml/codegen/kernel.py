@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from anydml.codegen.group import Access, Group, Shape
+from anydml.codegen.group import Access, Group, Hold, Shape
 from anydml.codegen.jit import compile_ir, compiling, host
 from anydml.codegen.rows import row_function
 from anydml.spec.dtypes import SIZE
@@ -21,6 +21,8 @@ from anydml.spec.scalar import Expr
 
 MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the words that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
+HELD = 1 << 14
+"""Bytes of a row that are better held near than in an output's memory."""
 STREAM_FROM = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
 SPLIT_FROM = 1 << 15
@@ -124,13 +126,21 @@ def _layout_of_rows(
     rows = collapse([sizes[d] for d in free], [[s[d] for d in free] for s in strides])
     within = collapse([sizes[d] for d in reduced], [[s[d] for d in reduced] for s in strides], reorder=False)
     inner, steps = rows.pop()
-    shape = Shape(
-        access_of(group, *within[-1]), dims=len(within), keep=_outputs_apart(group, sizes, addresses, strides)
-    )
+    access, length = access_of(group, *within[-1]), prod(sizes[d] for d in reduced)
+    moved = length * inner * prod(n for n, _ in rows) * group.width
+    aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
+    large = moved >= STREAM_FROM and host().streams and aligned and can_stream(group, access, addresses)
+    held = length * group.widths[len(group.inputs)]
+    if len(within) == 1 and held <= (host().scratch if large else min(host().scratch, HELD)):
+        hold = Hold.SCRATCH
+    else:
+        hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
+    stream = large and hold is Hold.SCRATCH
+    block = 2 * host().vector_bytes  # eight vectors of FLOAT32
+    shape = Shape(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
-    length = prod(sizes[d] for d in reduced)
     return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length)
 
 

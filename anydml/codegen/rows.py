@@ -9,7 +9,8 @@ blocks of `lanes` elements: what is shorter or not packed is copied through a bl
 
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
-passed once for each stage: reductions that depend on other reductions come later, the outputs last.
+passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
+rows go through the stages in batches.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from anydml.codegen.blocks import Blocks
 from anydml.codegen.group import Group, Shape
 from anydml.codegen.jit import Target
 from anydml.codegen.plain import Plain
+from anydml.codegen.reduced import Rows
 from anydml.codegen.writer import Writer
 
 
 def row_function(group: Group, shape: Shape, target: Target) -> str:
     """LLVM IR of a module with the row function."""
-    writer: Writer = Plain(group, shape, target) if group.plain else Blocks(group, shape, target)
+    kind: type[Writer] = Plain if group.plain else Blocks if group.axes is None else Rows
+    writer = kind(group, shape, target)
     writer.write()
     lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
     if shape.stream:  # streaming stores are weakly ordered; be done with them before anyone is told

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.emit import literal
-from anydml.codegen.group import Group
+from anydml.codegen.group import Group, Shape
 from anydml.codegen.jit import Target
 from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
 from anydml.spec.enums import TensorDataType
@@ -49,10 +49,11 @@ class Reduction:
         return str(high if largest else low)
 
 
-def lanes_of(group: Group, target: Target) -> int:
+def lanes_of(group: Group, shape: Shape, target: Target) -> int:
     """Elements of one block: as many vectors as hide latencies without spilling too much."""
     wide = any(e.dtype is FLOAT64 for e in group.words)
-    return (2 if wide else 4) * target.vector_bytes // 4
+    vectors = 8 if shape.long else 4
+    return (vectors // 2 if wide else vectors) * target.vector_bytes // 4
 
 
 def stages_of(group: Group) -> list[list[Expr]]:

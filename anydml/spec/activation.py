@@ -202,14 +202,14 @@ ACTIVATION_TANH = unary(
     "Output is the hyperbolic tangent of Input.",
     ACTIVATION_FROM_1_0,
     math.tanh,
-    example([0, 1], [0, 0.7615941559557649]),
+    example([0, 0.5], [0, 0.4621171572600098]),
 )
 ACTIVATION_SCALED_TANH = unary(
     "ACTIVATION_SCALED_TANH",
     "Output is Alpha * tanh(Beta * Input).",
     ACTIVATION_FROM_1_0,
     lambda x, alpha, beta: mul(math.tanh(mul(math.wide(x), beta)), alpha),
-    example([0, 2], [0, 1.5231883], alpha=2, beta=0.5),
+    example([0, 1], [0, 0.9242343145200195], alpha=2, beta=0.5),
     attr("Alpha", default=1.0),
     attr("Beta", default=0.5),
 )

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from math import inf, nan
 
 from anydml.spec.dtypes import FLOAT16, FLOAT32, INT32, INT64
-from anydml.spec.math_tables import ERF_LARGE, ERF_SMALL, EXP, EXP2, EXPM1, LOG, TAIL_P, TAIL_Q, TANH
+from anydml.spec.math_tables import (
+    ERF_LARGE,
+    ERF_SMALL,
+    EXP,
+    EXP2,
+    EXPM1,
+    LOG,
+    TAIL_P,
+    TAIL_Q,
+)
 from anydml.spec.scalar import (
     Expr,
     Function,
@@ -27,6 +36,7 @@ from anydml.spec.scalar import (
     div,
     eq,
     fma,
+    ge,
     gt,
     lt,
     mul,
@@ -40,6 +50,7 @@ from anydml.spec.scalar import (
     sub,
 )
 
+LN2 = 0.6931471824645996
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
 LOG2_E, LOG2_E_LOW = 1.4426950216293335, 1.9259629911266174e-08
 MAGIC = 1.5 * 2.0**23
@@ -63,7 +74,14 @@ def copysign(magnitude: Operand, x: Expr) -> Expr:
 
 
 def polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """Horner's scheme; the lowest degree comes first."""
+    """The lowest degree comes first. Long ones in two chains of fma: one would wait for itself."""
+    if len(coefficients) < 7:
+        return _horner(x, coefficients)
+    square = mul(x, x)
+    return fma(_horner(x, coefficients[4:]), mul(square, square), _horner(x, coefficients[:4]))
+
+
+def _horner(x: Expr, coefficients: tuple[float, ...]) -> Expr:
     result: Operand = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, c)
@@ -141,20 +159,19 @@ def exp_of_difference(x: Expr, most: Expr) -> Expr:
 
 @single
 def exp_above(x: Expr, most: Expr) -> Expr:
-    """exp(x) / 2^n for x <= most, where n is whole and next to most * log2(e): around 1 at most.
+    """exp(x) / 2^n for x <= most, where n is whole and next to most * log2(e) - 64: around 2^64 at most.
 
     As n is whole, nothing is rounded but the remainder of x: it stays as exact as exp itself, which
     exp(x - most) would not. Where n would not fit beside MAGIC, x is a whole number, and `most` is
-    subtracted first.
+    subtracted first. The factor 2^64 keeps small ones from underflow, and still sums of many from overflow.
     """
     base = select(lt(absolute(most), 2.0**20), 0.0, most)
     rest = sub(most, base)
-    near = at_least(sub(x, base), sub(rest, 104.0))
+    near = at_least(rarely(ge(absolute(most), 2.0**20), sub(x, base), x), sub(rest, 104.0))
     offset = sub(MAGIC + 127 + 64, rint(mul(rest, LOG2_E)))
     shifted = fma(near, LOG2_E, offset)
     r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
-    power = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
-    return mul(power, 2.0**-64)
+    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:
@@ -230,17 +247,15 @@ def _product(x: Expr, factor: Expr) -> tuple[Expr, Expr]:
 # ---- sigmoid, tanh, erf --------------------------------------------------------------------------------
 
 
-def _scaled_sigmoid(z: Expr, low: Expr | None = None) -> Expr:
-    """2^64 / (1 + exp(-z - low)), which neither overflows nor underflows."""
+def _sigmoid(z: Expr, low: Expr | None = None) -> Expr:
+    """1 / (1 + exp(-z - low)), both parts times 2^-64, so that only the quotient may underflow."""
     near = at_most(at_least(z, -120.0), 30.0)
     r, _, marked = _reduced(neg(near), None if low is None else neg(low), 127 - 64)
     e = mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32))
-    return div(1.0, add(e, 2.0**-64))
+    return div(2.0**-64, add(e, 2.0**-64))
 
 
-@single
-def sigmoid(z: Expr) -> Expr:
-    return mul(_scaled_sigmoid(z), 2.0**-64)
+sigmoid = single(_sigmoid, "sigmoid")
 
 
 @single
@@ -249,26 +264,29 @@ def swish(x: Expr, scale: Expr) -> Expr:
     z, low = _product(x, scale) if scale.value != 1 else (x, None)
     half = _exp_of_negative(mul(z, 0.5), None if low is None else mul(low, 0.5))
     tail = mul(mul(x, half), half)  # exp(z) itself may underflow where x * exp(z) does not
-    return rarely(lt(z, -80.0), tail, mul(x, mul(_scaled_sigmoid(z, low), 2.0**-64)))
+    return rarely(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))
 
 
-def _exp2(x: Expr, factor: float) -> Expr:
-    """2^(x * factor) where that is a normal number."""
+def _reduced_to_2(x: Expr, factor: float) -> tuple[Expr, Expr]:
+    """x * factor = n + r: r and 2^n, where that is a normal number."""
     shifted = fma(x, factor, MAGIC + 127)
     r = fma(x, factor, neg(sub(shifted, MAGIC + 127)))
-    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    return r, bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32)
 
 
 @single
 def tanh(x: Expr) -> Expr:
-    """v / (v + 2), where v = exp(2|x|) - 1; a polynomial where v is small."""
+    """(1 - e) / (1 + e), where e = exp(-2|x|); both parts are rounded once.
+
+    Where |x| is small, n is 0 and r exact; where it is large, their errors do not matter.
+    """
     t = at_most(absolute(x), 10.0)
-    square = mul(t, t)
-    small = fma(mul(t, square), polynomial(square, TANH), t)
-    r, _, marked = _reduced(add(t, t), None, 127)
-    scale = bitcast(shl(marked, 23), FLOAT32)
-    v = fma(scale, fma(mul(r, r), polynomial(r, EXP), r), sub(scale, 1.0))
-    return copysign(select(lt(t, 0.32), small, div(v, add(v, 2.0))), x)
+    shifted = fma(t, -2 * LOG2_E, MAGIC + 127)
+    r = fma(sub(shifted, MAGIC + 127), -LN2, neg(add(t, t)))
+    grown = fma(mul(r, r), polynomial(r, EXP), r)
+    scale = bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32)
+    less, more = fma(neg(scale), grown, sub(1.0, scale)), fma(scale, grown, add(scale, 1.0))
+    return copysign(div(less, more), x)
 
 
 @single
@@ -276,7 +294,8 @@ def erf(x: Expr) -> Expr:
     t = at_most(absolute(x), 3.95)
     square = mul(t, t)
     small = fma(polynomial(square, ERF_SMALL), t, t)
-    large = sub(1.0, _exp2(polynomial(t, ERF_LARGE), 1.0))
+    r, scale = _reduced_to_2(polynomial(t, ERF_LARGE), 1.0)
+    large = sub(1.0, mul(fma(polynomial(r, EXP2), r, 1.0), scale))
     return copysign(select(lt(t, 0.9375), small, large), x)
 
 

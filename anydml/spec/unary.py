@@ -160,7 +160,7 @@ ELEMENT_WISE_ERF = scaled_unary(
     "Output is the Gauss error function of Input.",
     FLOATS_FROM_2_0,
     math.erf,
-    example([0, 1, inf], [0, 0.8427007794380188, 1]),
+    example([0, 0.5, inf], [0, 0.5204998778130465, 1]),
 )
 ELEMENT_WISE_SIN = scaled_unary(
     "ELEMENT_WISE_SIN",
@@ -223,7 +223,7 @@ ELEMENT_WISE_TANH = scaled_unary(
     "Output is the hyperbolic tangent of Input.",
     FLOATS_FROM_2_0,
     math.tanh,
-    example([0, 1, inf], [0, 0.7615941559557649, 1]),
+    example([0, 0.5, inf], [0, 0.4621171572600098, 1]),
 )
 ELEMENT_WISE_ASINH = scaled_unary(
     "ELEMENT_WISE_ASINH",

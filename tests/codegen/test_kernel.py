@@ -4,6 +4,7 @@ import ctypes
 import multiprocessing
 import os
 import threading
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -14,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 from anydml.codegen import kernel
 from anydml.codegen.emit import Emitter, value_type
 from anydml.codegen.group import Access, Shape
-from anydml.codegen.jit import Target, compile_ir, driver, host
+from anydml.codegen.jit import compile_ir, driver, host
 from anydml.codegen.kernel import Operand, collapse, group, make_job
 from anydml.codegen.rows import row_function
 from anydml.runtime.launch import address, launch, threads_for
@@ -305,7 +306,7 @@ def test_all_float16_patterns(words, vector_bytes, hardware):
     """The conversion by integer arithmetic, against what NumPy's float16 says of the same bits."""
     expression, oracle = HALF_WORDS[words]
     g = group((FLOAT16, FLOAT16), (convert(expression(read(0, FLOAT16), read(1, FLOAT16)), UINT8),))
-    target = Target(vector_bytes, converts_half=hardware, streams=False)
+    target = replace(host(), vector_bytes=vector_bytes, converts_half=hardware, streams=False)
     text = row_function(g, Shape((Access.PACKED,) * 3), target)
     assert hardware or "fpext" not in text
     (entry,) = compile_ir(text, ["row"])
@@ -322,7 +323,7 @@ def test_all_float16_patterns(words, vector_bytes, hardware):
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_widening_float16_by_integer_arithmetic_gives_its_value(lanes):
     x = read(0, FLOAT16)
-    emitter = Emitter(Target(16, converts_half=False, streams=False), lanes, {x: "%x"}, "v")
+    emitter = Emitter(replace(host(), vector_bytes=16, converts_half=False), lanes, {x: "%x"}, "v")
     kind, value = value_type(FLOAT32, lanes), emitter.value(convert(x, FLOAT32))
     body = [
         "define void @widen(ptr %from, ptr %to) {",

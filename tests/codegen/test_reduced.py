@@ -1,0 +1,110 @@
+"""Row functions that reduce: row lengths around blocks and batches, held values, streaming stores."""
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml.codegen import kernel
+from anydml.codegen.group import Hold
+from anydml.runtime.reference import run_reference
+
+LENGTHS = [1, 2, 5, 16, 31, 32, 33, 64, 77, 128, 511, 512, 600, 1024, 1030, 5000, 40_000]
+RESULTS = {
+    "softmax": dml.activation_softmax,
+    "log_softmax": dml.activation_log_softmax,
+    "hardmax": dml.activation_hardmax,
+    "a group": lambda x: dml.activation_softmax(x * 2.0) + dml.abs(x),
+}
+
+
+def compiled(function, shape, dtype="float32"):
+    g = dml.GraphBuilder()
+    x = g.input("x", dtype.upper(), shape)
+    return g.compile({"y": function(x)})
+
+
+def shapes_of(graph):
+    return [shape for step in graph._plan.steps for shape in step.group.rows]
+
+
+def wanted(graph, x):
+    y = np.zeros_like(x)
+    with np.errstate(all="ignore"):
+        run_reference(graph._graph, {"%input x": x, graph._places["y"]: y})
+    return y
+
+
+def numbers(shape, dtype="float32", seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape).astype(dtype) * 4
+    x.reshape(-1)[:: 1 + x.size // 5] = [np.inf, -np.inf, np.nan, 3e4, -3e4, 0][x.size % 6]
+    return x
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_row_lengths(name, length, dtype):
+    """19 rows: a batch and a part of one, where rows are short."""
+    x = numbers((19, length), dtype)
+    graph = compiled(RESULTS[name], x.shape, dtype)
+    np.testing.assert_array_equal(graph({"x": x})["y"], wanted(graph, x))
+
+
+@pytest.mark.parametrize("length", [5, 64, 77, 600, 40_000])
+def test_nothing_beyond_the_rows_is_touched(length):
+    """Rows with gaps between them, in an array with a margin."""
+    x = numbers((4, 5, length))
+    tensor = {"DataType": "FLOAT32", "Sizes": [1, 4, 5, length]}
+    pitch = length + 3
+    gaps = tensor | {"Strides": [20 * pitch, 5 * pitch, pitch, 1]}
+    desc = {"Type": "ACTIVATION_SOFTMAX1", "Desc": {"InputTensor": tensor, "OutputTensor": gaps, "Axes": [3]}}
+    device = dml.Device(threads=1)
+    operator = device.compile_operator(device.create_operator(desc))
+    memory = np.full(20 * pitch + 64, 7, np.float32)
+    inside = memory[32 : 32 + 20 * pitch]
+    operator.bind({"InputTensor": x[None]}, {"OutputTensor": inside}).dispatch()
+    got = inside.reshape(4, 5, pitch)
+    np.testing.assert_array_equal(got[..., :length], dml.activation_softmax1(x, axes=[2]))
+    assert (got[..., length:] == 7).all()
+    assert (memory[:32] == 7).all()
+    assert (memory[-32:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("length", "streams"),
+    [(64, True), (80, True), (1040, True), (77, False), (32_768, True), (40_000, False)],
+)
+@pytest.mark.parametrize("name", RESULTS)
+def test_streaming(monkeypatch, name, length, streams):
+    """Rows are streamed if all begin on a vector, and if the stack can hold one."""
+    monkeypatch.setattr(kernel, "STREAM_FROM", 0)
+    x = numbers((19, length), seed=1)
+    graph = compiled(RESULTS[name], x.shape)
+    for step in graph._plan.steps:
+        step.group.rows.clear()
+    memory = np.full(x.size + 64, 7, np.float32)
+    start = -memory.ctypes.data // 4 % 16 + 16
+    y = memory[start : start + x.size].reshape(x.shape)
+    graph.bind({"x": x}, {"y": y}).dispatch()
+    np.testing.assert_array_equal(y, wanted(graph, x))
+    assert (memory[:start] == 7).all()
+    assert (memory[start + x.size :] == 7).all()
+    assert [s.stream for s in shapes_of(graph)] == [streams and kernel.host().streams]
+
+
+def test_where_values_are_held():
+    for length, near in ((64, True), (40_000, False)):
+        graph = compiled(RESULTS["softmax"], (3, length))
+        for step in graph._plan.steps:
+            step.group.rows.clear()
+        graph({"x": numbers((3, length))})
+        (shape,) = shapes_of(graph)
+        assert shape.hold is (Hold.SCRATCH if near and kernel.host().scratch else Hold.OUTPUT)
+
+
+def test_joint_axes_that_do_not_collapse():
+    x = numbers((6, 5, 70))
+    g = dml.GraphBuilder()
+    e = g.input("x", "FLOAT32", x.shape)
+    graph = g.compile({"y": dml.activation_softmax1(e, axes=[0, 2])})
+    np.testing.assert_array_equal(graph({"x": x})["y"], wanted(graph, x))

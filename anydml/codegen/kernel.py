@@ -21,8 +21,8 @@ from anydml.spec.scalar import Expr
 
 MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the words that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
-HELD = 1 << 14
-"""Bytes of a row that are better held near than in an output's memory."""
+HELD = 512
+"""Elements of a row up to which values are better held near than where the output is to stand."""
 STREAM_FROM = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
 SPLIT_FROM = 1 << 15
@@ -129,13 +129,13 @@ def _layout_of_rows(
     access, length = access_of(group, *within[-1]), prod(sizes[d] for d in reduced)
     moved = length * inner * prod(n for n, _ in rows) * group.width
     aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
-    large = moved >= STREAM_FROM and host().streams and aligned and can_stream(group, access, addresses)
-    held = length * group.widths[len(group.inputs)]
-    if len(within) == 1 and held <= (host().scratch if large else min(host().scratch, HELD)):
+    fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
+    large = moved >= STREAM_FROM
+    stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
+    if stream or (fits and not large and length <= HELD):
         hold = Hold.SCRATCH
     else:
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
-    stream = large and hold is Hold.SCRATCH
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
     shape = Shape(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
     extents = [word for size, steps in within for word in (size, *steps)]

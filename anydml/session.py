@@ -67,6 +67,10 @@ class Session:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
         return [_node_arg(i) for i in self._model.inputs if not i.optional]
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs with a default in the file, which may be fed."""
+        return [_node_arg(i) for i in self._model.inputs if i.optional]
+
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(o) for o in self._model.outputs]
 

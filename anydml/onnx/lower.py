@@ -21,8 +21,10 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.evaluate import schema_of
+from anydml.onnx.iteration import iteration
 from anydml.onnx.kernels import kernel_of
 from anydml.onnx.types import leaf, onnx_name
+from anydml.onnx.unfit import unfit
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
@@ -128,11 +130,8 @@ class _Lowering:
             and not _same_meaning(node.op, newest_opset())
         ):
             return False
-        if node.op.name in ("LSTM", "GRU", "RNN") and any(
-            isinstance(v.type, TensorType) and v.type.sizes is not None and 0 in v.type.sizes
-            for v in node.reads
-        ):
-            return False  # onnxruntime aborts the process on an empty batch
+        if unfit(node):
+            return False
         refused = self.libraries.refused
         return not contains_if(node) and not (refused and refused.get(_kind(node)))
 
@@ -177,8 +176,7 @@ class _Lowering:
                 tuple(self.slot(v) for v in node.writes),
             )
         if contains_if(node):
-            what = "a Loop, Scan or other body that contains an If cannot be run yet"
-            raise Unsupported(Problem(node.label, what))
+            return iteration(node, self.libraries.opsets, self.program, self.slot)
         _check_node(node, self.libraries.opsets)
         try:
             return self._region([node], self.libraries.complete)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,23 @@ def read(source: ModelSource) -> Model:
         {p.key: p.value for p in proto.metadata_props},
         defaults,
     )
+
+
+def read_body(proto: GraphProto, captures: Mapping[str, Value], opsets: Mapping[str, int]) -> Graph:
+    """The body of a Loop or its like as a graph of its own: what it captures are inputs behind its own.
+
+    Raises:
+        InvalidModel: it is not well formed.
+    """
+    reader = _Reader(opsets, None)
+    scope = _Scope(reader, None, (proto.name or "body",))
+    outside = [scope.define(name, value.type) for name, value in captures.items()]
+    graph, defaults = reader.main(proto, scope)
+    if defaults:
+        reader.problem(scope.path, "expected a body whose inputs have no initializers")
+    if reader.problems:
+        raise InvalidModel(*reader.problems)
+    return replace(graph, inputs=(*graph.inputs, *outside))
 
 
 def _signature(proto: GraphProto, graph: Graph) -> Iterator[tuple[ValueInfoProto, Value]]:

@@ -112,4 +112,8 @@ def dtype_name(dtype: np.dtype) -> str:
     """`float32`, `string` (objects and str), `float8e4m3fn` (ml_dtypes writes an underscore)."""
     if dtype.kind in "OU":
         return "string"
-    return dtype.name.replace("float8_", "float8").replace("float4_", "float4")
+    return _ONNX_NAMES.get(dtype.name, dtype.name)
+
+
+_ONNX_NAMES = {onnx.helper.tensor_dtype_to_np_dtype(code).name: name for code, name in DTYPES.items()}
+"""Where NumPy's extensions name an element type otherwise: float4_e2m1fn is float4e2m1."""

@@ -1,0 +1,82 @@
+"""Loop, Scan and SequenceMap as steps that run their bodies as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, helper
+
+from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Value
+from anydml.onnx.read import read_body
+from anydml.onnx.types import CODES, from_proto
+from anydml.problems import Problem, Unsupported
+from anydml.runtime.iterate import LoopStep, ScanStep, SequenceMapStep
+
+
+def iteration(
+    node: Node, opsets: Mapping[str, int], program: Callable[[Graph], Any], slot: Callable[[Value], int]
+) -> LoopStep | ScanStep | SequenceMapStep:
+    """The step of a node whose body we run ourselves, an iteration at a time.
+
+    Raises:
+        Unsupported: another operator with a body.
+        InvalidModel: the body is not well formed.
+    """
+    assert isinstance(node.op, OnnxOp)
+    if node.op.domain or node.op.name not in ("Loop", "Scan", "SequenceMap") or "body" not in node.attributes:
+        what = f"an If in the body of {node.op} cannot be run; only in those of Loop, Scan and SequenceMap"
+        raise Unsupported(Problem(node.label, what))
+    proto = node.attributes["body"].g
+    body = program(read_body(proto, node.captures, opsets))
+
+    def explain() -> str:
+        lines = body.explain().splitlines()
+        return "\n".join(
+            [f"{node.label}: its body, an iteration at a time", *("  " + line for line in lines)]
+        )
+
+    inputs = tuple(None if v is None else slot(v) for v in node.inputs)
+    writes = tuple(slot(Value("unused") if v is None else v) for v in node.outputs)
+    captures = tuple(slot(v) for v in node.captures.values())
+    if node.op.name == "SequenceMap":
+        return SequenceMapStep(node, body, inputs, captures, writes, (None,) * len(writes), explain)
+    own = len(proto.output) - len(writes)  # outputs that are the body's business: Loop's condition
+    empty = tuple(_empty(proto, own + k) for k in range(len(writes)))
+    parts = (node, body, inputs, captures, writes, empty, explain)
+    if node.op.name == "Loop":
+        padded = (*inputs, None, None)[: max(2, len(inputs))]
+        return LoopStep(node, body, padded, captures, writes, empty, explain)
+    return _scan(node, partial(ScanStep, *parts))
+
+
+def _scan(node: Node, step: Callable[..., ScanStep]) -> ScanStep:
+    assert isinstance(node.op, OnnxOp)
+
+    def listed(name: str, length: int) -> tuple[int, ...]:
+        given = node.attributes.get(name)
+        return tuple(given.ints) if given is not None and given.ints else (0,) * length
+
+    count = int(node.attributes["num_scan_inputs"].i)
+    batched = node.op.version < 9
+    rows = len(node.outputs) - (len(node.inputs) - int(batched) - count)
+    ways = "directions" if batched else "scan_input_directions"
+    return step(
+        count=count,
+        input_axes=listed("scan_input_axes", count),
+        output_axes=listed("scan_output_axes", rows),
+        backward_inputs=tuple(map(bool, listed(ways, count))),
+        backward_outputs=tuple(map(bool, listed("scan_output_directions", rows))),
+        batched=batched,
+    )
+
+
+def _empty(proto: GraphProto, output: int) -> np.ndarray | None:
+    """A scan output without iterations, by the body's declaration; unknown sizes count as 0."""
+    type = from_proto(proto.output[output].type)
+    if not isinstance(type, TensorType):
+        return None
+    sizes = [n if isinstance(n, int) else 0 for n in type.sizes or ()]
+    return np.empty((0, *sizes), helper.tensor_dtype_to_np_dtype(CODES[type.dtype]))

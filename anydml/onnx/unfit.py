@@ -1,0 +1,68 @@
+"""Nodes that onnxruntime computes otherwise than ONNX says, refuses while it runs, or ends the process on.
+
+They go to onnx.reference. Seen with onnxruntime 1.31 and the test suite of the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from onnx import helper
+
+from anydml.ir.graph import Node, OnnxOp, TensorType
+
+
+def unfit(node: Node) -> bool:
+    assert isinstance(node.op, OnnxOp)
+    rule = _RULES.get(node.op.name) if node.op.domain == "" else None
+    return rule is not None and rule(node)
+
+
+def _empty(node: Node) -> bool:
+    return any(0 in (_sizes(node, k) or ()) for k in range(len(node.inputs)))
+
+
+def _sizes(node: Node, k: int) -> tuple[Any, ...] | None:
+    """The sizes of input k, as far as known; None if it is not there, or of unknown rank."""
+    value = node.inputs[k] if k < len(node.inputs) else None
+    return value.type.sizes if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _dtype(node: Node) -> str | None:
+    value = node.inputs[0] if node.inputs else None
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _attribute(node: Node, name: str, default: Any) -> Any:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else helper.get_attribute_value(attribute)
+
+
+def _attention(node: Node) -> bool:
+    """The scores output without the causal mask; a mask shorter than the keys, which stands for padding."""
+    if len(node.outputs) > 3 and node.outputs[3] is not None and _attribute(node, "is_causal", 0):
+        return True
+    return len(node.inputs) > 6 and node.inputs[3] is not None
+
+
+def _resize(node: Node) -> bool:
+    """Align corners by scales: the sizes that the formula needs are not the rounded ones."""
+    mode = _attribute(node, "coordinate_transformation_mode", b"half_pixel")
+    return bool(mode == b"align_corners" and _attribute(node, "mode", b"nearest") in (b"linear", b"cubic"))
+
+
+_RULES: dict[str, Callable[[Node], bool]] = {
+    "Attention": _attention,
+    "ConvInteger": lambda n: _sizes(n, 3) not in (None, (), (1,)),  # a zero point for each channel
+    "DFT": lambda n: True,  # a naive sum, whose error grows with the length
+    "Dropout": lambda n: len(n.inputs) > 2,  # in training; another random generator than ONNX's
+    "GRU": _empty,  # onnxruntime aborts the process on an empty batch
+    "LSTM": _empty,
+    "MaxUnpool": lambda n: len(n.inputs) > 2,  # indices refer to the output shape, not to the pooled one
+    "ReduceMax": lambda n: _dtype(n) == "bool" and _empty(n),
+    "ReduceMin": lambda n: _dtype(n) == "bool" and _empty(n),
+    "Resize": _resize,
+    "RNN": _empty,
+    "STFT": lambda n: True,  # as DFT
+}

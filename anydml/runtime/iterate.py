@@ -1,0 +1,164 @@
+"""Loop, Scan and SequenceMap, whose bodies are programs: what a library cannot take, since an If is inside.
+
+Their meaning is that of ONNX's text at every opset; states may change their shapes from one iteration
+to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anydml.ir.graph import Node
+from anydml.problems import ExecutionFailed, Problem
+
+Body = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class _Iteration:
+    """A body is called with what the operator hands it, and then with `captures` from outside."""
+
+    node: Node
+    body: Body
+    inputs: tuple[int | None, ...]
+    captures: tuple[int, ...]
+    writes: tuple[int, ...]
+    empty: tuple[np.ndarray | None, ...]
+    """For each output, what it is if no iteration adds to it; None where that is not known."""
+    explain: Callable[[], str] = field(repr=False)
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (*(k for k in self.inputs if k is not None), *self.captures)
+
+    def describe(self) -> str:
+        return self.explain()
+
+    def run(self, slots: list[Any]) -> None:
+        given = [None if k is None else slots[k] for k in self.inputs]
+        results = self._iterated(given, [slots[k] for k in self.captures])
+        for k, result in zip(self.writes, results, strict=True):
+            slots[k] = result
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def _failed(self, message: str) -> ExecutionFailed:
+        return ExecutionFailed(Problem(self.node.label, message))
+
+    def _stacked(self, parts: Sequence[Any], output: int, axis: int = 0) -> np.ndarray:
+        """What the iterations gave for one output, side by side along a new axis."""
+        if not parts:
+            nothing = self.empty[output]
+            if nothing is None:
+                raise self._failed(f"expected a declared type of output {output}, which no iteration adds to")
+            return nothing
+        shapes = {p.shape for p in parts}
+        if len(shapes) > 1:
+            shown = ", ".join(map(str, sorted(shapes)))
+            raise self._failed(f"expected equal shapes of output {output} in each iteration, but got {shown}")
+        return np.stack(parts, axis)
+
+
+class LoopStep(_Iteration):
+    """Inputs: count, condition, states. Body: (number, condition, states) to (condition, states, rows)."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        trips, condition, *states = given
+        most = None if trips is None else self._one(trips, "trip count", np.int64)
+        going = condition is None or self._one(condition, "condition", np.bool_)
+        rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
+        number = 0
+        while going and (most is None or number < most):
+            results = self.body([np.array(number), np.array(True), *states, *captured])
+            states = results[1 : 1 + len(states)]
+            for row, result in zip(rows, results[1 + len(states) :], strict=True):
+                row.append(result)
+            going = condition is None or self._one(results[0], "condition", np.bool_)
+            number += 1
+        return [*states, *(self._stacked(row, len(states) + k) for k, row in enumerate(rows))]
+
+    def _one(self, value: Any, what: str, dtype: type) -> Any:
+        if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype != dtype:
+            got = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+            raise self._failed(f"expected a {what} of one {np.dtype(dtype).name}, but got {got}")
+        return value.item()
+
+
+@dataclass(frozen=True)
+class ScanStep(_Iteration):
+    """Inputs: states, then sequences to go through. Body: (states, elements) -> (states, rows)."""
+
+    count: int = 1
+    """Sequences, at the end of the inputs."""
+    input_axes: tuple[int, ...] = ()
+    output_axes: tuple[int, ...] = ()
+    backward_inputs: tuple[bool, ...] = ()
+    backward_outputs: tuple[bool, ...] = ()
+    batched: bool = False
+    """Version 8: everything has a batch in front, and the first input tells the lengths."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        if not self.batched:
+            return self._scanned(given, captured)
+        lengths, *given = given
+        states = len(given) - self.count
+        several = []
+        for b in range(len(given[0])):
+            items = [x[b] for x in given]
+            if lengths is not None:
+                items[states:] = [x[: int(lengths[b])] for x in items[states:]]
+            several.append(self._scanned(items, captured))
+        padded = [_padded([result[k] for result in several], k >= states) for k in range(len(self.writes))]
+        return [np.stack(p) for p in padded]
+
+    def _scanned(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        first = len(given) - self.count
+        states, sequences = given[:first], given[first:]
+        turned = []
+        for x, axis, backward in zip(sequences, self.input_axes, self.backward_inputs, strict=True):
+            if not -x.ndim <= axis < x.ndim:
+                raise self._failed(f"expected a scan axis of rank {x.ndim}, but got {axis}")
+            moved = np.moveaxis(x, axis, 0)
+            turned.append(moved[::-1] if backward else moved)
+        lengths = {len(x) for x in turned}
+        if len(lengths) != 1:
+            raise self._failed(f"expected sequences of one length, but got {sorted(lengths)}")
+        rows: list[list[Any]] = [[] for _ in self.writes[first:]]
+        for items in zip(*turned, strict=True):
+            elements = [np.ascontiguousarray(i) if isinstance(i, np.ndarray) else np.array(i) for i in items]
+            results = self.body([*states, *elements, *captured])
+            states = results[:first]
+            for row, result in zip(rows, results[first:], strict=True):
+                row.append(result)
+        stacked = []
+        for k, row in enumerate(rows):
+            parts = row[::-1] if self.backward_outputs[k] else row
+            stacked.append(self._stacked(parts, first + k, self.output_axes[k]))
+        return [*states, *stacked]
+
+
+def _padded(parts: list[Any], ragged: bool) -> list[Any]:
+    """Scan outputs of batches of unequal lengths: zeros behind the shorter ones."""
+    most = max(len(p) for p in parts) if ragged else 0
+    if not ragged or all(len(p) == most for p in parts):
+        return parts
+    return [np.concatenate([p, np.zeros((most - len(p), *p.shape[1:]), p.dtype)]) for p in parts]
+
+
+class SequenceMapStep(_Iteration):
+    """Inputs: a sequence, then sequences or tensors. Body: their elements (or the tensors) -> elements."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        results: list[list[Any]] = [[] for _ in self.writes]
+        for k in range(len(given[0])):
+            if any(isinstance(x, list) and len(x) <= k for x in given):
+                raise self._failed("expected sequences of one length")
+            items = [x[k] if isinstance(x, list) else x for x in given]
+            for result, item in zip(results, self.body([*items, *captured]), strict=True):
+                result.append(item)
+        return results

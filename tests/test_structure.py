@@ -17,13 +17,14 @@ ROOMS = ["problems", "spec", "ir", "passes", "codegen", "runtime", "onnx"]
 MODULES = sorted(ROOT.rglob("*.py"))
 HEAVY = {
     "llvmlite": lambda name: name.startswith("codegen."),
-    "onnx": lambda name: name.startswith("onnx.") or name in {"runtime.library", "session"},
+    "onnx": lambda name: name.startswith("onnx.") or name in {"runtime.library", "session", "backend"},
     "onnxruntime": lambda name: name == "runtime.library",
 }
 ANY = {p.stem for p in ROOT.glob("*.py")}
 DOORS_THAT_USE_DOORS = {  # and which
     "__init__": ANY,
     "__main__": {"cli"},
+    "backend": {"session"},
     "cli": ANY,
     "dxdispatch": {"device"},
     "functions": {"eager", "expression"},

@@ -172,7 +172,7 @@ def packed_job(group: Group, size: int, bases: list[int], *, pool: int, threads:
         job = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
-        parts = group.packed[key] = (job[:_BASES], job[_BASES + len(group.widths) :])
+        parts = group.packed[key] = (job[:FIRST_ADDRESS], job[FIRST_ADDRESS + len(group.widths) :])
     return parts[0] + array("q", bases) + parts[1]
 
 
@@ -181,7 +181,8 @@ def streams(group: Group, size: int) -> bool:
     return size * group.width >= STREAM_FROM
 
 
-_BASES = 9  # of a job's words: the first operand's address
+FIRST_ADDRESS = 9
+"""Among a job's words, of its operands."""
 
 
 def access_of(group: Group, inner: int, steps: Sequence[int]) -> tuple[Access, ...]:

@@ -1,34 +1,36 @@
 """A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
 
-    Where, IsInf               -> our kernels (kernels.py)
-    everything else            -> onnxruntime, in maximal regions
-    what that does not take    -> onnx.reference, a node at a time
-    If                         -> a step of ours that runs one branch's program
+    element-wise nodes, where it pays   -> our kernels, fused
+    everything else                     -> onnxruntime, in maximal regions
+    what that does not take             -> onnx.reference, a node at a time
+    If, and loops around an If          -> steps of ours that run programs
 
-Steps stand on levels: a region on an even level, all else on odd ones, each as early as its inputs
-allow. So there is one region a level, and regions never wait for each other in a circle.
+Steps stand on levels, whose kinds alternate: regions, single steps, kernels. Each node is as early as its
+inputs allow, so there is one region and one group of kernels a level, and nothing waits in a circle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.onnx.elementwise import as_directml, meaning_of
 from anydml.onnx.evaluate import schema_of
 from anydml.onnx.iteration import iteration
-from anydml.onnx.kernels import kernel_of
-from anydml.onnx.types import leaf, onnx_name
+from anydml.onnx.types import CODES, leaf, onnx_name
 from anydml.onnx.unfit import unfit
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
-from anydml.runtime.run import BranchStep, KernelStep, Plan, RegionStep, Step
+from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
 
 ProgramOf = Callable[[Graph], Any]
 
@@ -74,6 +76,7 @@ class _Lowering:
     def __init__(self, graph: Graph, libraries: Libraries, program: ProgramOf) -> None:
         self.graph, self.libraries, self.program = graph, libraries, program
         self.slots: dict[Value, int] = {}
+        self.elementwise = self._worthwhile()
 
     def plan(self) -> Plan:
         graph = self.graph
@@ -97,26 +100,41 @@ class _Lowering:
     # ---- levels
 
     def _levels(self) -> list[list[Node | If]]:
-        """The nodes by level; even levels hold a region's nodes, odd ones single steps, in order."""
+        """The nodes by level. The level's remainder by the number of kinds tells who runs them."""
         at: dict[Value, int] = {}
         levels: dict[int, list[Node | If]] = {}
         for node in self.graph.nodes:
-            odd = int(self._place(node) != "region")
             level = max((at.get(v, 0) for v in node.reads), default=0)
-            level += (level ^ odd) & 1
+            level += (_KINDS.index(self._place(node)) - level) % len(_KINDS)
             levels.setdefault(level, []).append(node)
             for value in node.writes:
                 at[value] = level
         return [levels[k] for k in sorted(levels)]
 
     def _place(self, node: Node | If) -> str:
-        """Who runs a node: a "branch" step, a "kernel", the fast library's "region", or a "single" call."""
+        """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
         if isinstance(node, If):
-            return "branch"
-        assert isinstance(node.op, OnnxOp)
-        if kernel_of(node) is not None:
-            return "kernel"
+            return "single"
+        if node in self.elementwise:
+            return "kernels"
         return "region" if self._fast_takes(node) else "single"
+
+    def _worthwhile(self) -> set[Node]:
+        """The element-wise nodes that our kernels shall run.
+
+        All of them where nothing else is left for a library but its call. Else whole groups over large
+        tensors; a cheap node between two convolutions stays in their region.
+        """
+        able = [n for n in self.graph.nodes if isinstance(n, Node) and meaning_of(n) is not None]
+        others = [n for n in self.graph.nodes if isinstance(n, Node) and meaning_of(n) is None]
+        if not any(self._fast_takes(n) for n in others):
+            return set(able)
+        chosen: set[Node] = set()
+        for group in _connected(able):
+            largest = max(_elements(v) for n in group for v in n.writes)
+            if len(group) >= LEAST_NODES and largest >= LEAST_ELEMENTS:
+                chosen.update(group)
+        return chosen | {n for n in able if not self._fast_takes(n)}
 
     def _fast_takes(self, node: Node) -> bool:
         assert isinstance(node.op, OnnxOp)
@@ -139,9 +157,12 @@ class _Lowering:
 
     def _steps(self, nodes: list[Node | If]) -> list[Step]:
         """The steps of one level."""
-        if self._place(nodes[0]) != "region":
+        place = self._place(nodes[0])
+        if place == "single":
             return [self._single(node) for node in nodes]
         region = [n for n in nodes if isinstance(n, Node)]
+        if place == "kernels":
+            return [self._kernels(region)]
         try:
             return [self._region(region, self.libraries.fast)]
         except Unsupported as error:
@@ -164,17 +185,6 @@ class _Lowering:
     def _single(self, node: Node | If) -> Step:
         if isinstance(node, If):
             return self._branch(node)
-        kernel = kernel_of(node)
-        if kernel is not None:
-            return KernelStep(
-                kernel.group,
-                node,
-                kernel.given,
-                kernel.result,
-                self.libraries.threads,
-                tuple(self.slot(v) for v in node.inputs if v is not None),
-                tuple(self.slot(v) for v in node.writes),
-            )
         if contains_if(node):
             return iteration(node, self.libraries.opsets, self.program, self.slot)
         _check_node(node, self.libraries.opsets)
@@ -214,17 +224,36 @@ class _Lowering:
         """The slot of an output; one that nobody named gets a slot that nobody reads."""
         return self.slot(Value("unused") if value is None else value)
 
-    def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
+    def _ends(self, nodes: list[Node]) -> tuple[list[Value], dict[Value, Constant], list[Value]]:
+        """What a group of nodes reads, the constants among that, and what others read of its results."""
         written = {v for node in nodes for v in node.writes}
         read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
-        inputs = [v for v in read if v not in self.graph.constants]
-        constants: dict[Value, Constant] = {v: c for v, c in self.graph.constants.items() if v in read}
+        constants = {v: c for v, c in self.graph.constants.items() if v in read}
         outside = set(self.graph.outputs)
         members = set(nodes)
         for other in self.graph.nodes:
             if other not in members:
                 outside.update(other.reads)
-        outputs = [v for node in nodes for v in node.writes if v in outside]
+        return list(read), constants, [v for node in nodes for v in node.writes if v in outside]
+
+    def _kernels(self, nodes: list[Node]) -> ElementwiseStep:
+        read, constants, outputs = self._ends(nodes)
+        numbers = {v: c for v, c in constants.items() if c.content.size == 1}
+        inputs = [v for v in read if v not in numbers]
+        results = {n.outputs[0]: m.result for n in nodes if (m := meaning_of(n)) is not None}
+        return ElementwiseStep(
+            tuple(nodes),
+            tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
+            tuple(_numpy(results[v]) for v in outputs),
+            lambda shapes: as_directml(nodes, inputs, shapes, numbers, outputs),
+            self.libraries.threads,
+            tuple(map(self.slot, inputs)),
+            tuple(map(self.slot, outputs)),
+        )
+
+    def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
+        read, constants, outputs = self._ends(nodes)
+        inputs = [v for v in read if v not in constants]
         opsets = dict(self.libraries.opsets)
         if provider is self.libraries.fast:
             opsets[""] = min(opsets[""], newest_opset())
@@ -238,6 +267,34 @@ class _Lowering:
         return RegionStep(
             provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         )
+
+
+_KINDS = ("region", "single", "kernels")
+LEAST_NODES, LEAST_ELEMENTS = 3, 1 << 15
+"""Of a group of element-wise nodes beside others: from there on, fused kernels repay the detour."""
+
+
+def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Groups of nodes of which each reads or writes what another one of the group does."""
+    groups: list[tuple[set[Value], list[Node]]] = []
+    for node in nodes:
+        values, members = {*node.reads, *node.writes}, [node]
+        for group in [g for g in groups if g[0] & values]:
+            groups.remove(group)
+            values |= group[0]
+            members = group[1] + members
+        groups.append((values, members))
+    return [members for _, members in groups]
+
+
+def _elements(value: Value) -> int:
+    """How many elements a value has; 0 where that is not known."""
+    sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
+    return 0 if sizes is None else prod(sizes)
+
+
+def _numpy(dtype: str) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])
 
 
 def _lends(step: Step) -> bool:

@@ -28,6 +28,8 @@ MAX_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 MAX_PLANS = 32
 """Plans kept; the least recently used one goes."""
+MAX_MET = 4096
+"""Keys that lead to a plan at once. Shapes may be far more than plans."""
 MAX_DECIDING = 16
 """Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
 
@@ -41,19 +43,46 @@ class Program:
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._shapes: set[Key] = set()
         self._contents: set[Key] = set()
+        self._met: dict[Key, Plan] = {}
+        """The plans by all that they may depend on, in the form that is quickest to make."""
         self._lock = threading.RLock()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs' contents."""
-        shapes = tuple([_shape_key(v) for v in values])
-        contents = tuple([_content_key(values[k]) for k in self._deciding])
-        plan = self._plans.get((shapes, contents))
+        key = self.key(values)
+        plan = None if key is None else self._met.get(key)
         if plan is None:
-            plan = self._planned(shapes, contents, values)
+            plan = self._planned(values)
+            if key is not None:
+                if len(self._met) >= MAX_MET:
+                    self._met.clear()
+                self._met[key] = plan
         return plan.run(values)
 
-    def _planned(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Plan:
+    def met(self, values: Sequence[Any]) -> Plan | None:
+        """The plan of arrays of which the like was run before."""
+        key = self.key(values)
+        return None if key is None else self._met.get(key)
+
+    def key(self, values: Sequence[Any]) -> Key | None:
+        """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
+        key: list[Any] = []
+        for value in values:
+            if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.num in _UNSPECIFIC:
+                return None
+            key += (value.dtype.num, value.shape)
+        for k in self._deciding:
+            value = values[k]
+            key.append(value.tobytes() if value.size <= MAX_DECIDING else None)
+        return tuple(key)
+
+    def _planned(self, values: Sequence[Any]) -> Plan:
+        shapes = tuple([_shape_key(v) for v in values])
+        contents = tuple([_content_key(values[k]) for k in self._deciding])
         with self._lock:
+            if (shapes, contents) in self._plans:
+                self._plans.move_to_end((shapes, contents))
+                return self._plans[shapes, contents]
             by_shape = _admitted(shapes, self._shapes, MAX_SHAPES)
             by_content = _admitted(contents, self._contents, MAX_CONTENTS)
             if not by_shape:
@@ -74,6 +103,7 @@ class Program:
             self._plans[key] = plan
             while len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
+                self._met.clear()  # it may be there, too
             return plan
 
     def _plan(self, types: dict[Value, Type], guards: dict[Value, Any]) -> Plan:
@@ -112,6 +142,10 @@ class Program:
 
 
 # ---- keys --------------------------------------------------------------------------------------------
+
+
+_UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "OSUVmM")
+"""NumPy's types whose number alone does not say what an element is."""
 
 
 def _shape_key(value: Any) -> Any:

@@ -17,12 +17,13 @@ from anydml.runtime.threads import default_threads, pool
 Array = NDArray[Any]
 
 
-_DATA = object.__basicsize__  # of PyArrayObject: its data pointer follows the object's head
+DATA = object.__basicsize__
+"""Where a PyArrayObject has its data pointer: behind the object's head. For jobs of `run_arrays`."""
 
 
 def address(a: Array) -> int:
     """Where the array's first element lies. Five times as fast as asking `__array_interface__`."""
-    return ctypes.c_void_p.from_address(id(a) + _DATA).value or 0
+    return ctypes.c_void_p.from_address(id(a) + DATA).value or 0
 
 
 _probe = np.zeros(1)
@@ -45,7 +46,7 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
             break
     else:
         if group.axes is None and not streams(group, size):
-            fields = [id(a) + _DATA for a in arrays]
+            fields = [id(a) + DATA for a in arrays]
             job = packed_job(group, size, fields, pool=pool.address, threads=count)
             driver().run_arrays(job.buffer_info()[0])
             return

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from anydml.codegen.group import Group
-from anydml.ir.graph import If, Node
+from anydml.ir.graph import Graph, If, Node
 from anydml.ir.provider import Call, RegionFailed
+from anydml.passes.fuse import dtype_of, sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
-from anydml.runtime.launch import broadcast_shape, empty_like_inputs, launch
+from anydml.runtime.repeat import Repeated
 from anydml.spec.dtypes import NUMPY
+
+Shape = tuple[int, ...]
+_Made = tuple[Repeated, list[tuple[np.dtype, Shape] | None]]
+"""What computes, and as which type and shape an output is to be seen, where it is not so already."""
+MAX_MADE = 32
+"""Combinations of shapes that a step has kernels ready for."""
 
 
 class Step(Protocol):
@@ -56,46 +63,66 @@ class RegionStep:
         )
 
     def describe(self) -> str:
-        names = [str(n.op) for n in self.nodes]
-        shown = ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
-        return f"{self.provider}: {shown}"
+        return f"{self.provider}: {_listed(self.nodes)}"
 
 
-@dataclass(frozen=True)
-class KernelStep:
-    """An element-wise group over whole arrays, which broadcast against each other."""
+def _listed(nodes: Sequence[Node]) -> str:
+    names = [str(n.op) for n in nodes]
+    return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
 
-    group: Group
-    node: Node
-    given: tuple[np.dtype, ...]
-    result: np.dtype
-    """As which type the output is seen: bool where the kernel writes 0 and 1."""
-    threads: int
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+
+class ElementwiseStep:
+    """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met."""
+
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        given: tuple[np.dtype, ...],
+        results: tuple[np.dtype, ...],
+        lowered: Callable[[tuple[Shape, ...]], tuple[Graph, list[Shape]]],
+        threads: int,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+    ) -> None:
+        self.nodes, self.reads, self.writes = nodes, reads, writes
+        self._given, self._results = given, results
+        self._lowered, self._threads = lowered, threads
+        self._made: dict[tuple[Shape, ...], _Made] = {}
 
     def run(self, slots: list[Any]) -> None:
-        inputs = [slots[k] for k in self.reads]
-        if any(
-            x.dtype != t for x, t in zip(inputs, self.given, strict=True)
-        ):  # a model that lied about a type
-            expected, got = (", ".join(map(str, types)) for types in (self.given, [x.dtype for x in inputs]))
-            raise ExecutionFailed(Problem(self.node.label, f"expected {expected}, but got {got}"))
-        shape = broadcast_shape([x.shape for x in inputs])
-        if shape is None:
-            shapes = ", ".join(str(x.shape) for x in inputs)
-            raise ExecutionFailed(
-                Problem(self.node.label, f"expected shapes that broadcast, but got {shapes}")
-            )
-        output = empty_like_inputs(shape, NUMPY[self.group.operands[-1]], inputs)
-        # A truth or a bfloat16 has the bits of an integer of its width, which is what the kernel moves.
-        wanted = [NUMPY[t] for t in self.group.inputs]
-        arrays = [x if x.dtype == w else x.view(w) for x, w in zip(inputs, wanted, strict=True)]
-        launch(self.group, [*(np.broadcast_to(x, shape) for x in arrays), output], self.threads)
-        (slots[self.writes[0]],) = (output.view(self.result),)
+        inputs, shapes = [], []
+        for place, k in enumerate(self.reads):
+            x = slots[k]
+            shapes.append(x.shape)
+            inputs.append(x if x.flags.c_contiguous else np.ascontiguousarray(x))
+            if x.dtype != self._given[place]:
+                self._lied([slots[k] for k in self.reads])
+        sizes = tuple(shapes)
+        compute, finish = self._made.get(sizes) or self._make(sizes)
+        results = compute(inputs)
+        for place, k in enumerate(self.writes):
+            change = finish[place]
+            slots[k] = results[place] if change is None else results[place].view(change[0]).reshape(change[1])
+
+    def _make(self, shapes: tuple[Shape, ...]) -> _Made:
+        graph, results = self._lowered(shapes)
+        finish: list[tuple[np.dtype, Shape] | None] = []
+        for v, dtype, shape in zip(graph.outputs, self._results, results, strict=True):
+            same = sizes_of(type_of(v)) == shape and dtype == NUMPY[dtype_of(v)]
+            finish.append(None if same else (dtype, shape))
+        made = (Repeated(graph, self._threads), finish)
+        if len(self._made) >= MAX_MADE:
+            self._made.clear()
+        self._made[shapes] = made
+        return made
+
+    def _lied(self, inputs: list[Any]) -> None:
+        """The model declares another type than it computes."""
+        expected, got = (", ".join(map(str, types)) for types in (self._given, [x.dtype for x in inputs]))
+        raise ExecutionFailed(Problem(self.nodes[0].label, f"expected {expected}, but got {got}"))
 
     def describe(self) -> str:
-        return f"kernel: {self.node.op}"
+        return f"kernels: {_listed(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -163,10 +190,10 @@ class Plan:
     """The outputs, by place, that may be memory of an input or a constant: they are returned as copies."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        slots = list(self.template)
-        for k, value in zip(self.inputs, values, strict=True):
-            slots[k] = value
-        for step, drops in zip(self.steps, self.drops, strict=True):
+        slots = [*self.template]
+        for place, k in enumerate(self.inputs):
+            slots[k] = values[place]
+        for step, drops in self._each:
             step.run(slots)
             for k in drops:
                 slots[k] = None
@@ -174,6 +201,10 @@ class Plan:
         for place in self.shared:
             results[place] = _copied(results[place])
         return results
+
+    @cached_property
+    def _each(self) -> list[tuple[Step, tuple[int, ...]]]:
+        return list(zip(self.steps, self.drops, strict=True))
 
     def describe(self) -> list[str]:
         return [step.describe() for step in self.steps]

@@ -146,8 +146,8 @@ def test_a_condition_that_depends_on_data_keeps_its_branches():
     assert plans(session) == 1
     text = session.explain()
     assert "'choose' (If): the condition is known only when it runs" in text
-    assert "onnxruntime: Neg" in text
-    assert "onnxruntime: Abs" in text
+    assert "kernels: Neg" in text
+    assert "kernels: Abs" in text
 
 
 def test_a_branch_that_was_never_taken_is_not_planned():

@@ -1,0 +1,83 @@
+"""A DirectML graph that runs again and again, on other memory of the same sizes."""
+
+from __future__ import annotations
+
+from array import array
+from math import prod
+
+import numpy as np
+
+from anydml.codegen.jit import driver
+from anydml.codegen.kernel import FIRST_ADDRESS, streams
+from anydml.ir.graph import Graph
+from anydml.passes.fuse import dtype_of, sizes_of, type_of
+from anydml.runtime.launch import DATA, Array, address, threads_for
+from anydml.runtime.plan import KernelStep, plan
+from anydml.runtime.reference import run_reference
+from anydml.spec.dtypes import NUMPY
+
+
+class Repeated:
+    """What does not depend on where arrays lie is made once: kernels, and their jobs but for addresses."""
+
+    def __init__(self, graph: Graph, threads: int) -> None:
+        self._graph, self._threads = graph, threads
+        self._inputs = [v.name for v in graph.inputs]
+        self._outputs = [v.name for v in graph.outputs]
+        self._made = [(sizes_of(type_of(v)), NUMPY[dtype_of(v)]) for v in graph.outputs]
+        self._empty = any(0 in sizes_of(type_of(v)) for v in (*graph.inputs, *graph.outputs))
+        if self._empty:
+            return
+        self._plan = plan(graph)
+        self._driver = driver()
+        threads_for(threads)
+        self._jobs = [self._job(step) for step in self._plan.steps]
+        self._single = self._alone()
+
+    def _job(self, step: KernelStep) -> tuple[KernelStep, array[int] | None, array[int] | None]:
+        """A step's job before and behind its addresses; None where it depends on them."""
+        if streams(step.group, prod(step.sizes)):
+            return step, None, None
+        words = step.job({name: k << 48 for k, name in enumerate(dict.fromkeys(step.names))}, self._threads)
+        return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.names) :]
+
+    def _alone(self) -> tuple[array[int], list[tuple[int, int]]] | None:
+        """The usual case, one kernel over the arrays: its job, and which words are which array's address."""
+        arrays = [*self._inputs, *self._outputs]
+        if len(self._jobs) != 1 or not set(self._jobs[0][0].names) <= set(arrays):
+            return None
+        step, head, tail = self._jobs[0]
+        if head is None or tail is None:
+            return None
+        places = [(len(head) + k, arrays.index(name)) for k, name in enumerate(step.names)]
+        return head + array("q", bytes(8 * len(places))) + tail, places
+
+    def __call__(self, inputs: list[Array]) -> list[Array]:
+        """The outputs, for packed inputs of the graph's sizes and types. Safe from several threads."""
+        results = [np.empty(sizes, dtype) for sizes, dtype in self._made]
+        if self._empty:  # nothing for a kernel to do, or next to nothing
+            buffers = zip((*self._inputs, *self._outputs), (*inputs, *results), strict=True)
+            run_reference(self._graph, dict(buffers))
+        elif self._single is not None:
+            template, places = self._single
+            arrays = inputs + results
+            job = template[:]
+            for at, k in places:
+                job[at] = id(arrays[k]) + DATA
+            self._driver.run_arrays(job.buffer_info()[0])
+        else:
+            self._each(inputs, results)
+        return results
+
+    def _each(self, inputs: list[Array], results: list[Array]) -> None:
+        at = {name: address(x) for name, x in zip(self._inputs, inputs, strict=True)}
+        at |= {name: address(y) for name, y in zip(self._outputs, results, strict=True)}
+        scratch = np.empty(self._plan.scratch, np.uint8)
+        start = address(scratch)
+        at |= {name: start + offset for name, offset in self._plan.offsets.items()}
+        for step, head, tail in self._jobs:
+            if head is None or tail is None:
+                job = step.job(at, self._threads)
+            else:
+                job = head + array("q", [at[name] for name in step.names]) + tail
+            self._driver.run(job.buffer_info()[0])

@@ -3,7 +3,8 @@
     Less(x, 0)  Mul(x, 0.1)  Where(l, m, x)     float32[2,3]
       ->  a DirectML graph of ELEMENT_WISE_LOGICAL_LESS_THAN, _MULTIPLY and _IF over the same sizes
 
-A node is taken where its record computes what ONNX says on its types, NaN, infinities and -0.0 included.
+A node is taken where its record computes what ONNX says on its types, NaN, infinities and -0.0 included
+(but for Gelu(-inf): its limit, where the formula has -inf * 0).
 A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
 """
 

@@ -1,0 +1,158 @@
+"""ONNX nodes that run as DirectML operators: they compute what onnx.reference computes."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import anydml as dml
+from anydml.onnx.elementwise import _RULES
+
+OPSET = 18
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-40,
+    3e38,
+    88.0,
+    -104.0,
+]
+ATTRIBUTES = {
+    "LeakyRelu": [{"alpha": 0.3}],
+    "Elu": [{"alpha": 0.7}],
+    "HardSigmoid": [{"alpha": 0.3, "beta": 0.4}],
+    "IsInf": [{"detect_positive": 0}, {"detect_negative": 0}],
+}
+SHAPES = {
+    1: [((3, 70),), ((),)],
+    2: [((3, 70), (70,)), ((3, 1), (1, 70)), ((), ())],
+    3: [((3, 1), (70,), ())],
+}
+CASES = [
+    (name, dtype, attributes, shapes)
+    for name, rule in _RULES.items()
+    for dtype in sorted(rule.types - {"bfloat16"})
+    for attributes in [{}, *ATTRIBUTES.get(name, [])]
+    for count in rule.inputs
+    for shapes in SHAPES[count]
+]
+
+
+def contents(rng, dtype, shape):
+    count = int(np.prod(shape))
+    if dtype == "bool":
+        x = rng.integers(0, 2, count)
+    elif dtype.startswith("float"):
+        x = rng.standard_normal(count) * 3
+        with np.errstate(all="ignore"):
+            x[: len(SPECIAL)] = rng.permutation(SPECIAL)[:count]
+    else:
+        info = np.iinfo(dtype)
+        x = rng.choice([info.min, info.max, 0, 1, 2, 7, 100], count)
+    with np.errstate(all="ignore"):
+        return x.reshape(shape).astype(dtype)
+
+
+def model_of(name, arrays, attributes, opset):
+    node = helper.make_node(name, [f"x{k}" for k in range(len(arrays))], ["y"], **attributes)
+    inputs = [
+        helper.make_tensor_value_info(f"x{k}", helper.np_dtype_to_tensor_dtype(a.dtype), [None] * a.ndim)
+        for k, a in enumerate(arrays)
+    ]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize(("name", "dtype", "attributes", "shapes"), CASES)
+@pytest.mark.filterwarnings("ignore")
+def test_against_the_reference(name, dtype, attributes, shapes):
+    rng = np.random.default_rng(len(name))
+    rule = _RULES[name]
+    arrays = [contents(rng, "bool" if k < rule.first else dtype, s) for k, s in enumerate(shapes)]
+    model = model_of(name, arrays, attributes, 20 if name == "Gelu" else OPSET)
+    feeds = {f"x{k}": a for k, a in enumerate(arrays)}
+    session = dml.load(model, threads=1)
+    (got,) = session.run(None, feeds)
+    assert f"kernels: {name}" in session.explain() or name == "Identity"  # which goes
+    with np.errstate(all="ignore"):
+        if name == "Softsign":  # onnx.reference stumbles over a scalar
+            wanted = arrays[0] / (1 + abs(arrays[0]))
+        else:
+            wanted = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
+    if name == "Gelu":  # the formula's -inf * 0; ours is the limit
+        wanted = np.where(arrays[0] == -np.inf, np.float32(-0.0), wanted)
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.dtype.kind == "f" and name not in ("Identity", "Where", "Neg", "Abs"):
+        np.testing.assert_allclose(
+            got, wanted, rtol=2e-6, atol=1e-7 if name in ("HardSigmoid", "Gelu") else 1e-37
+        )
+        kept = ~np.isnan(wanted) & (wanted != 0)
+        np.testing.assert_array_equal(np.signbit(got)[kept], np.signbit(wanted)[kept])
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_group_with_several_outputs_and_constants():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    m (float[a, b] x, float[b] r, bool[a, 1] c) => (float[a, b] y, bool[a, b] t, float[b] s, float u)
+    <float h = {0.5}, float[1, 2] w = {1, 2}> {
+      a1 = Mul (x, h)  a2 = Add (a1, r)  t = Greater (a2, w)  n = Not (t)  both = And (n, c)
+      y = Where (both, a2, x)  s = Abs (r)  u = Neg (h)
+    }"""
+    model = onnx.parser.parse_model(text)
+    session = dml.load(model, threads=1)
+    rng = np.random.default_rng(0)
+    for rows in (1, 5, 0, 5):
+        feeds = {
+            "x": rng.standard_normal((rows, 2)).astype(np.float32),
+            "r": rng.standard_normal(2).astype(np.float32),
+            "c": rng.integers(0, 2, (rows, 1)).astype(bool),
+        }
+        for a, b in zip(session.run(None, feeds), ReferenceEvaluator(model).run(None, feeds), strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert np.shape(a) == np.shape(b)
+
+
+def test_where_groups_go():
+    """Small ones stay beside what a library runs; large ones do not."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    m (float[n, 64] x) => (float[n, 64] y) <float h = {0.5}> {
+      a = MatMul (x, w)  b = Mul (a, h)  c = Add (b, x)  d = Sigmoid (c)  y = MatMul (d, w)
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"))
+    session = dml.load(model, threads=1)
+    session.run(None, {"x": np.ones((2, 64), np.float32)})
+    assert "onnxruntime: MatMul, Mul, Add, Sigmoid, MatMul" in session.explain()
+    session.run(None, {"x": np.ones((4096, 64), np.float32)})
+    assert "kernels: Mul, Add, Sigmoid" in session.explain()
+    x = np.random.default_rng(0).standard_normal((4096, 64)).astype(np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], 1 / (1 + np.exp(-1.5 * x)), rtol=1e-5)
+
+
+def test_arrays_that_are_not_packed():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    m (float[a, b] x, float[a, b] z) => (float[a, b] y) { t = Mul (x, z)  y = Sub (t, x) }"""
+    session = dml.load(onnx.parser.parse_model(text))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    given = {"x": x.T[::-1], "z": np.broadcast_to(np.float32(3), (4, 3))}
+    np.testing.assert_array_equal(session.run(None, given)[0], 2 * x.T[::-1])
+
+
+def test_shapes_that_do_not_broadcast():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    m (float[a] x, float[b] z) => (float[c] y) { t = Neg (x)  y = Add (t, z) }"""
+    session = dml.load(onnx.parser.parse_model(text))
+    with pytest.raises(dml.ExecutionFailed, match=r"'y' \(Add\).*broadcast.*\(2,\), \(3,\)|\(2,\), \(3,\)"):
+        session.run(None, {"x": np.float32([1, 2]), "z": np.float32([1, 2, 3])})

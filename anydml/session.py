@@ -9,6 +9,8 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +20,9 @@ import numpy as np
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.lower import Libraries
 from anydml.onnx.program import Program
-from anydml.onnx.read import Argument, ModelSource, read
+from anydml.onnx.read import Argument, Meta, ModelSource, read
 from anydml.onnx.types import dtype_name, onnx_name
-from anydml.problems import InvalidInput, Problem, kind_name, nearest, shown
+from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown
 from anydml.runtime.threads import check_threads, default_threads
 from anydml.spec.dtypes import native
 
@@ -37,30 +39,45 @@ class NodeArg:
     shape: list[int | str | None] | None
 
 
-def load(model: ModelSource, *, threads: int | None = None) -> Session:
+def load(model: ModelSource, *, threads: int | None = None, dims: Mapping[str, int] | None = None) -> Session:
     """An ONNX model, ready to run.
 
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
         threads: of one run; default as many as cores.
+        dims: sizes for symbols that its inputs declare, as in `{"batch": 8}`; other sizes are refused then.
 
     Raises:
+        InvalidInput: `dims` names no symbol of an input.
         InvalidModel: not an ONNX model, or one that is not well formed.
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    return Session(model, check_threads(threads) or default_threads())
+    return Session(model, check_threads(threads) or default_threads(), dims)
 
 
 class Session:
-    """A loaded model. Safe to use from several threads at once. Made by `load`."""
+    """A loaded model. Safe to use from several threads at once, and in forked children. Made by `load`.
 
-    def __init__(self, model: ModelSource, threads: int) -> None:
-        self._model = read(model)
-        self._program = Program(self._model.graph, Libraries(self._model.opsets, threads))
+    A session can be pickled: by its path, where it was loaded from one; else with the whole model.
+    """
+
+    def __init__(self, model: ModelSource, threads: int, dims: Mapping[str, int] | None = None) -> None:
+        self._model = read(model, dims)
+        self._source = _kept(model)
+        self._threads, self._dims = threads, dims
         self._names = tuple(i.name for i in self._model.inputs)
         self._conditions = {n.condition.name: n.label for n in self._model.graph.nodes if isinstance(n, If)}
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
+        self._renew()
+        _sessions.add(self)
+
+    def _renew(self) -> None:
+        """Forget all plans: in a forked child, the libraries' threads are not there."""
+        self._program = Program(self._model.graph, Libraries(self._model.opsets, self._threads))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Session, (self._source, self._threads, self._dims)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
@@ -72,6 +89,35 @@ class Session:
 
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(o) for o in self._model.outputs]
+
+    def get_modelmeta(self) -> Meta:
+        """What the file says about itself: `producer_name`, `custom_metadata_map`, ..."""
+        return self._model.meta
+
+    def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> Bound:
+        """The model with arrays to run on again and again; what they contain may change in between.
+
+        Args:
+            inputs: as for `run`.
+            outputs: arrays that the outputs of these names are written to, of their types and shapes.
+
+        Raises:
+            InvalidInput: as `run`; or an output that is unknown, or no array that can be written to.
+        """
+        problems = []
+        for name, y in (outputs or {}).items():
+            if name not in self._outputs:
+                guess = nearest(name, self._outputs)
+                problems.append(
+                    Problem("outputs", f"expected a name of an output, but got {shown(name)}", guess)
+                )
+            elif not isinstance(y, np.ndarray) or not y.flags.writeable:
+                message = f"expected an array to write to, but got {kind_name(y)}"
+                problems.append(Problem(f"output {name!r}", message))
+        if problems:
+            raise InvalidInput(*problems)
+        places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
+        return Bound(self, self._checked(inputs), places)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
@@ -164,6 +210,50 @@ class Session:
         if problems:
             raise InvalidInput(*problems)
         return values
+
+
+class Bound:
+    """A session with the arrays it runs on. Made by `Session.bind`; not for several threads at once."""
+
+    def __init__(self, session: Session, values: list[Any], places: Mapping[int, np.ndarray]) -> None:
+        self._session, self._values, self._places = session, values, places
+
+    def run(self) -> list[Any]:
+        """All outputs, for what the inputs contain now; those with an array of their own are that array.
+
+        Raises:
+            ExecutionFailed: a node failed; or an output does not fit its array.
+        """
+        results = self._session._program(self._values)
+        for place, y in self._places.items():
+            result = results[place]
+            if not isinstance(result, np.ndarray) or (result.shape, result.dtype) != (y.shape, y.dtype):
+                name = self._session._model.outputs[place].name
+                got = f"{result.dtype} of shape {result.shape}" if isinstance(result, np.ndarray) else "none"
+                message = f"expected {y.dtype} of shape {y.shape}, the array bound to it, but got {got}"
+                raise ExecutionFailed(Problem(f"output {name!r}", message))
+            y[...] = result
+            results[place] = y
+        return results
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for session in list(_sessions):
+        session._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _kept(model: ModelSource) -> ModelSource:
+    """What a copy of the session is made from in another process."""
+    if isinstance(model, str | os.PathLike):
+        return os.path.abspath(model)
+    return bytes(model) if isinstance(model, bytes | bytearray | memoryview) else model.SerializeToString()
 
 
 def _node_arg(argument: Argument) -> NodeArg:

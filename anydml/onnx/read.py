@@ -23,7 +23,7 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type,
 from anydml.onnx.bodies import free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.types import from_proto, without_sizes
-from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, shown
+from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, nearest, shown
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
 
@@ -39,6 +39,19 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Meta:
+    """What a file says about itself, under the names of onnxruntime's ModelMetadata."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Model:
     """A model that was read."""
 
@@ -46,13 +59,13 @@ class Model:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     opsets: Mapping[str, int]
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    meta: Meta
     defaults: Mapping[Value, Constant] = field(default_factory=dict)
     """Contents of the graph's inputs that need not be fed."""
 
 
-def read(source: ModelSource) -> Model:
-    """The model of a path, of a file's bytes or of a ModelProto.
+def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
+    """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
 
     Raises:
         InvalidModel: not an ONNX model, or its graph is not well formed.
@@ -64,6 +77,8 @@ def read(source: ModelSource) -> Model:
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
         opsets = _opsets(proto, where)
+    if dims:
+        proto = _sized(proto, dims)
     reader = _Reader(opsets, folder)
     scope = _Scope(reader, None, ())
     try:
@@ -83,9 +98,43 @@ def read(source: ModelSource) -> Model:
         ),
         tuple(Argument(o.name, from_proto(o.type)) for o in proto.graph.output),
         opsets,
-        {p.key: p.value for p in proto.metadata_props},
+        Meta(
+            proto.producer_name,
+            proto.graph.name,
+            proto.domain,
+            proto.doc_string,
+            proto.graph.doc_string,
+            proto.model_version,
+            {p.key: p.value for p in proto.metadata_props},
+        ),
         defaults,
     )
+
+
+def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
+    """The model with numbers in the place of symbols, in what its inputs and outputs declare.
+
+    Raises:
+        InvalidInput: a symbol that no input has, or a size that is none.
+    """
+    sized = ModelProto()
+    sized.CopyFrom(proto)
+    inputs = [d for i in sized.graph.input for d in i.type.tensor_type.shape.dim]
+    symbols = sorted({d.dim_param for d in inputs} - {""})
+    problems = []
+    for name, size in dims.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "there is none"
+            message = f"expected a symbol of an input ({known}), but got {shown(name)}"
+            problems.append(Problem("dims", message, nearest(str(name), symbols)))
+        elif isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            problems.append(Problem("dims", f"expected a size for {name!r}, but got {shown(size)}"))
+    if problems:
+        raise InvalidInput(*problems)
+    for dim in (*inputs, *(d for o in sized.graph.output for d in o.type.tensor_type.shape.dim)):
+        if dim.dim_param in dims:
+            dim.dim_value = dims[dim.dim_param]
+    return sized
 
 
 def read_body(proto: GraphProto, captures: Mapping[str, Value], opsets: Mapping[str, int]) -> Graph:

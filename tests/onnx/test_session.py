@@ -1,0 +1,181 @@
+"""A session in the place of onnxruntime's: metadata, dims, bind, copies, threads and child processes."""
+
+import multiprocessing
+import pickle
+import threading
+
+import numpy as np
+import onnx
+import pytest
+
+import anydml as dml
+
+TEXT = """<ir_version: 8, opset_import: ["": 17], producer_name: "maker", model_version: 7, doc_string: "what it does">
+m (bool c, float[batch, 3] x) => (float[batch, 3] y, float[batch, 3] z) <float[3, 3] w = {1,0,0,0,2,0,0,0,3}> {
+  z = MatMul (x, w)
+  y = If (c) <then_branch = t () => (float[n, 3] a) { a = Add (z, x) },
+              else_branch = e () => (float[n, 3] b) { b = MatMul (z, w) }>
+}"""
+X = np.float32([[1, 2, 3], [4, 5, 6]])
+Z = X * [1, 2, 3]
+TRUE, FALSE = np.array(True), np.array(False)
+
+
+def model():
+    made = onnx.parser.parse_model(TEXT)
+    made.metadata_props.add(key="classes", value="2")
+    return made
+
+
+def check(session):
+    np.testing.assert_array_equal(session.run(["y"], {"c": TRUE, "x": X})[0], Z + X)
+    np.testing.assert_array_equal(session.run(["y"], {"c": FALSE, "x": X})[0], Z * [1, 2, 3])
+    return True
+
+
+def test_metadata_has_the_names_of_onnxruntime():
+    meta = dml.load(model()).get_modelmeta()
+    assert (meta.producer_name, meta.graph_name, meta.version) == ("maker", "m", 7)
+    assert meta.description == "what it does"
+    assert meta.custom_metadata_map == {"classes": "2"}
+
+
+def test_initializers_that_may_be_fed():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    m (float[n] a, float[n] b) => (float[n] y) <float[1] b = {5}> { y = Add (a, b) }"""
+    session = dml.load(onnx.parser.parse_model(text))
+    assert [i.name for i in session.get_inputs()] == ["a"]
+    assert [i.name for i in session.get_overridable_initializers()] == ["b"]
+
+
+# ---- dims --------------------------------------------------------------------------------------------
+
+
+def test_dims_are_sizes_for_symbols():
+    session = dml.load(model(), dims={"batch": 2})
+    assert session.get_inputs()[1].shape == [2, 3]
+    assert session.get_outputs()[1].shape == [2, 3]
+    assert check(session)
+    with pytest.raises(dml.InvalidInput, match=r"expected shape \(2, 3\), but got \(1, 3\)"):
+        session.run(None, {"c": TRUE, "x": X[:1]})
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"bach": 2}, r"expected a symbol of an input \(batch\), but got 'bach'.*did you mean 'batch'"),
+        ({"batch": -1}, "expected a size for 'batch', but got -1"),
+        ({"batch": True}, "expected a size for 'batch', but got True"),
+        ({"batch": 2.0}, "expected a size for 'batch', but got 2.0"),
+    ],
+)
+def test_dims_that_are_none(dims, message):
+    with pytest.raises(dml.InvalidInput, match=message):
+        dml.load(model(), dims=dims)
+
+
+# ---- bind --------------------------------------------------------------------------------------------
+
+
+def test_what_bound_arrays_contain_may_change():
+    session = dml.load(model())
+    c, x, out = np.array(True), X.copy(), np.zeros((2, 3), np.float32)
+    bound = session.bind({"c": c, "x": x}, {"y": out})
+    assert bound.run()[0] is out
+    np.testing.assert_array_equal(out, Z + X)
+    x *= 2
+    np.testing.assert_array_equal(bound.run()[1], 2 * Z)
+    np.testing.assert_array_equal(out, 2 * (Z + X))
+    c[...] = False
+    bound.run()
+    np.testing.assert_array_equal(out, 2 * Z * [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"yy": np.zeros(1)}, "expected a name of an output, but got 'yy'"),
+        ({"y": [1, 2]}, "output 'y': expected an array to write to, but got list"),
+        ({"y": np.broadcast_to(np.float32(1), (2, 3))}, "output 'y': expected an array to write to"),
+    ],
+)
+def test_outputs_that_cannot_be_bound(outputs, message):
+    with pytest.raises(dml.InvalidInput, match=message):
+        dml.load(model()).bind({"c": TRUE, "x": X}, outputs)
+
+
+def test_an_output_that_does_not_fit_its_array_is_not_written():
+    out = np.zeros((1, 3), np.float32)
+    bound = dml.load(model()).bind({"c": TRUE, "x": X}, {"y": out})
+    with pytest.raises(dml.ExecutionFailed, match=r"expected float32 of shape \(1, 3\).*but got.*\(2, 3\)"):
+        bound.run()
+    assert not out.any()
+
+
+# ---- copies, threads, processes ----------------------------------------------------------------------
+
+
+def test_pickled_with_its_model():
+    session = dml.load(model(), threads=1, dims={"batch": 2})
+    copy = pickle.loads(pickle.dumps(session))
+    assert check(copy)
+    assert copy.get_inputs() == session.get_inputs()
+
+
+def test_pickled_by_its_path(tmp_path, monkeypatch):
+    onnx.save(model(), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    data = pickle.dumps(dml.load("model.onnx"))
+    monkeypatch.chdir("/")
+    assert len(data) < 1000
+    assert check(pickle.loads(data))
+
+
+def test_runs_from_several_threads():
+    session, failures = dml.load(model(), threads=2), []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(60):
+                x = rng.standard_normal((rng.integers(1, 12), 3)).astype(np.float32)
+                c = rng.integers(0, 2).astype(bool)
+                y, z = session.run(None, {"c": np.array(c), "x": x})
+                np.testing.assert_allclose(z, x * [1, 2, 3], rtol=1e-6)
+                np.testing.assert_allclose(y, z + x if c else z * [1, 2, 3], rtol=1e-6)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_a_forked_child_runs_it():
+    session = dml.load(model(), threads=2)
+    assert check(session)
+    context = multiprocessing.get_context("fork")
+    ok = context.Value("i", 0)
+
+    def child():
+        ok.value = int(check(session))
+
+    process = context.Process(target=child)
+    process.start()
+    process.join(60)
+    alive = process.is_alive()
+    if alive:
+        process.kill()
+    assert not alive
+    assert ok.value == 1
+
+
+def test_spawned_workers_run_it():
+    session = dml.load(model(), threads=1)
+    with multiprocessing.get_context("spawn").Pool(1) as workers:
+        assert workers.apply(check, (session,))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs."""
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class RegionFailed(Exception):
 
 class Provider(Protocol):
     name: str
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        """A region that this provider compiled, for arrays of these types and sizes only."""
+        ...
 
     def compile(self, region: Region, threads: int) -> Call:
         """The region ready to run, from several threads at once. Calls raise RegionFailed.

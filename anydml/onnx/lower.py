@@ -264,6 +264,10 @@ class _Lowering:
             tuple(v.name for v in outputs),
         )
         call = self.libraries.compiled(provider, region)
+        ends = [_fixed(v) for v in (*inputs, *outputs)]
+        known = [e for e in ends if e is not None]
+        if len(known) == len(ends):
+            call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
         return RegionStep(
             provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         )
@@ -291,6 +295,12 @@ def _elements(value: Value) -> int:
     """How many elements a value has; 0 where that is not known."""
     sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
     return 0 if sizes is None else prod(sizes)
+
+
+def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:
+    """Type and sizes, where all are known."""
+    sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
+    return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
 
 
 def _numpy(dtype: str) -> np.dtype:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from anydml.ir.graph import Graph
 from anydml.passes.dead import drop_dead
 from anydml.passes.identity import drop_identities
+from anydml.passes.reshape import merge_reshapes
 
 PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     drop_identities,
+    merge_reshapes,
     drop_dead,
 )
 

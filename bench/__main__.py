@@ -17,7 +17,6 @@ from typing import Any
 
 import llvmlite
 import numpy as np
-import onnx
 import onnxruntime as ort
 from rich.console import Console
 from rich.progress import Progress
@@ -27,6 +26,7 @@ import anydml as dml
 from anydml.runtime.threads import default_threads
 from bench import rows
 from bench.measure import medians
+from bench.models import cases
 from bench.peers import PEERS, calls, versions
 
 Row = list[str]
@@ -39,6 +39,7 @@ def main() -> None:
         "--sizes", default="16,20,24", help="powers of two, as in 16,20 (default: %(default)s)"
     )
     parser.add_argument("--only", default="", help="operators whose name contains this")
+    parser.add_argument("--models", action="store_true", help="only models with control flow")
     asked = parser.parse_args()
     sizes = [int(p) for p in asked.sizes.split(",")]
     print(
@@ -46,7 +47,8 @@ def main() -> None:
         f"llvmlite {llvmlite.__version__}, {versions()}"
     )
     print("Medians of one process. A ratio below 1 means that anydml is faster.")
-    chosen = [r for r in (*rows.SINGLE, *rows.FUSED) if asked.only.lower() in r.name.lower()]
+    all_rows = () if asked.models else (*rows.SINGLE, *rows.FUSED)
+    chosen = [r for r in all_rows if asked.only.lower() in r.name.lower()]
     jobs = [(r, p) for r in chosen for p in sizes]
     results = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -57,11 +59,14 @@ def main() -> None:
     for title, some in (("Single operators, float32", single), ("Fused groups, float32", fused)):
         if some:
             show(title, heads, operator_table(some), asked.markdown)
-    if asked.only:
+    heads = ["what", "anydml", "peer", "ratio"]
+    if asked.models:
+        show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
+    if asked.only or asked.models:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
-    heads = ["what", "anydml", "peer", "ratio"]
-    show("Calls and models", heads, [small_dispatch(), *models(), *compile_times()], asked.markdown)
+    show("Calls and kernels", heads, [small_dispatch(), *compile_times()], asked.markdown)
+    show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
 
 
 def processor() -> str:
@@ -205,41 +210,17 @@ def compared(what: str, ours: Callable[[], object], peer: Callable[[], object], 
 
 
 def models() -> list[Row]:
-    rows = []
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
 
-    def pair(model: bytes, feeds: dict[str, Any], what: str) -> Row:
+    def pair(what: str, model: bytes, feeds: dict[str, Any]) -> Row:
         ours = dml.load(model, threads=1)
         theirs = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         for mine, its in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
             assert np.allclose(mine, its, atol=1e-5), what
-        return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 2.0)
+        return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 1.0)
 
-    from demo.speech import CONTEXT, WINDOW, model_path
-
-    rng = np.random.default_rng(0)
-    silero = model_path().read_bytes()
-    for rate in (16000, 8000):
-        feeds = {
-            "input": (rng.standard_normal((1, WINDOW[rate] + CONTEXT[rate])) * 0.1).astype(np.float32),
-            "state": rng.standard_normal((2, 1, 128)).astype(np.float32),
-            "sr": np.array(rate),
-        }
-        rows.append(pair(silero, feeds, f"Silero VAD, a window at {rate} Hz: run, one thread / onnxruntime"))
-    feeds = {"cond": np.array(True), "x": np.ones(4, np.float32)}
-    rows.append(pair(one_if(), feeds, "one If on 4 floats: run, one thread / onnxruntime"))
-    return rows
-
-
-def one_if() -> bytes:
-    text = """
-        <ir_version: 8, opset_import: ["": 17]>
-        m (bool cond, float[4] x) => (float[4] y) {
-            y = If (cond) <then_branch = t () => (float[4] a) { a = Neg (x) },
-                           else_branch = e () => (float[4] b) { b = Abs (x) }>
-        }"""
-    return bytes(onnx.parser.parse_model(text).SerializeToString())
+    return [pair(*case) for case in cases()]
 
 
 def compile_times() -> list[Row]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from onnx import AttributeProto
 
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
@@ -82,10 +81,9 @@ def as_directml(
     shape_of = dict(zip(inputs, shapes, strict=True))
     contents = {}
     for value, constant in numbers.items():
-        number = constant.content.reshape(1)
         known[value] = _tensor(value, (1,))
         shape_of[value] = constant.content.shape
-        contents[known[value]] = Constant(number.astype(np.uint8) if number.dtype.kind == "b" else number)
+        contents[known[value]] = Constant(constant.content.reshape(1).view(type_of(known[value]).dtype))
     made = []
     for node in nodes:
         meaning = meaning_of(node)

@@ -156,3 +156,19 @@ def test_shapes_that_do_not_broadcast():
     session = dml.load(onnx.parser.parse_model(text))
     with pytest.raises(dml.ExecutionFailed, match=r"'y' \(Add\).*broadcast.*\(2,\), \(3,\)|\(2,\), \(3,\)"):
         session.run(None, {"x": np.float32([1, 2]), "z": np.float32([1, 2, 3])})
+
+
+def test_a_bfloat16_is_moved_bit_by_bit():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    m (bool[n] c, bfloat16[n] x) => (bfloat16[n] y, bool[n] t) <bool no = {0}> {
+      y = Where (c, x, h)  t = Or (c, no) }"""
+    model = onnx.parser.parse_model(text)
+    bfloat16 = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1.5, bfloat16), "h"))
+    session = dml.load(model)
+    c, x = np.array([True, False]), np.array([2, 3], bfloat16)
+    y, t = session.run(None, {"c": c, "x": x})
+    assert y.dtype == bfloat16
+    assert y.astype(np.float32).tolist() == [2, 1.5]
+    assert t.tolist() == [True, False]
+    assert "kernels" in session.explain()

@@ -220,7 +220,26 @@ def models() -> list[Row]:
             assert np.allclose(mine, its, atol=1e-5), what
         return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 1.0)
 
-    return [pair(*case) for case in cases()]
+    made = list(cases())
+    return [*(pair(*case) for case in made), *_loading(*made[0], options)]
+
+
+def _loading(what: str, model: bytes, feeds: dict[str, Any], options: Any) -> Iterator[Row]:
+    """Until a model is loaded, and until it has run once."""
+
+    def ours(first_run: bool) -> None:
+        session = dml.load(model, threads=1)
+        if first_run:
+            session.run(None, feeds)
+
+    def theirs(first_run: bool) -> None:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        if first_run:
+            session.run(None, feeds)
+
+    name = what.split(",")[0]
+    yield compared(f"{name}: load", lambda: ours(False), lambda: theirs(False), 1.0)
+    yield compared(f"{name}: load and run once", lambda: ours(True), lambda: theirs(True), 1.0)
 
 
 def compile_times() -> list[Row]:

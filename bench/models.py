@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 Feeds = dict[str, Any]
 Case = tuple[str, bytes, Feeds]
@@ -51,6 +52,30 @@ def cases() -> Iterator[Case]:
         _model(f"(bool c, float[n] x) => (float[n] y) {{ {ten} }}"),
         {"c": truth, "x": rng.standard_normal(1 << 20).astype(np.float32)},
     )
+
+    yield (
+        "a convolutional network without If",
+        _convolutions(rng),
+        {"x": rng.standard_normal((1, 3, 64, 64)).astype(np.float32)},
+    )
+
+
+def _convolutions(rng: np.random.Generator) -> bytes:
+    """Six convolutions of 3 x 3 with Relu, then a mean."""
+    nodes, weights, channels, x = [], [], 3, "x"
+    for k, width in enumerate((32, 32, 32, 64, 64, 64)):
+        w = (rng.standard_normal((width, channels, 3, 3)) / (9 * channels) ** 0.5).astype(np.float32)
+        weights.append(numpy_helper.from_array(w, f"w{k}"))
+        stride = 2 if k in (1, 3) else 1
+        nodes.append(helper.make_node("Conv", [x, f"w{k}"], [f"c{k}"], pads=[1] * 4, strides=[stride] * 2))
+        nodes.append(helper.make_node("Relu", [f"c{k}"], [f"r{k}"]))
+        channels, x = width, f"r{k}"
+    nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"]))
+    given = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3, 64, 64])
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "convolutions", [given], [result], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 def _silero(rng: np.random.Generator) -> Iterator[Case]:

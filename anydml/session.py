@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.lower import Libraries
@@ -64,7 +65,7 @@ class Session:
 
     def __init__(self, model: ModelSource, threads: int, dims: Mapping[str, int] | None = None) -> None:
         self._model = read(model, dims)
-        self._source = _kept(model)
+        self._source = os.path.abspath(model) if isinstance(model, str | os.PathLike) else model
         self._threads, self._dims = threads, dims
         self._names = tuple(i.name for i in self._model.inputs)
         self._conditions = {n.condition.name: n.label for n in self._model.graph.nodes if isinstance(n, If)}
@@ -77,7 +78,10 @@ class Session:
         self._program = Program(self._model.graph, Libraries(self._model.opsets, self._threads))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Session, (self._source, self._threads, self._dims)
+        source = self._source
+        if isinstance(source, ModelProto):
+            source = source.SerializeToString()
+        return Session, (source if isinstance(source, str) else bytes(source), self._threads, self._dims)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
@@ -247,13 +251,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _kept(model: ModelSource) -> ModelSource:
-    """What a copy of the session is made from in another process."""
-    if isinstance(model, str | os.PathLike):
-        return os.path.abspath(model)
-    return bytes(model) if isinstance(model, bytes | bytearray | memoryview) else model.SerializeToString()
 
 
 def _node_arg(argument: Argument) -> NodeArg:

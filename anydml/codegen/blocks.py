@@ -33,7 +33,8 @@ class Blocks(Writer):
         """What stands for it in between, as if it were an operand."""
         self.scratch = self.kept is not None and shape.hold is Hold.SCRATCH
         self.types = [*group.operands]
-        if self.kept and self.kept.dtype != BOOL:
+        if self.kept:
+            assert self.kept.dtype != BOOL
             self.types.append(self.kept.dtype)
 
     def write(self) -> None:

@@ -101,8 +101,8 @@ def as_directml(
             k: TensorType(type_of(v).dtype, sizes, _broadcast(sizes_of(type_of(v)), sizes))
             for k, v in enumerate(given)
         }
-        label = node.name
-        made.append(Node(meaning.operator, tuple(given), (result,), meaning.attributes, label, views=views))
+        attributes = meaning.attributes
+        made.append(Node(meaning.operator, tuple(given), (result,), attributes, node.name, views=views))
     ends = tuple(known[v] for v in outputs)
     graph = Graph("kernels", tuple(known[v] for v in inputs), ends, tuple(made), contents)
     return graph, [shape_of[v] for v in outputs]

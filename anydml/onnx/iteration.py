@@ -17,7 +17,10 @@ from anydml.runtime.iterate import LoopStep, ScanStep, SequenceMapStep
 
 
 def iteration(
-    node: Node, opsets: Mapping[str, int], program: Callable[[Graph], Any], slot: Callable[[Value], int]
+    node: Node,
+    opsets: Mapping[str, int],
+    program: Callable[[Graph], Any],
+    slot: Callable[[Value | None], int],
 ) -> LoopStep | ScanStep | SequenceMapStep:
     """The step of a node whose body we run ourselves, an iteration at a time.
 
@@ -39,17 +42,15 @@ def iteration(
         )
 
     inputs = tuple(None if v is None else slot(v) for v in node.inputs)
-    writes = tuple(slot(Value("unused") if v is None else v) for v in node.outputs)
-    captures = tuple(slot(v) for v in node.captures.values())
-    if node.op.name == "SequenceMap":
-        return SequenceMapStep(node, body, inputs, captures, writes, (None,) * len(writes), explain)
+    if node.op.name == "Loop":
+        inputs = (*inputs, None, None)[: max(2, len(inputs))]
+    captures, writes = tuple(map(slot, node.captures.values())), tuple(map(slot, node.outputs))
     own = len(proto.output) - len(writes)  # outputs that are the body's business: Loop's condition
     empty = tuple(_empty(proto, own + k) for k in range(len(writes)))
     parts = (node, body, inputs, captures, writes, empty, explain)
-    if node.op.name == "Loop":
-        padded = (*inputs, None, None)[: max(2, len(inputs))]
-        return LoopStep(node, body, padded, captures, writes, empty, explain)
-    return _scan(node, partial(ScanStep, *parts))
+    if node.op.name == "Scan":
+        return _scan(node, partial(ScanStep, *parts))
+    return (LoopStep if node.op.name == "Loop" else SequenceMapStep)(*parts)
 
 
 def _scan(node: Node, step: Callable[..., ScanStep]) -> ScanStep:

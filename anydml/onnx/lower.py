@@ -125,12 +125,12 @@ class _Lowering:
         All of them where nothing else is left for a library but its call. Else whole groups over large
         tensors; a cheap node between two convolutions stays in their region.
         """
-        able = [n for n in self.graph.nodes if isinstance(n, Node) and meaning_of(n) is not None]
-        others = [n for n in self.graph.nodes if isinstance(n, Node) and meaning_of(n) is None]
-        if not any(self._fast_takes(n) for n in others):
+        nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
+        able = {n: None for n in nodes if meaning_of(n) is not None}
+        if not any(self._fast_takes(n) for n in nodes if n not in able):
             return set(able)
         chosen: set[Node] = set()
-        for group in _connected(able):
+        for group in _connected(list(able)):
             largest = max(_elements(v) for n in group for v in n.writes)
             if len(group) >= LEAST_NODES and largest >= LEAST_ELEMENTS:
                 chosen.update(group)
@@ -186,7 +186,7 @@ class _Lowering:
         if isinstance(node, If):
             return self._branch(node)
         if contains_if(node):
-            return iteration(node, self.libraries.opsets, self.program, self.slot)
+            return iteration(node, self.libraries.opsets, self.program, self._result)
         _check_node(node, self.libraries.opsets)
         try:
             return self._region([node], self.libraries.complete)

@@ -14,6 +14,7 @@ import numpy as np
 
 from anydml.ir.graph import Node
 from anydml.problems import ExecutionFailed, Problem
+from anydml.runtime.run import single
 
 Body = Callable[[list[Any]], list[Any]]
 
@@ -69,8 +70,8 @@ class LoopStep(_Iteration):
 
     def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
         trips, condition, *states = given
-        most = None if trips is None else self._one(trips, "trip count", np.int64)
-        going = condition is None or self._one(condition, "condition", np.bool_)
+        most = None if trips is None else single(trips, "trip count", np.int64, self.node)
+        going = condition is None or single(condition, "condition", np.bool_, self.node)
         rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
         number = 0
         while going and (most is None or number < most):
@@ -78,15 +79,9 @@ class LoopStep(_Iteration):
             states = results[1 : 1 + len(states)]
             for row, result in zip(rows, results[1 + len(states) :], strict=True):
                 row.append(result)
-            going = condition is None or self._one(results[0], "condition", np.bool_)
+            going = condition is None or single(results[0], "condition", np.bool_, self.node)
             number += 1
         return [*states, *(self._stacked(row, len(states) + k) for k, row in enumerate(rows))]
-
-    def _one(self, value: Any, what: str, dtype: type) -> Any:
-        if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype != dtype:
-            got = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
-            raise self._failed(f"expected a {what} of one {np.dtype(dtype).name}, but got {got}")
-        return value.item()
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class BranchStep:
         return (self.condition, *self.then_reads, *self.else_reads)
 
     def run(self, slots: list[Any]) -> None:
-        if truth(slots[self.condition], self.node):
+        if single(slots[self.condition], "condition", np.bool_, self.node):
             results = self.then_call([slots[k] for k in self.then_reads])
         else:
             results = self.else_call([slots[k] for k in self.else_reads])
@@ -154,20 +154,17 @@ class BranchStep:
         return self.explain()
 
 
-def truth(condition: Any, node: If) -> bool:
-    """The one truth in a condition.
+def single(value: Any, what: str, dtype: type[np.generic], node: Node | If) -> Any:
+    """The one element of an array, as a Python number.
 
     Raises:
-        ExecutionFailed: it is not a bool, or not exactly one.
+        ExecutionFailed: it is of another type, or not exactly one.
     """
-    if not isinstance(condition, np.ndarray) or condition.dtype != np.bool_ or condition.size != 1:
-        got = (
-            f"{condition.dtype} of shape {condition.shape}"
-            if isinstance(condition, np.ndarray)
-            else repr(condition)
-        )
-        raise ExecutionFailed(Problem(node.label, f"expected a condition of one bool, but got {got}"))
-    return bool(condition.item())
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.size != 1:
+        got = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+        wanted = np.dtype(dtype).name
+        raise ExecutionFailed(Problem(node.label, f"expected a {what} of one {wanted}, but got {got}"))
+    return value.item()
 
 
 def _copied(content: Any) -> Any:

@@ -267,11 +267,11 @@ def swish(x: Expr, scale: Expr) -> Expr:
     return rarely(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))
 
 
-def _reduced_to_2(x: Expr, factor: float) -> tuple[Expr, Expr]:
-    """x * factor = n + r: r and 2^n, where that is a normal number."""
-    shifted = fma(x, factor, MAGIC + 127)
-    r = fma(x, factor, neg(sub(shifted, MAGIC + 127)))
-    return r, bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32)
+def _exp2(x: Expr) -> Expr:
+    """2^x where that is a normal number."""
+    shifted = add(x, MAGIC + 127)
+    r = sub(x, sub(shifted, MAGIC + 127))
+    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
 
 
 @single
@@ -294,8 +294,7 @@ def erf(x: Expr) -> Expr:
     t = at_most(absolute(x), 3.95)
     square = mul(t, t)
     small = fma(polynomial(square, ERF_SMALL), t, t)
-    r, scale = _reduced_to_2(polynomial(t, ERF_LARGE), 1.0)
-    large = sub(1.0, mul(fma(polynomial(r, EXP2), r, 1.0), scale))
+    large = sub(1.0, _exp2(polynomial(t, ERF_LARGE)))
     return copysign(select(lt(t, 0.9375), small, large), x)
 
 

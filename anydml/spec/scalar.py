@@ -229,8 +229,6 @@ def fma(a: Operand, b: Operand, c: Operand) -> Expr:
     x, y, z = (convert(e, dtype) if isinstance(e, Expr) else _number(e, dtype) for e in (a, b, c))
     if dtype not in FLOATING or not x.dtype == y.dtype == z.dtype:
         raise TypeError(f"fma needs floats of one type, not {dtype}")
-    if y.word == "constant" and y.value == 1:
-        return add(x, z)
     return make("fma", dtype, (x, y, z))
 
 

@@ -12,7 +12,7 @@ from onnx import GraphProto, helper
 from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Value
 from anydml.onnx.read import read_body
 from anydml.onnx.types import CODES, from_proto
-from anydml.problems import Problem, Unsupported
+from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.iterate import LoopStep, ScanStep, SequenceMapStep
 
 
@@ -45,7 +45,10 @@ def iteration(
     if node.op.name == "Loop":
         inputs = (*inputs, None, None)[: max(2, len(inputs))]
     captures, writes = tuple(map(slot, node.captures.values())), tuple(map(slot, node.outputs))
-    own = len(proto.output) - len(writes)  # outputs that are the body's business: Loop's condition
+    own = int(node.op.name == "Loop")  # outputs that are the body's business: the condition
+    if len(proto.output) != own + len(writes):
+        message = f"expected {own + len(writes)} outputs of its body, but got {len(proto.output)}"
+        raise InvalidModel(Problem(node.label, message))
     empty = tuple(_empty(proto, own + k) for k in range(len(writes)))
     parts = (node, body, inputs, captures, writes, empty, explain)
     if node.op.name == "Scan":

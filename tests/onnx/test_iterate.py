@@ -131,3 +131,12 @@ def test_a_failure_names_the_way_to_it():
     feeds = {"n": np.array(1), "go": np.array(True), "x": X, "w": np.float32([1, 2])}
     with pytest.raises(dml.ExecutionFailed, match=r"'p' \(Add\).*broadcast"):
         dml.load(model).run(None, feeds)
+
+
+def test_a_body_with_other_outputs_than_its_node():
+    model = parsed(
+        "(int64 n, bool go, float[3] x, float[3] w) => (float[3] y) { " + LOOP.format(out="y") + " }"
+    )
+    feeds = {"n": np.array(1), "go": np.array(True), "x": X, "w": X}
+    with pytest.raises(dml.InvalidModel, match=r"\(Loop\): expected 2 outputs of its body, but got 3"):
+        dml.load(model).run(None, feeds)

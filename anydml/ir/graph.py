@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from anydml.spec.schema import Operator
@@ -62,10 +63,19 @@ class Value:
     type: Type | None = None
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Bytes in a file beside the model: its path below `folder`, and where they begin."""
+
+    folder: Path
+    location: str
+    offset: int
+
+
 class Constant:
     """A known content: an array, or a list of arrays (a sequence). Decoded when first asked for.
 
-    `source` is what the file holds, for writing it out again without a detour.
+    `source` is what the file holds, for writing it out again without a detour; or where it is `Stored`.
     """
 
     __slots__ = ("_content", "_decode", "source")

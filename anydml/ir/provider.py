@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from anydml.ir.graph import Constant
+
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs."""
 Sizes = tuple[int, ...]
@@ -18,6 +20,8 @@ class Region:
     model: bytes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    weights: tuple[tuple[str, Constant], ...] = ()
+    """Large constants by name. The model has only their types and sizes, and where they are if `Stored`."""
 
 
 class RegionFailed(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto
+from onnx import AttributeProto, GraphProto, TensorProto
 
 from anydml.ir.graph import Node
 
@@ -15,6 +15,15 @@ def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The tensors of a body, and of the bodies in it, whose contents are in other files."""
+    tensors = [*graph.initializer, *(a.t for n in graph.node for a in n.attribute if a.HasField("t"))]
+    yield from (t for t in tensors if t.data_location == TensorProto.EXTERNAL)
+    for node in graph.node:
+        for inner in graphs_of(node.attribute):
+            yield from external_tensors(inner)
 
 
 def free_names(graph: GraphProto) -> list[str]:

@@ -1,4 +1,8 @@
-"""The constants of ONNX files: initializers, external data, Constant nodes. Decoded when first used."""
+"""The constants of ONNX files: initializers, external data, Constant nodes.
+
+None of them holds on to the message that it was read from, whose memory so can go. Small ones are decoded
+when first used; external data is mapped into memory, so that only what is used is ever read.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from anydml.ir.graph import Constant, TensorType, Type
+from anydml.ir.graph import Constant, Stored, TensorType, Type
 from anydml.onnx.types import DTYPES
 from anydml.problems import InvalidModel, Problem
+from anydml.runtime.memory import size_problem
 
 Path_ = tuple[str, ...]
 Report = Callable[[Path_, str, str], None]
@@ -32,10 +37,23 @@ class ConstantReader:
     report: Report
 
     def initializer(self, tensor: TensorProto | SparseTensorProto, path: Path_) -> Known:
-        if isinstance(tensor, SparseTensorProto):
-            type = TensorType(DTYPES.get(tensor.values.data_type, "float32"), tuple(tensor.dims))
-            return Constant(decode=partial(_dense, tensor)), type
-        return self.tensor(tensor, path)
+        return (
+            self._sparse(tensor, path) if isinstance(tensor, SparseTensorProto) else self.tensor(tensor, path)
+        )
+
+    def _sparse(self, tensor: SparseTensorProto, path: Path_) -> Known:
+        where = (*path, f"constant {tensor.values.name!r}")
+        data_type, sizes = tensor.values.data_type, tuple(tensor.dims)
+        if data_type not in DTYPES or not sizes or min(sizes) < 0:
+            got = f"{DTYPES.get(data_type, data_type)} of sizes {list(sizes)}"
+            self.report(where, f"expected a sparse tensor of a type and sizes of ONNX, but got {got}", "")
+            return Constant(), None
+        itemsize = onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize
+        problem = size_problem("", DTYPES[data_type], sizes, itemsize)
+        if problem is not None:
+            self.report(where, problem.message, "")
+            return Constant(), None
+        return Constant(decode=partial(_dense, tensor, "/".join(where))), TensorType(DTYPES[data_type], sizes)
 
     def tensor(self, tensor: TensorProto, path: Path_) -> Known:
         where = (*path, f"constant {tensor.name!r}")
@@ -47,7 +65,7 @@ class ConstantReader:
             return Constant(), None
         type = TensorType(DTYPES[tensor.data_type], tuple(tensor.dims))
         if tensor.data_location == TensorProto.EXTERNAL:
-            return self._external(tensor, where), type
+            return self._external(tensor, where) or Constant(), type
         expected = _byte_count(tensor)
         if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
             self.report(where, f"expected {expected} bytes, but got {len(tensor.raw_data)}", "")
@@ -56,10 +74,20 @@ class ConstantReader:
             count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
             if count != wanted:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
-        return Constant(source=tensor, decode=partial(_decode, tensor, "/".join(where))), type
+        if expected is not None and expected >= LARGE:
+            return Constant(_decode(tensor, "/".join(where))), type
+        own = TensorProto()
+        own.CopyFrom(tensor)
+        return Constant(source=own, decode=partial(_decode, own, "/".join(where))), type
 
-    def _external(self, tensor: TensorProto, where: Path_) -> Constant:
-        """An external tensor, whose file is inside the model's folder and long enough."""
+    def embed(self, tensor: TensorProto, path: Path_) -> None:
+        """Put external data into the tensor itself."""
+        constant = self._external(tensor, (*path, f"constant {tensor.name!r}"))
+        if constant is not None:
+            tensor.CopyFrom(numpy_helper.from_array(constant.content, tensor.name))
+
+    def _external(self, tensor: TensorProto, where: Path_) -> Constant | None:
+        """An external tensor, if its file is inside the model's folder and long enough."""
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         if self.folder is None:
@@ -68,26 +96,28 @@ class ConstantReader:
                 f"expected data inside the model, but it is in the file {location!r}",
                 "load the model by its path, or load the data with onnx.load_external_data_for_model first",
             )
-            return Constant()
+            return None
         file = (self.folder / location).resolve()
+        offset, length = entries.get("offset") or "0", entries.get("length") or str(_byte_count(tensor) or 0)
+        expected = _byte_count(tensor)
         if not location or not file.is_relative_to(self.folder):
-            self.report(where, f"expected external data inside the model's folder, but got {location!r}", "")
+            message = f"expected external data inside the model's folder, but got {location!r}"
         elif not file.is_file():
-            self.report(where, f"expected external data in {location!r}, but there is no such file", "")
+            message = f"expected external data in {location!r}, but there is no such file"
+        elif not (offset.isdecimal() and length.isdecimal()):
+            message = f"expected numbers, but got offset {offset!r} and length {length!r}"
+        elif expected is not None and int(length) != expected:
+            message = f"expected {expected} bytes, but got length {length}"
+        elif (needed := int(offset) + int(length)) > (size := file.stat().st_size):
+            self.report(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
+            return None
+        elif expected is None:
+            return Constant(decode=partial(_load_external, tensor, self.folder))
         else:
-            offset, length = (
-                entries.get("offset") or "0",
-                entries.get("length") or str(_byte_count(tensor) or 0),
-            )
-            needed = int(offset) + int(length) if offset.isdecimal() and length.isdecimal() else None
-            size = file.stat().st_size
-            if needed is None:
-                self.report(where, f"expected numbers, but got offset {offset!r} and length {length!r}", "")
-            elif (expected := _byte_count(tensor)) is not None and int(length) != expected:
-                self.report(where, f"expected {expected} bytes, but got length {length}", "")
-            elif needed > size:
-                self.report(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
-        return Constant(decode=partial(_load_external, tensor, self.folder))
+            stored = Stored(self.folder, location, int(offset))
+            return Constant(source=stored, decode=partial(_mapped, stored, tensor.data_type, (*tensor.dims,)))
+        self.report(where, message, "")
+        return None
 
     def constant_node(self, proto: NodeProto, path: Path_) -> Known | None:
         """The content of a Constant node; None for a form that is left to run as a node."""
@@ -112,6 +142,8 @@ class ConstantReader:
         )
 
 
+LARGE = 1 << 12
+"""Bytes from which a content is taken out of the message at once: it is a weight, which is surely used."""
 _FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 1),
     TensorProto.COMPLEX64: ("float_data", 2),
@@ -155,6 +187,20 @@ def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
     return array
 
 
+def _mapped(stored: Stored, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
+    """A part of a file as an array. What is never used of it is never read."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
+    if 0 in sizes:
+        return np.zeros(sizes, dtype)
+    try:
+        file = stored.folder / stored.location
+        array = np.memmap(file, dtype, "r", stored.offset, sizes).view(np.ndarray)
+    except (OSError, ValueError) as error:  # the file changed since the model was loaded
+        where = f"external data {stored.location!r}"
+        raise InvalidModel(Problem(where, f"expected to read it, but got: {error}")) from error
+    return array if array.flags.aligned else array.copy()
+
+
 def _load_external(tensor: TensorProto, folder: Path) -> NDArray[Any]:
     copy = TensorProto()
     copy.CopyFrom(tensor)
@@ -169,9 +215,14 @@ def _load_external(tensor: TensorProto, folder: Path) -> NDArray[Any]:
     return numpy_helper.to_array(copy)
 
 
-def _dense(tensor: SparseTensorProto) -> NDArray[Any]:
-    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
+def _dense(tensor: SparseTensorProto, where: str) -> NDArray[Any]:
+    values, indices = _decode(tensor.values, where), _decode(tensor.indices, where)
     dense = np.zeros(tuple(tensor.dims), values.dtype)
+    limits = np.array([dense.size] if indices.ndim == 1 else dense.shape)
+    columns = indices[:, None] if indices.ndim == 1 else indices
+    if columns.shape != (values.size, len(limits)) or ((columns < 0) | (columns >= limits)).any():
+        message = f"expected {values.size} indices into sizes {dense.shape}, but got others"
+        raise InvalidModel(Problem(where, message))
     if indices.ndim == 1:
         dense.reshape(-1)[indices] = values
     else:

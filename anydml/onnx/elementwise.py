@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from onnx import AttributeProto
 
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
 from anydml.passes.fuse import sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
 from anydml.runtime.launch import broadcast_shape
+from anydml.runtime.memory import size_problem
 from anydml.spec import activation, arithmetic, elementwise, unary
 from anydml.spec.enums import IsInfinityMode
 from anydml.spec.schema import Operator
@@ -75,7 +77,7 @@ def as_directml(
         numbers: values of one element that are known.
 
     Raises:
-        ExecutionFailed: the shapes do not broadcast.
+        ExecutionFailed: the shapes do not broadcast, or an output would be larger than the memory.
     """
     known = {v: _tensor(v, n or (1,)) for v, n in zip(inputs, shapes, strict=True)}
     shape_of = dict(zip(inputs, shapes, strict=True))
@@ -97,6 +99,11 @@ def as_directml(
             raise ExecutionFailed(Problem(node.label, f"expected shapes that broadcast, but got {shown}"))
         shape_of[output], sizes = shape, shape or (1,)  # DirectML has at least one dimension
         result = known[output] = Value(output.name, _packed(_label(meaning.result), sizes))
+        itemsize = np.dtype(type_of(result).dtype).itemsize
+        if problem := size_problem(
+            f"output {output.name!r} of {node.label}", meaning.result, sizes, itemsize
+        ):
+            raise ExecutionFailed(problem)
         views = {
             k: TensorType(type_of(v).dtype, sizes, _broadcast(sizes_of(type_of(v)), sizes))
             for k, v in enumerate(given)

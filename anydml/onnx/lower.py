@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
@@ -22,14 +23,16 @@ import onnx
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
 from anydml.onnx.evaluate import schema_of
 from anydml.onnx.iteration import iteration
 from anydml.onnx.types import CODES, leaf, onnx_name
 from anydml.onnx.unfit import unfit
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
-from anydml.problems import InvalidModel, Problem, Unsupported
+from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
+from anydml.runtime.memory import size_problem
 from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
 
 ProgramOf = Callable[[Graph], Any]
@@ -43,16 +46,17 @@ class Libraries:
     threads: int
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
-    regions: dict[tuple[str, Region], Call] = field(default_factory=dict)
+    regions: WeakValueDictionary[tuple[str, Region], Call] = field(default_factory=WeakValueDictionary)
     refused: dict[object, bool] = field(default_factory=dict)
     """Kinds of nodes that the fast library was asked about alone, and whether it refused."""
 
     def compiled(self, provider: Provider, region: Region) -> Call:
         """The region from an earlier plan, or compiled now."""
         key = (provider.name, region)
-        if key not in self.regions:
-            self.regions[key] = provider.compile(region, self.threads)
-        return self.regions[key]
+        call = self.regions.get(key)
+        if call is None:
+            call = self.regions[key] = provider.compile(region, self.threads)
+        return call
 
 
 def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
@@ -80,6 +84,7 @@ class _Lowering:
 
     def plan(self) -> Plan:
         graph = self.graph
+        _check_sizes(graph)
         for value in (*graph.inputs, *graph.constants):
             self.slot(value)
         steps = [step for items in self._levels() for step in self._steps(items)]
@@ -253,15 +258,22 @@ class _Lowering:
 
     def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
         read, constants, outputs = self._ends(nodes)
-        inputs = [v for v in read if v not in constants]
         opsets = dict(self.libraries.opsets)
+        weights: dict[Value, Constant] = {}
         if provider is self.libraries.fast:
             opsets[""] = min(opsets[""], newest_opset())
-        model = region_proto(nodes, inputs, outputs, constants, opsets)
+            weights = {v: c for v, c in constants.items() if _is_weight(v)}
+        else:  # nothing is gained where a constant is told from an input
+            constants = {}
+        inputs = [v for v in read if v not in constants]
+        small = {v: c for v, c in constants.items() if v not in weights}
         region = Region(
-            model.SerializeToString(deterministic=True),
+            region_proto(nodes, inputs, outputs, small, opsets, weights).SerializeToString(
+                deterministic=True
+            ),
             tuple(v.name for v in inputs),
             tuple(v.name for v in outputs),
+            tuple((v.name, c) for v, c in weights.items()),
         )
         call = self.libraries.compiled(provider, region)
         ends = [_fixed(v) for v in (*inputs, *outputs)]
@@ -271,6 +283,24 @@ class _Lowering:
         return RegionStep(
             provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         )
+
+
+def _check_sizes(graph: Graph) -> None:
+    """Refuse a plan that is known to need more memory than there is.
+
+    Raises:
+        ExecutionFailed: names the node and its output.
+    """
+    for node in graph.nodes:
+        for value in node.writes:
+            known = _fixed(value)
+            if known is not None and known[0] != "string":
+                dtype, sizes = known
+                problem = size_problem(
+                    f"output {value.name!r} of {node.label}", dtype, sizes, _numpy(dtype).itemsize
+                )
+                if problem is not None:
+                    raise ExecutionFailed(problem)
 
 
 _KINDS = ("region", "single", "kernels")
@@ -295,6 +325,14 @@ def _elements(value: Value) -> int:
     """How many elements a value has; 0 where that is not known."""
     sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
     return 0 if sizes is None else prod(sizes)
+
+
+def _is_weight(value: Value) -> bool:
+    """Whether a constant is large enough to be shared instead of copied, and of a type that can be."""
+    ends = _fixed(value)
+    if ends is None or ends[0] not in DTYPES or ends[0] == "string":
+        return False
+    return prod(ends[1]) * _numpy(ends[0]).itemsize >= LARGE
 
 
 def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:

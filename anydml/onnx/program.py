@@ -1,8 +1,11 @@
 """A graph that runs: specialised for what it is fed, planned once for each kind of input.
 
-A program keeps a plan for every combination of input shapes, and of the contents of the small inputs
-that decide branches; these guards are compared at each run. The branches of an `If` that stays are
-programs themselves, so they specialise by what reaches them.
+A program keeps plans by the shapes of its inputs, and by the contents of the small inputs that decide
+branches; these guards are compared at each run. The first shapes get plans of their own; from then on, a
+size that was seen to vary is left open, as long as that leaves no more `If`s. The branches of an `If`
+that stays are programs themselves, so they specialise by what reaches them.
+
+    x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8], [1,9] and [1,?]
 """
 
 from __future__ import annotations
@@ -10,20 +13,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.onnx.bodies import contains_if
 from anydml.onnx.evaluate import specialise
 from anydml.onnx.lower import Libraries, lower
-from anydml.onnx.types import dtype_name, of_content, only_ranks
+from anydml.onnx.types import dtype_name, of_content
 from anydml.passes.pipeline import simplified
 from anydml.runtime.run import Plan
 
+FIRST_SHAPES = 2
+"""Combinations of shapes that get a plan of their own in any case."""
 MAX_SHAPES = 8
-"""Combinations of shapes that get a plan of their own; later ones share a plan that knows only ranks."""
+"""Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
 MAX_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 MAX_PLANS = 32
@@ -34,15 +40,26 @@ MAX_DECIDING = 16
 """Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
 
 Key = tuple[Any, ...]
+_ANY: Key = ("any",)
+"""In the place of contents: a plan for whatever they are."""
+
+
+@dataclass
+class _Planned:
+    plan: Plan
+    ifs: int
+    """How many are left in it, branches included."""
 
 
 class Program:
     def __init__(self, graph: Graph, libraries: Libraries) -> None:
         self.graph, self.libraries = graph, libraries
         self._deciding = deciding_inputs(graph)
-        self._plans: OrderedDict[Key, Plan] = OrderedDict()
-        self._shapes: set[Key] = set()
+        self._plans: OrderedDict[Key, _Planned] = OrderedDict()
+        """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
+        self._worse: set[Key] = set()
+        """Shapes with open sizes that were found to leave more Ifs."""
         self._met: dict[Key, Plan] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._lock = threading.RLock()
@@ -80,36 +97,65 @@ class Program:
         shapes = tuple([_shape_key(v) for v in values])
         contents = tuple([_content_key(values[k]) for k in self._deciding])
         with self._lock:
-            if (shapes, contents) in self._plans:
-                self._plans.move_to_end((shapes, contents))
-                return self._plans[shapes, contents]
-            by_shape = _admitted(shapes, self._shapes, MAX_SHAPES)
-            by_content = _admitted(contents, self._contents, MAX_CONTENTS)
-            if not by_shape:
-                shapes = tuple(_rank_key(k) for k in shapes)
-            if not by_content:
-                contents = ("any",)
-            key = (shapes, contents)
-            if key in self._plans:
-                self._plans.move_to_end(key)
-                return self._plans[key]
-            types: dict[Value, Type] = {}
-            for value, given in zip(self.graph.inputs, values, strict=True):
-                known = of_content(given, value.type)
-                if known is not None:
-                    types[value] = known if by_shape else only_ranks(known)
-            guards = {self.graph.inputs[k]: values[k] for k in self._deciding} if by_content else {}
-            plan = self._plan(types, {v: np.array(c) for v, c in guards.items() if _can_decide(c)})
-            self._plans[key] = plan
+            if contents not in self._contents:
+                if len(self._contents) < MAX_CONTENTS:
+                    self._contents.add(contents)
+                else:
+                    contents = _ANY
+            found = self._fitting(shapes, contents) or self._made(shapes, contents, values)
+            self._plans.move_to_end(found)
             while len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
                 self._met.clear()  # it may be there, too
-            return plan
+            return self._plans[found].plan
 
-    def _plan(self, types: dict[Value, Type], guards: dict[Value, Any]) -> Plan:
-        contents = {v: Constant(c) for v, c in guards.items()}
-        special = specialise(self.graph, types, contents, self.libraries.opsets, self.libraries.complete)
-        special = simplified(special)
+    def _fitting(self, shapes: Key, contents: Key) -> Key | None:
+        """The key of a plan for these inputs: the one with the fewest open sizes."""
+        if (shapes, contents) in self._plans:
+            return shapes, contents
+        fit = [key for key in self._plans if key[1] == contents and _joined(key[0], shapes) == key[0]]
+        return min(fit, key=lambda key: _open_sizes(key[0]), default=None)
+
+    def _made(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
+        """Make a plan for these inputs, and answer with its key."""
+        like = [
+            (key[0], planned)
+            for key, planned in self._plans.items()
+            if key[1] == contents and _joined(key[0], shapes) is not None
+        ]
+        wanted = [shapes] if len(like) < MAX_SHAPES else [_opened(shapes)]
+        if len(like) >= FIRST_SHAPES:
+            joined: Key | None = shapes
+            for other, _ in like:
+                joined = _joined(joined, other)
+            if joined is not None and (joined, contents) not in self._worse:
+                wanted.insert(0, joined)
+        least = min((planned.ifs for _, planned in like), default=0)
+        for pattern in wanted:
+            key = pattern, contents
+            special, guards = self._special(pattern, contents, values)
+            ifs = _ifs(special)
+            if pattern is not wanted[-1] and ifs > least:
+                self._worse.add(key)
+                continue
+            self._plans[key] = _Planned(self._plan(special, guards), ifs)
+            break
+        return key
+
+    def _special(self, shapes: Key, contents: Key, values: Sequence[Any]) -> tuple[Graph, set[Value]]:
+        """The graph for inputs of these shapes and contents; and the inputs that are constants in it."""
+        guards = {} if contents is _ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
+        known = {v: Constant(np.array(c)) for v, c in guards.items() if _can_decide(c)}
+        types: dict[Value, Type] = {}
+        for value, given, key in zip(self.graph.inputs, values, shapes, strict=True):
+            type = of_content(given, value.type)
+            if type is not None:
+                open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
+                types[value] = replace(type, sizes=key[1]) if open else type
+        special = specialise(self.graph, types, known, self.libraries.opsets, self.libraries.complete)
+        return simplified(special), set(known)
+
+    def _plan(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
@@ -125,16 +171,16 @@ class Program:
         if not self._plans:
             return "not run yet"
         lines = []
-        for (shapes, contents), plan in self._plans.items():
+        for (shapes, contents), planned in self._plans.items():
             lines.append(f"plan for {self._guards(shapes, contents)}")
-            lines += ["  " + line for step in plan.describe() for line in step.splitlines()]
-            if not plan.steps:
+            lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
+            if not planned.plan.steps:
                 lines.append("  nothing to run")
         return "\n".join(lines)
 
     def _guards(self, shapes: Key, contents: Key) -> str:
         parts = [f"{v.name} {_key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]
-        if contents != ("any",):
+        if contents is not _ANY:
             for k, content in zip(self._deciding, contents, strict=True):
                 if content is not None:
                     parts.append(f"{self.graph.inputs[k].name} = {_content_text(content)}")
@@ -148,28 +194,49 @@ _UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "OSUVmM")
 """NumPy's types whose number alone does not say what an element is."""
 
 
-def _shape_key(value: Any) -> Any:
+def _shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Type and sizes. A sequence has no sizes, and an optional without content no type either."""
     if isinstance(value, np.ndarray):
-        return (value.dtype, value.shape)
+        return value.dtype, value.shape
     if isinstance(value, list):
-        return ("seq", _shape_key(value[0])[0] if value else None)
-    return None
+        return ("seq", _shape_key(value[0])[0] if value else None), None
+    return None, None
 
 
-def _rank_key(key: Any) -> Any:
-    if key is not None and isinstance(key[1], tuple):
-        return (key[0], len(key[1]))
-    return key
+def _joined(a: Key | None, b: Key | None) -> Key | None:
+    """What two keys have in common, sizes that differ being open; None where types or ranks differ."""
+    if a is None or b is None or any(_rank(x) != _rank(y) for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(
+        (dtype, sizes and tuple(n if n == m else None for n, m in zip(sizes, others, strict=True)))
+        for (dtype, sizes), (_, others) in zip(a, b, strict=True)
+    )
+
+
+def _rank(key: Any) -> tuple[Any, int | None]:
+    dtype, sizes = key
+    return dtype, None if sizes is None else len(sizes)
+
+
+def _opened(shapes: Key) -> Key:
+    """The key with every size open."""
+    return tuple((dtype, sizes and (None,) * len(sizes)) for dtype, sizes in shapes)
+
+
+def _open_sizes(shapes: Key) -> int:
+    return sum(n is None for _, sizes in shapes for n in sizes or ())
+
+
+def _ifs(graph: Graph) -> int:
+    """The Ifs of a graph, branches and loops included."""
+    return sum(isinstance(n, If) or contains_if(n) for n in graph.walk())
 
 
 def _key_text(key: Any) -> str:
-    if key is None:
-        return "none"
-    if key[0] == "seq":
-        return "sequence"
-    dtype = dtype_name(key[0])
-    sizes = ",".join(map(str, key[1])) if isinstance(key[1], tuple) else ",".join("?" * key[1])
-    return f"{dtype}[{sizes}]"
+    dtype, sizes = key
+    if sizes is None:
+        return "none" if dtype is None else "sequence"
+    return f"{dtype_name(dtype)}[{','.join('?' if n is None else str(n) for n in sizes)}]"
 
 
 def _can_decide(value: Any) -> bool:
@@ -183,16 +250,6 @@ def _content_key(value: Any) -> Any:
 def _content_text(key: Any) -> str:
     found = np.frombuffer(key[2], key[0]).tolist()
     return str(found[0] if len(found) == 1 else found)
-
-
-def _admitted(key: Key, seen: set[Key], limit: int) -> bool:
-    """Whether a combination is among the first few; those are remembered."""
-    if key in seen:
-        return True
-    if len(seen) >= limit:
-        return False
-    seen.add(key)
-    return True
 
 
 # ---- which inputs decide ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
-from anydml.onnx.bodies import free_names, graphs_of
+from anydml.onnx.bodies import external_tensors, free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.types import from_proto, without_sizes
 from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, nearest, shown
@@ -376,15 +376,18 @@ class _Reader:
     def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Value]]:
         """A node's attributes as the file has them, and what their bodies capture."""
         captures: dict[str, Value] = {}
-        for graph in graphs_of(proto.attribute):
+        attributes = {a.name: _own(a) for a in proto.attribute}
+        where = (*scope.path, proto.name or proto.op_type)
+        for graph in graphs_of(attributes.values()):
+            for tensor in external_tensors(graph):
+                self.constants.embed(tensor, where)
             for name in free_names(graph):
                 value = scope.take(name)
                 if value is None:
-                    where = (*scope.path, proto.name or proto.op_type)
                     self.problem(where, f"expected a body that uses defined values, but got {name!r}")
                 else:
                     captures[name] = value
-        return {a.name: a for a in proto.attribute}, captures
+        return attributes, captures
 
     def _initial(self, proto: GraphProto, scope: _Scope) -> dict[str, Any]:
         """The initializers by name."""
@@ -404,6 +407,13 @@ class _Reader:
                 message = f"expected initializers of new names, but got {name!r} of an outer graph again"
                 self.problem(scope.path, message, "runtimes disagree on which is meant: rename one")
             scope.define_constant(name, *self.constants.initializer(tensor, scope.path))
+
+
+def _own(attribute: AttributeProto) -> AttributeProto:
+    """A copy, which does not keep the memory of the whole file."""
+    own = AttributeProto()
+    own.CopyFrom(attribute)
+    return own
 
 
 def _common_type(types: list[Type | None]) -> Type | None:

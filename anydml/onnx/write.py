@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from anydml.ir.graph import Constant, Node, OnnxOp, Value
+from anydml.ir.graph import Constant, Node, OnnxOp, Stored, TensorType, Value
 from anydml.onnx.bodies import graphs_of, rename_free
-from anydml.onnx.types import only_ranks, to_proto
+from anydml.onnx.types import CODES, only_ranks, to_proto
 
 IR_VERSION = 10
 """Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
@@ -35,10 +36,11 @@ def region_proto(
     outputs: Iterable[Value],
     constants: Mapping[Value, Constant],
     opsets: Mapping[str, int],
+    weights: Mapping[Value, Constant] = MappingProxyType({}),
 ) -> ModelProto:
     """A model of these nodes, named by their place, so that an error message leads back to one.
 
-    Inputs are declared by type and rank, not by size: one region serves all sizes.
+    Inputs are declared by type and rank, not by size: one region serves all sizes. Weights are declared only.
     """
     graph = onnx.GraphProto(name="region")
     graph.node.extend(node_proto(n, str(k)) for k, n in enumerate(nodes))
@@ -46,6 +48,16 @@ def region_proto(
     graph.output.extend(_declared(v) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, value.name))
+    for value, constant in weights.items():
+        assert isinstance(value.type, TensorType)
+        weight = graph.initializer.add(name=value.name, data_type=CODES[value.type.dtype])
+        weight.dims.extend(value.type.known_sizes or ())
+        weight.data_location = TensorProto.EXTERNAL
+        entries = {"location": "given with the model"}
+        if isinstance(constant.source, Stored):
+            entries = {"location": constant.source.location, "offset": str(constant.source.offset)}
+        for key, entry in entries.items():
+            weight.external_data.add(key=key, value=entry)
     model = ModelProto(ir_version=IR_VERSION, graph=graph)
     model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
     return model

@@ -3,7 +3,8 @@
 %b: [1,3] = Squeeze(%a: [1,3,1]); %c: [1,1,3] = Unsqueeze(%b); %d: [1,3,1] = Cast(...); %e = Neg(%d)
     ->   %e = Neg(%a)
 
-Where sizes are known, that is. A Slice of everything, a Cast to the same type, a mean over one element count.
+Where sizes are known, that is. A Slice of everything, a Cast to the same type, a mean over one element and a
+Transpose that moves only sizes of 1 count, too.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def _kept(node: Node, graph: Graph) -> Value | None:
         or (name in _OF_SAME_SIZES and sizes == wanted)
         or (name in _OF_ONE and given.dtype.startswith("float"))
         or (name == "Slice" and sizes == wanted and _forward(node, graph))
+        or (name == "Transpose" and _in_order(node, sizes))
     )
     return value if keeps else None
 
@@ -77,6 +79,14 @@ def _forward(node: Node, graph: Graph) -> bool:
     """A Slice without negative steps."""
     steps = node.inputs[4] if len(node.inputs) > 4 else None
     return steps is None or (steps in graph.constants and bool((graph.constants[steps].content > 0).all()))
+
+
+def _in_order(node: Node, sizes: tuple[int, ...]) -> bool:
+    """A Transpose that moves dimensions of size 1 only, the others staying in their order."""
+    perm = node.attributes.get("perm")
+    axes = reversed(range(len(sizes))) if perm is None else perm.ints
+    moved = [k for k in axes if sizes[k] != 1]
+    return moved == sorted(moved)
 
 
 def _known(value: Value) -> bool:

@@ -14,6 +14,7 @@ import onnxruntime as ort
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from anydml.ir.graph import Stored
 from anydml.ir.provider import Call, Region, RegionFailed, Sizes
 from anydml.problems import Problem, Unsupported
 
@@ -31,13 +32,14 @@ class OnnxRuntime:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what goes wrong is raised, and told in our words
+        weights = _lend(region, options)
         try:
             session = ort.InferenceSession(
                 region.model, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
         except Exception as error:  # onnxruntime raises a dozen unrelated classes
             raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
-        return _Session(session, region)
+        return _Session(session, region, weights)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
@@ -45,6 +47,23 @@ class OnnxRuntime:
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
         return _Bound(call, ends[: len(inputs)], ends[len(inputs) :])
+
+
+def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
+    """Give a session the region's weights without a copy: the memory that it will read, and not own."""
+    given = {n: c for n, c in region.weights if not isinstance(c.source, Stored)}
+    for _, constant in region.weights:
+        if isinstance(constant.source, Stored):  # it maps files into memory itself
+            folder = str(constant.source.folder)
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+            break
+    arrays = [np.ascontiguousarray(c.content) for c in given.values()]
+    lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
+    if lent:  # the first lets it optimise with their contents, the second has it read them where they are
+        options.add_external_initializers(list(given), lent)
+        for name, value in zip(given, lent, strict=True):
+            options.add_initializer(name, value)
+    return [*arrays, *lent]
 
 
 BOUND = 1 << 16
@@ -58,8 +77,10 @@ def _fixable(inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) 
 class _Session:
     """A region in onnxruntime."""
 
-    def __init__(self, session: ort.InferenceSession, region: Region) -> None:
+    def __init__(self, session: ort.InferenceSession, region: Region, weights: object) -> None:
         self.session, self.inputs, self.outputs = session, region.inputs, list(region.outputs)
+        self._weights = weights
+        """Memory that the session reads, and does not own."""
         self._run = session.run
 
     def __call__(self, values: list[Any]) -> list[Any]:

@@ -164,3 +164,29 @@ def test_a_failure_names_the_right_one_of_many_nodes():
     built = one_if(then, ABS, info("x"), info("w"))
     with pytest.raises(anydml.ExecutionFailed, match=r"'culprit' \(Add\) in choose/then"):
         run(built, cond=TRUE, x=X, w=X[:2])
+
+
+HUGE = 1 << 22
+BEYOND = {"column": np.ones((HUGE, 1), np.float32), "row": np.ones(HUGE, np.float32)}
+
+
+@pytest.mark.parametrize("op", ["ConstantOfShape", "Expand", "Add", "Tile"])
+def test_sizes_beyond_the_memory(op):
+    """Told before it is tried, so nothing else in the process suffers."""
+    inputs = {"ConstantOfShape": ["n"], "Add": ["column", "row"]}.get(op, ["one", "n"])
+    nodes = [node(op, inputs, "big", "absurd"), node("Shape", ["big"], "s"), node("Neg", ["big"], "y")]
+    weights = [initializer("n", np.int64([HUGE, HUGE])), initializer("one", np.float32([[1]]))]
+    built = model(nodes, [info("column"), info("row")], [info("y"), info("s", "int64")], initializers=weights)
+    with pytest.raises(anydml.ExecutionFailed, match=r"absurd.*at most .* GiB, this machine's memory"):
+        run(built, **BEYOND)
+
+
+@pytest.mark.parametrize(("after", "message"), [("Neg", "this machine's memory"), ("Softmax", "allocate")])
+def test_sizes_beyond_the_memory_that_the_plan_does_not_know(after, message):
+    """Our kernels ask first, onnxruntime tries."""
+    nodes = [node("Add", ["column", "row"], "big", "absurd"), node(after, ["big"], "y")]
+    session = anydml.load(model(nodes, [info("column"), info("row")], [info("y")]), threads=1)
+    for n in (1, 2, 3):
+        session.run(None, {"column": np.ones((n, 1), np.float32), "row": np.ones(n, np.float32)})
+    with pytest.raises(anydml.ExecutionFailed, match=f"absurd.*{message}"):
+        session.run(None, BEYOND)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import anydml
 from tests.models import (
@@ -106,3 +107,111 @@ def test_external_data_with_wrong_entries(tmp_path, entries):
 
 def test_external_data_needs_a_path(tmp_path):
     refused(stored(tmp_path).read_bytes(), r"constant 'w'.*weights\.bin.*by its path")
+
+
+# ---- large ones --------------------------------------------------------------------------------------
+
+
+def stored_table(folder, rows, before=64):
+    """A model that looks up rows of a table in another file, of which only row 7 is not zero."""
+    table = TensorProto(name="w", data_type=1, dims=[rows, 1024], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "sub/weights.bin"), ("offset", before), ("length", rows * 4096)):
+        table.external_data.add(key=key, value=str(value))
+    look = branch([node("Gather", ["w", "i"], "t")], ["t"])
+    then = model([if_node("cond", look, look)], [COND, info("i", "int64")], [info("y")], initializers=[table])
+    (folder / "sub").mkdir()
+    (folder / "model.onnx").write_bytes(then.SerializeToString())
+    with (folder / "sub" / "weights.bin").open("wb") as file:
+        file.truncate(before + rows * 4096)
+        file.seek(before + 7 * 4096)
+        file.write(np.arange(1024, dtype=np.float32).tobytes())
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize("before", [64, 61], ids=["aligned", "unaligned"])
+def test_weights_of_any_offset(tmp_path, before):
+    path = stored_table(tmp_path, 20, before)
+    (y,) = run(path, cond=TRUE, i=np.array([7, 0]))
+    assert_same(y, np.stack([np.arange(1024), np.zeros(1024)]).astype(np.float32))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file with holes")
+def test_a_model_of_more_than_two_gibibytes(tmp_path):
+    """Only what is looked up is read."""
+    path = stored_table(tmp_path, 600_000)
+    session = anydml.load(path, threads=1)
+    for truth in (TRUE, FALSE):
+        (y,) = session.run(None, {"cond": truth, "i": np.array([7, 599_999])})
+        assert_same(y, np.stack([np.arange(1024), np.zeros(1024)]).astype(np.float32))
+
+
+def test_plans_share_their_weights():
+    """However many shapes are met, a weight is in memory once."""
+    w = np.ones((64, 64), np.float32)
+    built = model(
+        [node("MatMul", ["x", "w"], "y")], [info("x")], [info("y")], initializers=[initializer("w", w)]
+    )
+    session = anydml.load(built, threads=1)
+    for shape in ((1, 64), (2, 64), (1, 1, 64)):
+        assert_same(session.run(None, {"x": np.ones(shape, np.float32)})[0], np.full(shape, 64, np.float32))
+    regions = [region for _, region in session._program.libraries.regions]
+    assert len(regions) == 2
+    assert {id(c) for r in regions for _, c in r.weights} == {
+        id(c) for c in session._model.graph.constants.values()
+    }
+    assert all(len(r.model) < 4096 for r in regions)
+
+
+def test_external_data_in_the_body_of_a_loop(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]> m (int64 n, float[3] x) => (float[3] y) {
+        go = Constant <value_int = 1> ()  more = Cast <to = 9> (go)
+        y = Loop (n, more, x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1)
+            { k1 = Identity (k)  s1 = Add (s, w) }> }"""
+    built = onnx.parser.parse_model(text)
+    weight = built.graph.node[2].attribute[0].g.initializer.add(name="w", data_type=1, dims=[3])
+    weight.raw_data = BYTES
+    onnx.external_data_helper.set_external_data(weight, "weights.bin")
+    weight.ClearField("raw_data")
+    (tmp_path / "m.onnx").write_bytes(built.SerializeToString())
+    (tmp_path / "weights.bin").write_bytes(BYTES)
+    assert_same(run(tmp_path / "m.onnx", n=np.array(2), x=X)[0], X * 3)
+    (tmp_path / "weights.bin").write_bytes(BYTES[:-1])
+    refused(tmp_path / "m.onnx", "constant 'w'", "truncated")
+
+
+def test_external_data_that_was_removed_since(tmp_path):
+    path = stored(tmp_path)
+    session = anydml.load(path, threads=1)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(anydml.AnyDMLError, match=r"weights\.bin"):
+        session.run(None, {"cond": TRUE, "x": X})
+
+
+# ---- sparse ones -------------------------------------------------------------------------------------
+
+
+def with_sparse(values, indices, dims):
+    sparse = helper.make_sparse_tensor(initializer("w", values), initializer("places", indices), dims)
+    built = one_if(branch([node("Add", ["x", "w"], "t")], ["t"]), ABS, info("x"))
+    built.graph.sparse_initializer.append(sparse)
+    return built
+
+
+@pytest.mark.parametrize("indices", [np.int64([1, 5]), np.int64([[0, 1], [1, 2]])], ids=["flat", "by axis"])
+def test_a_sparse_initializer(indices):
+    x = np.ones((2, 3), np.float32)
+    (y,) = run(with_sparse(np.float32([2, 3]), indices, [2, 3]), cond=TRUE, x=x)
+    assert_same(y, x + np.float32([[0, 2, 0], [0, 0, 3]]))
+
+
+@pytest.mark.parametrize(
+    "indices", [np.int64([1, 6]), np.int64([-1, 2]), np.int64([1]), np.int64([[0, 1], [2, 0]])]
+)
+def test_a_sparse_initializer_of_wrong_indices(indices):
+    with pytest.raises(anydml.InvalidModel, match="constant 'w': expected 2 indices"):
+        run(with_sparse(np.float32([2, 3]), indices, [2, 3]), cond=TRUE, x=np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("dims", [[1 << 40, 1 << 20], [-1, 3], []])
+def test_a_sparse_initializer_of_absurd_sizes(dims):
+    refused(with_sparse(np.float32([2, 3]), np.int64([0, 1]), dims), "constant 'w': expected")

@@ -25,6 +25,7 @@ from rich.table import Table
 import anydml as dml
 from anydml.runtime.threads import default_threads
 from bench import rows
+from bench.decoder import generate, merged_decoder
 from bench.measure import medians
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
@@ -220,8 +221,16 @@ def models() -> list[Row]:
             assert np.allclose(mine, its, atol=1e-5), what
         return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 1.0)
 
+    def decoding() -> Row:
+        model = merged_decoder()
+        ours = dml.load(model, threads=1)
+        theirs = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        assert generate(ours.run) == generate(theirs.run)
+        what = "a merged decoder: a prompt of 8, then 24 tokens"
+        return compared(what, lambda: generate(ours.run), lambda: generate(theirs.run), 2.0)
+
     made = list(cases())
-    return [*(pair(*case) for case in made), *_loading(*made[0], options)]
+    return [*(pair(*case) for case in made), decoding(), *_loading(*made[0], options)]
 
 
 def _loading(what: str, model: bytes, feeds: dict[str, Any], options: Any) -> Iterator[Row]:

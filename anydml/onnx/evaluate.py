@@ -3,6 +3,7 @@
 It walks forward and keeps for every value what is known: its type with sizes, and its content. A node
 whose inputs' contents are known (and small) is evaluated; `Shape` and `Size` need only sizes; an `If` on
 a known condition becomes its branch, an `If` on an unknown one tells its branches what the condition is.
+Sizes that are not known are symbols, and what is computed from them is known in terms of them.
 
     x: float32[2,3]                            x: float32[2,3]
     %s = Shape(%x)                             %y = Relu(%x)
@@ -21,8 +22,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
 
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider, Region, RegionFailed
+from anydml.onnx.symbols import (
+    FOLLOWED,
+    Affine,
+    Content,
+    Symbols,
+    compared,
+    computed,
+    decided,
+    measured,
+    numbers,
+    of_array,
+    sized,
+)
 from anydml.onnx.types import from_proto, of_content, to_proto
 from anydml.onnx.write import node_proto, region_proto, tensor_proto
 from anydml.passes.substitute import substituted
@@ -38,10 +52,14 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known of a value: its stand-in in the new graph (with its type), and its content."""
+    """What is known of a value: its stand-in in the new graph (with its type), and its content.
+
+    `integers`: its content in terms of symbols, where it is no constant.
+    """
 
     value: Value
     constant: Constant | None = None
+    integers: Content | None = None
 
 
 def specialise(
@@ -59,7 +77,7 @@ def specialise(
     evaluator = _Evaluator(opsets, provider)
     inputs = []
     for value in graph.inputs:
-        known = Value(value.name, types.get(value, value.type))
+        known = Value(value.name, named_sizes(value.name, types.get(value, value.type)))
         evaluator.facts[value] = Fact(known, contents.get(value))
         if value not in contents:
             inputs.append(known)
@@ -73,6 +91,7 @@ class _Evaluator:
         self.opsets, self.provider = opsets, provider
         self.facts: dict[Value, Fact] = {}
         self.nodes: list[Node | If] = []
+        self.symbols = Symbols()
 
     def walk(self, graph: Graph) -> tuple[Value, ...]:
         """Add the graph's nodes to the result, and answer with its outputs' stand-ins."""
@@ -131,16 +150,20 @@ class _Evaluator:
             captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
         types = self._infer(stood, inputs)
+        if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
+            types = self._refined(stood, inputs, types)
         outputs = tuple(
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
         stood = replace(stood, outputs=outputs)
-        contents = self._fold(stood, inputs)
+        contents, integers = self._fold(stood, inputs), None
+        if contents is None:
+            contents, integers = self._follow(stood, inputs)
         for k, (old, new) in enumerate(zip(node.outputs, outputs, strict=True)):
             if old is None or new is None:
                 continue
             if contents is None:
-                self.facts[old] = Fact(new)
+                self.facts[old] = Fact(new, integers=integers)
             else:
                 known = Constant(contents[k])
                 self.facts[old] = Fact(Value(old.name, of_content(contents[k])), known)
@@ -184,7 +207,66 @@ class _Evaluator:
             constant.source = tensor_proto(constant, fact.value.name)
         return constant.source
 
+    def _refined(self, node: Node, inputs: list[Fact | None], types: list[Type | None]) -> list[Type | None]:
+        """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
+        own = None
+        if len(types) == 1:
+            own = sized(node, [self._sizes(f) for f in inputs], [self._integers(f) for f in inputs])
+        used = {n for f in inputs for n in (_dims(f) or ()) if isinstance(n, str)}
+        refined: list[Type | None] = []
+        for value, type in zip(node.outputs, types, strict=True):
+            if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):
+                refined.append(type)
+                continue
+            told = type.sizes
+            if told is None or (own is not None and len(own) != len(told)):
+                told = (None,) * len(own or ())
+            sizes: list[Dim] = []
+            for k, n in enumerate(told):
+                better = None if isinstance(n, int) or own is None else self.symbols.dim(own[k])
+                kept = n if isinstance(n, int) or n in used else None
+                sizes.append(next((x for x in (better, kept) if x is not None), None))
+            refined.append(named_sizes(value.name, TensorType(type.dtype, tuple(sizes))))
+        return refined
+
+    def _sizes(self, fact: Fact | None) -> list[Affine] | None:
+        dims = _dims(fact)
+        return None if dims is None else [self.symbols.affine(n) for n in dims]
+
+    def _integers(self, fact: Fact | None) -> Content | None:
+        """What is known of an input's integers."""
+        if fact is None or fact.constant is None:
+            return None if fact is None else fact.integers
+        known = is_small(fact.value.type) and isinstance(fact.constant.content, np.ndarray)
+        content = fact.constant.content if known else None
+        return None if content is None or content.dtype.kind not in "biu" else of_array(content)
+
     # ---- contents
+
+    def _follow(
+        self, node: Node, inputs: list[Fact | None]
+    ) -> tuple[list[np.ndarray] | None, Content | None]:
+        """The only output's content if it follows from symbols; else what is known of its integers."""
+        value = node.outputs[0] if len(node.outputs) == 1 else None
+        type = None if value is None else value.type
+        if not isinstance(type, TensorType) or node.op.name not in FOLLOWED or not is_small(type):
+            return None, None
+        sizes = type.known_sizes or ()
+        given = [self._integers(f) for f in inputs]
+        if type.dtype == "bool":
+            truths = compared(node, given)
+            if truths is None:
+                truths = decided(node, [_truth(f) for f in inputs], sizes)
+            return (None if truths is None or truths.shape != sizes else [truths]), None
+        if type.dtype not in ("int32", "int64"):
+            return None, None
+        found = computed(node, given, sizes)
+        if node.op.name in ("Shape", "Size") and inputs:
+            found = measured(node, self._sizes(inputs[0]))
+        if found is None or found.shape != sizes:
+            return None, None
+        known = numbers(found)
+        return (None, found) if known is None else ([np.array(known, type.dtype).reshape(sizes)], None)
 
     def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
@@ -227,7 +309,28 @@ class _Evaluator:
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
 
 
-def is_small(type: Type) -> bool:
+def named_sizes(name: str, type: Type | None) -> Type | None:
+    """The type with a symbol for each size that is not known, which no other value has."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return type
+    sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
+    return TensorType(type.dtype, sizes)
+
+
+def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
+    type = None if fact is None else fact.value.type
+    return type.sizes if isinstance(type, TensorType) else None
+
+
+def _truth(fact: Fact | None) -> bool | None:
+    """The one truth that a value is all over, if it is known."""
+    if fact is None or fact.constant is None or fact.constant.content.dtype != np.bool_:
+        return None
+    found = set(fact.constant.content.reshape(-1).tolist())
+    return found.pop() if len(found) == 1 else None
+
+
+def is_small(type: Type | None) -> bool:
     """A tensor of known sizes whose content is worth following."""
     if not isinstance(type, TensorType):
         return False

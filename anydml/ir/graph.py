@@ -78,18 +78,25 @@ class Constant:
     `source` is what the file holds, for writing it out again without a detour; or where it is `Stored`.
     """
 
-    __slots__ = ("_content", "_decode", "source")
+    __slots__ = ("_content", "_decode", "_derived", "source")
 
     def __init__(
         self, content: Any = None, *, source: Any = None, decode: Callable[[], Any] | None = None
     ) -> None:
         self._content, self._decode, self.source = content, decode, source
+        self._derived: dict[Any, Constant] = {}
 
     @property
     def content(self) -> Any:
         if self._decode is not None:
             self._content, self._decode = self._decode(), None
         return self._content
+
+    def derived(self, key: Any, make: Callable[[Any], Any]) -> Constant:
+        """What `make` makes of the content, when it is asked for; once for each key, and shared."""
+        if key not in self._derived:
+            self._derived[key] = Constant(decode=lambda: make(self.content))
+        return self._derived[key]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from onnx import TensorProto, TypeProto
 
 from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider, Region, RegionFailed
+from anydml.onnx.sizes import impossible
 from anydml.onnx.symbols import (
     FOLLOWED,
     Affine,
@@ -37,7 +38,7 @@ from anydml.onnx.symbols import (
     of_array,
     sized,
 )
-from anydml.onnx.types import from_proto, of_content, to_proto
+from anydml.onnx.types import from_proto, of_content, to_proto, without_sizes
 from anydml.onnx.write import node_proto, region_proto, tensor_proto
 from anydml.passes.substitute import substituted
 from anydml.problems import InvalidModel, Unsupported
@@ -198,7 +199,13 @@ class _Evaluator:
             )
         except Exception:  # the node will fail when it runs, and then say how
             return unknown
-        return [None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs]
+        types = [
+            None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs
+        ]
+        pads = numbers(self._integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
+        if impossible(node, types, pads):
+            return [t if t is None else without_sizes(t) for t in types]
+        return types
 
     def _tensor(self, fact: Fact) -> TensorProto:
         constant = fact.constant

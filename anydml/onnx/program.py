@@ -22,8 +22,8 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, Ten
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.evaluate import specialise
 from anydml.onnx.lower import Libraries, lower
+from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.types import dtype_name, of_content
-from anydml.passes.pipeline import simplified
 from anydml.runtime.run import Plan
 
 FIRST_SHAPES = 2

@@ -262,7 +262,8 @@ def _chosen(node: Node, given: list[Any], sizes: tuple[int, ...] | None) -> Cont
     condition = numbers(given[0])
     if condition is None or given[1] is None or given[2] is None:
         return None
-    return np.where(np.array(condition, bool).reshape(given[0].shape), given[1], given[2])
+    truths = np.array(condition, bool).reshape(given[0].shape)
+    return np.asarray(np.where(truths, given[1], given[2]), object)
 
 
 def _map(change: Callable[[Affine], Affine], x: Content) -> Content:

@@ -1,1 +1,1 @@
-"""Graph to graph, one idea a file; `pipeline` is their order."""
+"""Graph to graph, whatever the operators are, one idea a file."""

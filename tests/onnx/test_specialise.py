@@ -11,9 +11,9 @@ import anydml
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.text import graph_text
 from anydml.onnx.program import MAX_PLANS
+from anydml.onnx.rewrites.identity import drop_identities
+from anydml.onnx.rewrites.pipeline import simplified
 from anydml.passes.dead import drop_dead
-from anydml.passes.identity import drop_identities
-from anydml.passes.pipeline import simplified
 from tests.models import (
     COND,
     assert_same,

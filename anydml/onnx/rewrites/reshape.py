@@ -9,6 +9,7 @@ Transpose that moves only sizes of 1 count, too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -18,6 +19,7 @@ from anydml.passes.substitute import substituted
 
 _ALWAYS = frozenset("Squeeze Unsqueeze Reshape Flatten Expand".split())
 _OF_SAME_SIZES = frozenset("Cast CastLike".split())
+_UNARY = frozenset("Relu Sigmoid Tanh".split())
 _OF_ONE = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin".split())
 
 
@@ -28,6 +30,16 @@ def merge_reshapes(graph: Graph) -> Graph:
     nodes: list[Node | If] = []
     constants = dict(graph.constants)
     for node in graph.nodes:
+        if isinstance(node, Node) and _element_by_element(node) and node.inputs[0] in source:
+            root = source[node.inputs[0]]  # what it computes can be reshaped afterwards, with others
+            (output,) = node.writes
+            assert isinstance(output.type, TensorType)
+            early = source[output] = Value(
+                f"{output.name}~early", replace(output.type, sizes=_type(root).sizes)
+            )
+            nodes.append(replace(node, inputs=(root,), outputs=(early,)))
+            nodes.append(reshape_node(early, output, constants, node))
+            continue
         origin = None if isinstance(node, If) else _kept(node, graph)
         if origin is None or isinstance(node, If):
             nodes.append(node)
@@ -40,10 +52,7 @@ def merge_reshapes(graph: Graph) -> Graph:
         elif root is origin and isinstance(node.op, OnnxOp) and node.op.name == "Reshape":
             nodes.append(node)
         elif isinstance(node.op, OnnxOp) and node.op.version >= 5:
-            wanted = Value(f"{output.name}~sizes", TensorType("int64", (len(sizes or ()),)))
-            constants[wanted] = Constant(np.array(sizes, np.int64))
-            op = OnnxOp("", "Reshape", node.op.version)
-            nodes.append(Node(op, (root, wanted), (output,), {}, node.name, node.path))
+            nodes.append(reshape_node(root, output, constants, node))
         else:
             nodes.append(node)
             del source[output]
@@ -53,12 +62,34 @@ def merge_reshapes(graph: Graph) -> Graph:
     return substituted(changed, same, {})
 
 
+def reshape_node(source: Value, output: Value, constants: dict[Value, Constant], like: Node) -> Node:
+    """A Reshape to the sizes of `output`, in the place of the node `like`. Adds a constant."""
+    assert isinstance(like.op, OnnxOp)
+    sizes = known_sizes(output) or ()
+    wanted = Value(f"{output.name}~sizes", TensorType("int64", (len(sizes),)))
+    constants[wanted] = Constant(np.array(sizes, np.int64))
+    op = OnnxOp("", "Reshape", like.op.version)
+    return Node(op, (source, wanted), (output,), {}, like.name, like.path)
+
+
+def known_sizes(value: Value) -> tuple[int, ...] | None:
+    """The sizes of a tensor, if every one is known."""
+    return value.type.known_sizes if isinstance(value.type, TensorType) else None
+
+
+def _element_by_element(node: Node) -> bool:
+    simple = (
+        isinstance(node.op, OnnxOp) and not node.op.domain and node.op.name in _UNARY and node.op.version >= 6
+    )
+    return simple and len(node.inputs) == 1 and node.inputs[0] is not None and len(list(node.writes)) == 1
+
+
 def _kept(node: Node, graph: Graph) -> Value | None:
     """The input whose elements are the only output's, in order; None if there is none, or not surely."""
     if not isinstance(node.op, OnnxOp) or node.op.domain or not node.inputs or len(node.outputs) != 1:
         return None
     value, output = node.inputs[0], node.outputs[0]
-    if value is None or output is None or not _known(value) or not _known(output):
+    if value is None or output is None or known_sizes(value) is None or known_sizes(output) is None:
         return None
     given, result = _type(value), _type(output)
     sizes, wanted = given.known_sizes or (), result.known_sizes or ()
@@ -87,10 +118,6 @@ def _in_order(node: Node, sizes: tuple[int, ...]) -> bool:
     axes = reversed(range(len(sizes))) if perm is None else perm.ints
     moved = [k for k in axes if sizes[k] != 1]
     return moved == sorted(moved)
-
-
-def _known(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.known_sizes is not None
 
 
 def _type(value: Value) -> TensorType:

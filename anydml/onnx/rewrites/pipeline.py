@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anydml.ir.graph import Graph
+from anydml.onnx.rewrites.convolution import single_convolutions
+from anydml.onnx.rewrites.identity import drop_identities
+from anydml.onnx.rewrites.norm import merge_norms
+from anydml.onnx.rewrites.reshape import merge_reshapes
 from anydml.passes.dead import drop_dead
-from anydml.passes.identity import drop_identities
-from anydml.passes.reshape import merge_reshapes
 
 PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     drop_identities,
+    single_convolutions,
     merge_reshapes,
+    merge_norms,
     drop_dead,
 )
 

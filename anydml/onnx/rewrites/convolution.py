@@ -1,0 +1,89 @@
+"""A convolution that fits into its input once is a matrix product, without the taps that meet only padding.
+
+%y = Conv(%x: [1,64,2], %w: [128,64,3]), pads 1, strides 2: one position, where taps 1 and 2 meet %x
+    ->   %a = Reshape(%x, [1,128]); %b = Gemm(%a, %w[:,:,1:3] as [128,128], transposed); %y = Reshape(%b, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper
+
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.rewrites.reshape import known_sizes, reshape_node
+from anydml.onnx.sizes import window_fits
+
+MAX_WEIGHT = 1 << 22
+"""Elements of a weight that is copied for this."""
+
+
+def single_convolutions(graph: Graph) -> Graph:
+    nodes: list[Node | If] = []
+    constants = dict(graph.constants)
+    for node in graph.nodes:
+        made = _as_product(node, constants) if isinstance(node, Node) else None
+        nodes += [node] if made is None else made
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants)
+
+
+def _as_product(node: Node, constants: dict[Value, Constant]) -> list[Node] | None:
+    op = node.op
+    if not isinstance(op, OnnxOp) or (op.domain, op.name) != ("", "Conv") or op.version < 11:
+        return None
+    (x, w, *bias), (y,) = node.inputs, node.outputs
+    if x is None or w is None or y is None or w not in constants:
+        return None
+    given, weight, result = known_sizes(x), known_sizes(w), known_sizes(y)
+    if given is None or weight is None or result is None or not isinstance(x.type, TensorType):
+        return None
+    taps = _taps(node, given, weight, result)
+    if taps is None or prod(weight) > MAX_WEIGHT:
+        return None
+    columns, dtype = prod(given[1:]), x.type.dtype
+
+    def product(content: NDArray[Any]) -> NDArray[Any]:
+        used = content[np.ix_(range(weight[0]), range(weight[1]), *taps)]
+        return np.ascontiguousarray(used.reshape(weight[0], columns))
+
+    matrix = Value(f"{y.name}~matrix", TensorType(dtype, (weight[0], columns)))
+    constants[matrix] = constants[w].derived(("taps", *map(tuple, taps)), product)
+    rows = Value(f"{y.name}~rows", TensorType(dtype, (given[0], columns)))
+    flat = Value(f"{y.name}~flat", TensorType(dtype, (given[0], weight[0])))
+    gemm = OnnxOp("", "Gemm", op.version)
+    transposed = {"transB": helper.make_attribute("transB", 1)}
+    return [
+        reshape_node(x, rows, constants, node),
+        Node(gemm, (rows, matrix, *bias), (flat,), transposed, node.name, node.path),
+        reshape_node(flat, y, constants, node),
+    ]
+
+
+def _taps(
+    node: Node, given: Sequence[int], weight: Sequence[int], result: Sequence[int]
+) -> list[list[int]] | None:
+    """Along each axis the taps that meet the input, if there is one position and they meet all of it."""
+    axes = len(given) - 2
+    if axes < 1 or len(weight) != len(given) or weight[1] != given[1]:  # in groups
+        return None
+    told = {n: list(a.ints) for n, a in node.attributes.items() if n in ("pads", "dilations")}
+    pads, dilations = told.get("pads") or [0] * 2 * axes, told.get("dilations") or [1] * axes
+    automatic = node.attributes["auto_pad"].s if "auto_pad" in node.attributes else b"NOTSET"
+    if automatic != b"NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[2:]):
+        return None
+    if not window_fits(node, given, weight[2:]):
+        return None
+    taps = []
+    for k in range(axes):
+        places = [t * dilations[k] - pads[k] for t in range(weight[k + 2])]
+        meeting = [t for t, place in enumerate(places) if 0 <= place < given[k + 2]]
+        if len(meeting) != given[k + 2]:
+            return None
+        taps.append(meeting)
+    return taps

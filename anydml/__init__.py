@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anydml.builder import CompiledGraph, GraphBuilder
     from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
     from anydml.expression import Expression
+    from anydml.flattening import Report, flatten
     from anydml.functions import *  # noqa: F403
     from anydml.ir.descs import OperatorDesc
     from anydml.problems import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         InvalidOperator,
         Problem,
         Unsupported,
+        VerificationFailed,
     )
     from anydml.session import Session, load
     from anydml.spec.attributes import ScaleBias
@@ -49,6 +51,7 @@ _HOME = {
     "anydml.builder": ("CompiledGraph", "GraphBuilder"),
     "anydml.expression": ("Expression",),
     "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
+    "anydml.flattening": ("Report", "flatten"),
     "anydml.functions": FUNCTIONS,
     "anydml.ir.descs": ("OperatorDesc",),
     "anydml.problems": (
@@ -59,6 +62,7 @@ _HOME = {
         "InvalidOperator",
         "Problem",
         "Unsupported",
+        "VerificationFailed",
     ),
     "anydml.session": ("Session", "load"),
     "anydml.spec.attributes": ("ScaleBias",),
@@ -92,6 +96,7 @@ __all__ = [
     "OperatorDesc",
     "OperatorType",
     "Problem",
+    "Report",
     "RoundingMode",
     "ScaleBias",
     "Session",
@@ -99,7 +104,9 @@ __all__ = [
     "TensorDesc",
     "TensorFlags",
     "Unsupported",
+    "VerificationFailed",
     "__version__",
+    "flatten",
     "load",
     "validate",
     *FUNCTIONS,

@@ -61,6 +61,10 @@ class ExecutionFailed(AnyDMLError, RuntimeError):
     """A node failed while it ran; the message names the node and its path through the branches."""
 
 
+class VerificationFailed(AnyDMLError, RuntimeError):
+    """A rewritten model does not do what the original does; nothing was written."""
+
+
 class Unsupported(AnyDMLError, NotImplementedError):
     """A valid request that anydml cannot fulfil yet."""
 

@@ -13,54 +13,38 @@ Sizes that are not known are symbols, and what is computed from them is known in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import prod
 
 import numpy as np
-import onnx
-from onnx import TensorProto, TypeProto
 
-from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
-from anydml.ir.provider import Provider, Region, RegionFailed
-from anydml.onnx.sizes import impossible
-from anydml.onnx.symbols import (
-    FOLLOWED,
-    Affine,
-    Content,
-    Symbols,
-    compared,
-    computed,
-    decided,
-    measured,
-    numbers,
-    of_array,
-    sized,
-)
-from anydml.onnx.types import from_proto, of_content, to_proto, without_sizes
-from anydml.onnx.write import node_proto, region_proto, tensor_proto
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.provider import Provider
+from anydml.onnx.bodies import graphs_of
+from anydml.onnx.infer import RANDOM, Fact, Oracle, is_small, named_sizes
+from anydml.onnx.sizes import fails
+from anydml.onnx.symbols import Affine, whole
+from anydml.onnx.types import of_content
+from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import substituted
-from anydml.problems import InvalidModel, Unsupported
-
-SMALL = 1024
-"""Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
-
-_RANDOM = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
-)
 
 
 @dataclass(frozen=True)
-class Fact:
-    """What is known of a value: its stand-in in the new graph (with its type), and its content.
+class Folded:
+    """An If that became one of its branches, or nothing."""
 
-    `integers`: its content in terms of symbols, where it is no constant.
-    """
+    node: If
+    taken: bool | None
+    because: str
 
-    value: Value
-    constant: Constant | None = None
-    integers: Content | None = None
+
+@dataclass(frozen=True)
+class Special:
+    """A specialised graph, and the Ifs that are not in it any more."""
+
+    graph: Graph
+    folded: tuple[Folded, ...]
 
 
 def specialise(
@@ -69,13 +53,15 @@ def specialise(
     contents: Mapping[Value, Constant],
     opsets: Mapping[str, int],
     provider: Provider,
-) -> Graph:
+    deep: bool = False,
+) -> Special:
     """The graph for inputs of these types, of which some have these contents.
 
     Inputs whose content is given are no longer inputs of the result; all others stay, in order.
-    `provider` evaluates the nodes whose inputs are known.
+    `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
+    specialised, too, by all that is known where they stand.
     """
-    evaluator = _Evaluator(opsets, provider)
+    evaluator = _Evaluator(Oracle(opsets, provider), deep)
     inputs = []
     for value in graph.inputs:
         known = Value(value.name, named_sizes(value.name, types.get(value, value.type)))
@@ -83,36 +69,51 @@ def specialise(
         if value not in contents:
             inputs.append(known)
     outputs = evaluator.walk(graph)
-    constants = {f.value: f.constant for f in evaluator.facts.values() if f.constant is not None}
-    return Graph(graph.name, tuple(inputs), outputs, tuple(evaluator.nodes), constants)
+    result = Graph(graph.name, tuple(inputs), outputs, tuple(evaluator.nodes), evaluator.constants())
+    return Special(result, tuple(evaluator.folded))
 
 
 class _Evaluator:
-    def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
-        self.opsets, self.provider = opsets, provider
+    def __init__(self, oracle: Oracle, deep: bool) -> None:
+        self.oracle, self.deep = oracle, deep
         self.facts: dict[Value, Fact] = {}
         self.nodes: list[Node | If] = []
-        self.symbols = Symbols()
+        self.folded: list[Folded] = []
+        self._computed: dict[object, tuple[Fact | None, ...]] = {}
+        """What the nodes so far compute, by what they are: the same again is not computed again."""
+        self._makers: dict[Value, Node] = {}
+
+    def constants(self) -> dict[Value, Constant]:
+        return {f.value: f.constant for f in self.facts.values() if f.constant is not None}
 
     def walk(self, graph: Graph) -> tuple[Value, ...]:
         """Add the graph's nodes to the result, and answer with its outputs' stand-ins."""
         for value, constant in graph.constants.items():
             self.facts.setdefault(value, Fact(value, constant))
-        for node in graph.nodes:
+        for place, node in enumerate(graph.nodes):
             if isinstance(node, If):
-                self._if(node)
+                self._if(node, graph.nodes[place + 1 :])
             else:
                 self._node(node)
         return tuple(self.facts[v].value for v in graph.outputs)
 
-    def _if(self, node: If) -> None:
+    # ---- Ifs
+
+    def _if(self, node: If, rest: Sequence[Node | If]) -> None:
+        """Add an If, or one of its branches; `rest` are the nodes after it."""
         condition = self.facts[node.condition].constant
         if condition is not None and condition.content.size == 1 and condition.content.dtype == np.bool_:
-            branch = node.then_branch if condition.content.item() else node.else_branch
-            self.walk(branch)
-            for output, inner in zip(node.outputs, branch.outputs, strict=True):
-                if output is not None:
-                    self.facts[output] = self.facts[inner]
+            truth = condition.content.item()
+            self._take(node, truth, f"the condition is {str(truth).lower()}")
+            return
+        if self.deep:
+            for truth in (True, False):
+                failing = self._failing(node, not truth, rest)
+                if failing is not None and self._fails_unless(node, truth):
+                    because = f"otherwise {failing} fails; what stays fails then, too"
+                    self._take(node, truth, because)
+                    return
+            self._both(node)
             return
         outputs = tuple(None if v is None else Value(v.name, v.type) for v in node.outputs)
         self.nodes.append(
@@ -127,6 +128,138 @@ class _Evaluator:
         for old, new in zip(node.outputs, outputs, strict=True):
             if old is not None and new is not None:
                 self.facts[old] = Fact(new)
+
+    def _take(self, node: If, truth: bool, because: str) -> None:
+        """Put a branch in the place of the If."""
+        branch = node.then_branch if truth else node.else_branch
+        self.folded.append(Folded(node, truth, because))
+        self.walk(branch)
+        for output, inner in zip(node.outputs, branch.outputs, strict=True):
+            if output is not None:
+                self.facts[output] = self.facts[inner]
+
+    def _inner(self, deep: bool) -> _Evaluator:
+        """An evaluator that knows the same, for nodes that may not come to be."""
+        inner = _Evaluator(self.oracle, deep)
+        inner.facts, inner._computed, inner._makers = (
+            dict(self.facts),
+            dict(self._computed),
+            dict(self._makers),
+        )
+        return inner
+
+    def _failing(self, node: If, truth: bool, rest: Sequence[Node | If]) -> str | None:
+        """The node that surely fails if a branch is taken: one of its own, or of those after it."""
+        trial = self._inner(False)
+        trial._take(node, truth, "")
+        for later in rest:
+            if isinstance(later, If):
+                trial._if(later, ())
+            else:
+                trial._node(later)
+        return next((n.label for n in trial.nodes if isinstance(n, Node) and fails(n)), None)
+
+    def _fails_unless(self, node: If, truth: bool) -> bool:
+        """Whether a branch fails by itself where the condition is not `truth`.
+
+        If(Equal(Shape(%x)[2], 1)) {then Squeeze(%x, 2)}: where the size is not 1, Squeeze fails.
+        """
+        maker = self._makers.get(self.facts[node.condition].value)
+        if not truth or maker is None or not isinstance(maker.op, OnnxOp) or maker.op.name != "Equal":
+            return False
+        by_value = {f.value: f for f in self.facts.values()}
+        a, b = (self.oracle.integers(by_value.get(v) if v is not None else None) for v in maker.inputs)
+        if a is None or b is None or a.size != 1 or b.size != 1:
+            return False
+        difference = a.reshape(-1)[0] - b.reshape(-1)[0]
+        for inner in node.then_branch.nodes:
+            if isinstance(inner, Node) and isinstance(inner.op, OnnxOp) and inner.op.name == "Squeeze":
+                for size in self._squeezed(inner, node.then_branch):
+                    if size - whole(1) in (difference, -difference):
+                        return True
+        return False
+
+    def _squeezed(self, node: Node, branch: Graph) -> list[Affine]:
+        """The sizes that a Squeeze needs to be 1, as far as they are known."""
+        given = self.facts.get(node.inputs[0]) if node.inputs[0] else None
+        sizes = self.oracle.sizes(given)
+        if "axes" in node.attributes:
+            axes = list(node.attributes["axes"].ints)
+        else:
+            told = node.inputs[1] if len(node.inputs) > 1 else None
+            constant = None if told is None else branch.constants.get(told)
+            axes = [] if constant is None else constant.content.reshape(-1).tolist()
+        return [] if sizes is None else [sizes[k] for k in axes if -len(sizes) <= k < len(sizes)]
+
+    def _both(self, node: If) -> None:
+        """Specialise both branches, each by what its being taken says."""
+        condition = self.facts[node.condition].value
+        branches: list[Graph] = []
+        results: list[list[Fact]] = []
+        for truth, (_, branch) in zip((True, False), node.branches, strict=True):
+            inner = self._inner(True)
+            inner.folded = self.folded
+            inner._assume(condition, truth)
+            ends = inner.walk(branch)
+            results.append([inner.facts[v] for v in branch.outputs])
+            branches.append(enclosed(branch.name, inner.nodes, ends, inner.constants()))
+        outputs = tuple(
+            [
+                None if v is None else Value(v.name, _either(v.name, a.value.type, b.value.type))
+                for v, a, b in zip(node.outputs, results[0], results[1], strict=True)
+            ]
+        )
+        made = replace(
+            node, condition=condition, then_branch=branches[0], else_branch=branches[1], outputs=outputs
+        )
+        stays = False
+        for old, new, a, b in zip(node.outputs, outputs, results[0], results[1], strict=True):
+            if old is None or new is None:
+                continue
+            if _same(a, b):
+                self.facts[old] = a
+            else:
+                self.facts[old], stays = Fact(new), True
+        if stays:
+            self.nodes.append(made)
+        else:
+            self.folded.append(Folded(node, None, "both branches give the same"))
+
+    def _assume(self, value: Value, truth: bool) -> None:
+        """Know that a value is true (or false) all over, and what follows from that."""
+        self._tell(value, np.bool_(truth))
+        node = self._makers.get(value)
+        if node is None or not isinstance(node.op, OnnxOp) or node.op.domain:
+            return
+        given = [v for v in node.inputs if v is not None]
+        match node.op.name:
+            case "Not":
+                self._assume(given[0], not truth)
+            case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
+                self._assume(given[0], truth)
+            case "Cast" if isinstance(given[0].type, TensorType) and given[0].type.dtype == "bool":
+                self._assume(given[0], truth)
+            case "And" | "Or" if truth == (node.op.name == "And"):
+                for v in given:
+                    self._assume(v, truth)
+            case "Equal" if truth:
+                for v, other in (given, given[::-1]):
+                    known = next((f.constant for f in self.facts.values() if f.value is other), None)
+                    if known is not None and known.content.size == 1 and known.content.dtype.kind in "biu":
+                        self._tell(v, known.content.reshape(())[()])
+
+    def _tell(self, value: Value, content: np.generic) -> None:
+        """Know the content of a value of one element."""
+        sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
+        if sizes is None or prod(sizes) != 1:
+            return
+        known = Constant(np.full(sizes, content))
+        stand_in = Value(f"{value.name}~{str(content).lower()}", value.type)
+        self.facts |= {
+            old: Fact(stand_in, known)
+            for old, fact in self.facts.items()
+            if fact.value is value and fact.constant is None
+        }
 
     def _told(self, branch: Graph, condition: Value, truth: bool) -> Graph:
         """A branch in terms of the new graph, with what is known of its captures."""
@@ -150,16 +283,18 @@ class _Evaluator:
             inputs=tuple(None if f is None else f.value for f in inputs),
             captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
-        types = self._infer(stood, inputs)
-        if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
-            types = self._refined(stood, inputs, types)
+        key = node_key(stood, inputs) if self.deep else None
+        if key is not None and key in self._computed:
+            for value, fact in zip(node.outputs, self._computed[key], strict=True):
+                if value is not None and fact is not None:
+                    self.facts[value] = fact
+            return
+        types = self.oracle.types(stood, inputs)
         outputs = tuple(
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
         stood = replace(stood, outputs=outputs)
-        contents, integers = self._fold(stood, inputs), None
-        if contents is None:
-            contents, integers = self._follow(stood, inputs)
+        contents, integers = self.oracle.contents(stood, inputs)
         for k, (old, new) in enumerate(zip(node.outputs, outputs, strict=True)):
             if old is None or new is None:
                 continue
@@ -170,189 +305,51 @@ class _Evaluator:
                 self.facts[old] = Fact(Value(old.name, of_content(contents[k])), known)
         if contents is None:
             self.nodes.append(stood)
-
-    # ---- types
-
-    def _infer(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
-        """The outputs' types by ONNX's own rules; None where they do not tell."""
-        unknown: list[Type | None] = [None] * len(node.outputs)
-        assert isinstance(node.op, OnnxOp)
-        schema = schema_of(node.op)
-        if schema is None:
-            return unknown
-        protos: dict[str, TypeProto] = {}
-        data: dict[str, TensorProto] = {}
-        for fact in inputs:
-            if fact is None:
-                continue
-            if fact.value.type is None:
-                return unknown
-            protos[fact.value.name] = to_proto(fact.value.type)
-            if fact.constant is not None and is_small(fact.value.type):
-                data[fact.value.name] = self._tensor(fact)
-        for value in node.captures.values():
-            if value.type is not None:
-                protos[value.name] = to_proto(value.type)
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, node_proto(node), protos, data, opset_imports=_imports(tuple(self.opsets.items()))
-            )
-        except Exception:  # the node will fail when it runs, and then say how
-            return unknown
-        types = [
-            None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs
-        ]
-        pads = numbers(self._integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
-        if impossible(node, types, pads):
-            return [t if t is None else without_sizes(t) for t in types]
-        return types
-
-    def _tensor(self, fact: Fact) -> TensorProto:
-        constant = fact.constant
-        assert constant is not None
-        if not isinstance(constant.source, TensorProto):
-            constant.source = tensor_proto(constant, fact.value.name)
-        return constant.source
-
-    def _refined(self, node: Node, inputs: list[Fact | None], types: list[Type | None]) -> list[Type | None]:
-        """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
-        own = None
-        if len(types) == 1:
-            own = sized(node, [self._sizes(f) for f in inputs], [self._integers(f) for f in inputs])
-        used = {n for f in inputs for n in (_dims(f) or ()) if isinstance(n, str)}
-        refined: list[Type | None] = []
-        for value, type in zip(node.outputs, types, strict=True):
-            if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):
-                refined.append(type)
-                continue
-            told = type.sizes
-            if told is None or (own is not None and len(own) != len(told)):
-                told = (None,) * len(own or ())
-            sizes: list[Dim] = []
-            for k, n in enumerate(told):
-                better = None if isinstance(n, int) or own is None else self.symbols.dim(own[k])
-                kept = n if isinstance(n, int) or n in used else None
-                sizes.append(next((x for x in (better, kept) if x is not None), None))
-            refined.append(named_sizes(value.name, TensorType(type.dtype, tuple(sizes))))
-        return refined
-
-    def _sizes(self, fact: Fact | None) -> list[Affine] | None:
-        dims = _dims(fact)
-        return None if dims is None else [self.symbols.affine(n) for n in dims]
-
-    def _integers(self, fact: Fact | None) -> Content | None:
-        """What is known of an input's integers."""
-        if fact is None or fact.constant is None:
-            return None if fact is None else fact.integers
-        known = is_small(fact.value.type) and isinstance(fact.constant.content, np.ndarray)
-        content = fact.constant.content if known else None
-        return None if content is None or content.dtype.kind not in "biu" else of_array(content)
-
-    # ---- contents
-
-    def _follow(
-        self, node: Node, inputs: list[Fact | None]
-    ) -> tuple[list[np.ndarray] | None, Content | None]:
-        """The only output's content if it follows from symbols; else what is known of its integers."""
-        value = node.outputs[0] if len(node.outputs) == 1 else None
-        type = None if value is None else value.type
-        if not isinstance(type, TensorType) or node.op.name not in FOLLOWED or not is_small(type):
-            return None, None
-        sizes = type.known_sizes or ()
-        given = [self._integers(f) for f in inputs]
-        if type.dtype == "bool":
-            truths = compared(node, given)
-            if truths is None:
-                truths = decided(node, [_truth(f) for f in inputs], sizes)
-            return (None if truths is None or truths.shape != sizes else [truths]), None
-        if type.dtype not in ("int32", "int64"):
-            return None, None
-        found = computed(node, given, sizes)
-        if node.op.name in ("Shape", "Size") and inputs:
-            found = measured(node, self._sizes(inputs[0]))
-        if found is None or found.shape != sizes:
-            return None, None
-        known = numbers(found)
-        return (None, found) if known is None else ([np.array(known, type.dtype).reshape(sizes)], None)
-
-    def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
-        """The outputs' contents if they follow from what is known, and are small."""
-        op = node.op
-        assert isinstance(op, OnnxOp)
-        if op.domain or op.name in _RANDOM or node.captures or (not inputs and op.name != "Constant"):
-            return None
-        if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
-            return None
-        if op.name in ("Shape", "Size"):
-            (only,) = inputs
-            type = None if only is None else only.value.type
-            sizes = type.known_sizes if isinstance(type, TensorType) else None
-            if sizes is None or only is None:
-                return None
-            contents = [np.broadcast_to(np.zeros((), np.bool_), sizes)]
-        else:
-            contents = []
-            for fact in inputs:
-                if fact is None:
-                    continue
-                if fact.constant is None or fact.value.type is None or not is_small(fact.value.type):
-                    return None
-                contents.append(fact.constant.content)
-        return self._evaluate(node, contents)
-
-    def _evaluate(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
-        values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
-        given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
-        outputs = tuple(v for v in node.outputs if v is not None)
-        model = region_proto([node], values, outputs, {}, self.opsets).SerializeToString()
-        region = Region(model, tuple(v.name for v in values), tuple(v.name for v in outputs))
-        try:
-            results = self.provider.compile(region, 1)([given[v] for v in values])
-        except (Unsupported, RegionFailed, InvalidModel):
-            return None  # left to run, and to fail there if it must
-        if not all(isinstance(r, np.ndarray) for r in results):
-            return None
-        found = iter(results)
-        return [np.zeros(0) if v is None else next(found) for v in node.outputs]
+            self._makers |= dict.fromkeys(stood.writes, stood)
+        if key is not None:
+            self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
 
-def named_sizes(name: str, type: Type | None) -> Type | None:
-    """The type with a symbol for each size that is not known, which no other value has."""
-    if not isinstance(type, TensorType) or type.sizes is None:
-        return type
-    sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
-    return TensorType(type.dtype, sizes)
-
-
-def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
-    type = None if fact is None else fact.value.type
-    return type.sizes if isinstance(type, TensorType) else None
-
-
-def _truth(fact: Fact | None) -> bool | None:
-    """The one truth that a value is all over, if it is known."""
-    if fact is None or fact.constant is None or fact.constant.content.dtype != np.bool_:
+def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
+    """What makes a node compute the same as another; None for one that never does."""
+    assert isinstance(node.op, OnnxOp)
+    if node.op.name in RANDOM or node.captures or any(graphs_of(node.attributes.values())):
         return None
-    found = set(fact.constant.content.reshape(-1).tolist())
-    return found.pop() if len(found) == 1 else None
+    attributes = tuple(sorted((n, a.SerializeToString()) for n, a in node.attributes.items()))
+    return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)
 
 
-def is_small(type: Type | None) -> bool:
-    """A tensor of known sizes whose content is worth following."""
-    if not isinstance(type, TensorType):
-        return False
-    sizes = type.known_sizes
-    return sizes is not None and prod(sizes) <= SMALL
+def _input_key(fact: Fact | None) -> object:
+    if fact is None or fact.constant is None:
+        return None if fact is None else fact.value
+    content = fact.constant.content if is_small(fact.value.type) else None
+    if not isinstance(content, np.ndarray) or content.dtype.kind == "O":
+        return fact.constant
+    return content.dtype, content.shape, content.tobytes()
 
 
-@cache
-def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op.name, op.version, op.domain)
-    except onnx.defs.SchemaError:  # an operator that ONNX does not know
+def _either(name: str, a: Type | None, b: Type | None) -> Type | None:
+    """What is known of a value that is of one of two types."""
+    if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return a if a == b else None
+    if a.dtype != b.dtype:
         return None
+    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
+        return TensorType(a.dtype)
+    sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
+    return named_sizes(name, TensorType(a.dtype, sizes))
 
 
-@cache
-def _imports(opsets: tuple[tuple[str, int], ...]) -> list[onnx.OperatorSetIdProto]:
-    return [onnx.helper.make_opsetid(domain, version) for domain, version in opsets]
+def _same(a: Fact, b: Fact) -> bool:
+    """Whether two values are the same one, or constants of the same content."""
+    if a.value is b.value:
+        return True
+    return a.constant is not None and b.constant is not None and same_content(a.constant, b.constant)
+
+
+def same_content(a: Constant, b: Constant) -> bool:
+    """Whether two constants are arrays of the same type, shape and bytes."""
+    x, y = a.content, b.content
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or "O" in (x.dtype.kind, y.dtype.kind):
+        return a is b
+    return (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()

@@ -153,7 +153,7 @@ class Program:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
         special = specialise(self.graph, types, known, self.libraries.opsets, self.libraries.complete)
-        return simplified(special), set(known)
+        return simplified(special.graph), set(known)
 
     def _plan(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)

@@ -67,18 +67,25 @@ class Model:
 def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
     """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
 
+    Local functions are inlined.
+
     Raises:
         InvalidModel: not an ONNX model, or its graph is not well formed.
         Unsupported: a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
     proto, folder, where = parse(source)
-    opsets = _opsets(proto, where)
+    _opsets(proto, where)  # before anything is made of it
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
-        opsets = _opsets(proto, where)
     if dims:
         proto = _sized(proto, dims)
+    return read_proto(proto, folder, where)
+
+
+def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
+    """The model of a parsed file; the nodes that call local functions stay calls."""
+    opsets = _opsets(proto, where)
     reader = _Reader(opsets, folder)
     scope = _Scope(reader, None, ())
     try:

@@ -26,6 +26,20 @@ def impossible(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] |
     return rule is not None and rule(node, outputs, pads)
 
 
+def fails(node: Node) -> bool:
+    """Whether the ranks of its inputs prove that a node fails, whatever the sizes turn out to be."""
+    assert isinstance(node.op, OnnxOp)
+    wanted = _RANKS.get(node.op.name) if not node.op.domain else None
+    given = _input(node, 0)
+    if node.op.name == "Conv" and not node.op.domain:
+        weight = _input(node, 1)
+        return given is not None and weight is not None and len(given) != len(weight)
+    return wanted is not None and given is not None and len(given) != wanted
+
+
+_RANKS = {"LSTM": 3, "GRU": 3, "RNN": 3}
+
+
 def window_fits(node: Node, sizes: Sequence[int | str | None], kernel: Sequence[int]) -> bool:
     """Whether the kernel is no longer than the padded input, along every axis whose size is a number."""
     told = {n: list(a.ints) for n, a in node.attributes.items() if n in ("pads", "dilations")}

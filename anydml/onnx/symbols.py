@@ -396,6 +396,23 @@ def _sizes_of_pad(node: Node, sizes: Any, contents: Any) -> list[Affine] | None:
     return [n + whole(pads[k] + pads[k + rank]) for k, n in enumerate(sizes[0])]
 
 
+def _sizes_of_slice(node: Node, sizes: Any, contents: Any) -> list[Affine] | None:
+    """Where a Slice takes all of an axis, its size stays."""
+    told = [n for c in contents[1:] if (n := numbers(c)) is not None]
+    if len(told) < 2 or len(told) < len(contents) - 1:
+        return None
+    starts, ends, *more = told
+    axes = more[0] if more else list(range(len(starts)))
+    steps = more[1] if len(more) > 1 else [1] * len(starts)
+    result = list(sizes[0])
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+        if not -len(result) <= axis < len(result):
+            return None
+        if (start, step) != (0, 1) or end < (1 << 31) - 1:
+            result[axis] = UNKNOWN
+    return result
+
+
 _SIZES: Mapping[str, Callable[[Node, Any, Any], list[Affine] | None]] = {
     "Concat": _sizes_of_concat,
     "Reshape": _sizes_of_reshape,
@@ -403,6 +420,7 @@ _SIZES: Mapping[str, Callable[[Node, Any, Any], list[Affine] | None]] = {
     "ConstantOfShape": _sizes_of_constant,
     "Range": _sizes_of_range,
     "Pad": _sizes_of_pad,
+    "Slice": _sizes_of_slice,
 }
 
 FOLLOWED = frozenset({*_CONTENTS, *_COMPARISONS, "And", "Or", "Shape", "Size"})

@@ -1,0 +1,331 @@
+"""Models without `If`, for devices that have none.
+
+    flat, report = flatten("model.onnx", fixed={"sr": 16000})
+    onnx.save(flat, "flat.onnx")
+
+An If goes where its condition follows from what is known; where both branches do the same; and where both
+can run, and one result is chosen. `Report` says what became of each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto
+
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.onnx.convert_if import Conversion, Convert, Decision
+from anydml.onnx.evaluate import Folded, specialise
+from anydml.onnx.export import body_proto, model_proto
+from anydml.onnx.infer import Oracle
+from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
+from anydml.onnx.rewrites.pipeline import simplified
+from anydml.onnx.safety import graph_work
+from anydml.onnx.standin import stand_in
+from anydml.onnx.types import CODES
+from anydml.onnx.verify import Verified
+from anydml.onnx.verify import verify as _verify
+from anydml.problems import InvalidInput, Problem, nearest, shown
+from anydml.runtime.library import Reference
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class IfReport:
+    """What became of one If.
+
+    Attributes:
+        path: the way through the branches to it, and its name.
+        decision: `folded`, `merged`, `converted`, `guarded` or `kept`.
+        because: why.
+        extra_work: multiplications and additions that now run in vain, about and at most.
+    """
+
+    path: str
+    decision: str
+    because: str
+    extra_work: int = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a model consists of."""
+
+    ifs: int
+    nodes: int
+    bytes: int
+    work: int
+    operators: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `flatten` did."""
+
+    ifs: tuple[IfReport, ...]
+    before: Size
+    after: Size
+    verified: Verified | None
+
+    @property
+    def left(self) -> int:
+        """Ifs that are still there, in bodies of loops too."""
+        return self.after.ifs
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report in types that JSON has."""
+        return asdict(self)
+
+
+def flatten(
+    model: ModelSource,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
+    convert: Convert = "auto",
+    max_extra_cost: float = 1.0,
+    witness: Shapes | None = None,
+    verify: bool = True,
+    seed: int = 0,
+    trials: int = 24,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[ModelProto, Report]:
+    """A model without Ifs, or with as few as may be.
+
+    Args:
+        model: a path, a file's bytes, or an `onnx.ModelProto`.
+        fixed: contents of inputs, by name. They are no inputs of the result.
+        shapes: sizes of inputs, by name.
+        convert: `always`: whatever it costs; `auto`: where it costs little; `never`: only fold.
+        max_extra_cost: for `auto`: the work of a branch that is not taken, in terms of what else runs.
+        witness: sizes of inputs on which no branch fails, where `always` does not find them itself.
+        verify: whether to run both models on random inputs, and compare.
+        seed: of these inputs.
+        trials: how many of them.
+        progress: is told how many trials of how many are done.
+
+    Returns:
+        The new model, and what became of each If.
+
+    Raises:
+        InvalidInput: an unknown input, a value or a shape that does not fit it.
+        InvalidModel, Unsupported, OSError: as `load` does.
+        VerificationFailed: the result does not do the same. That is a fault of anydml.
+    """
+    proto, folder, where = parse(model)
+    if proto.functions:
+        with_if = _functions_with_if(proto)
+        if with_if:
+            proto = onnx.inliner.inline_selected_functions(proto, with_if)
+    read = read_proto(proto, folder, where)
+    contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
+    work = _Flattening(read, convert, max_extra_cost, {n: tuple(s) for n, s in (witness or {}).items()})
+    graph = work.flattened(read.graph, types, contents)
+    result = model_proto(graph, proto)
+    verified = None
+    if verify:
+        given = {v.name: c.content for v, c in contents.items()}
+        sized = replace(
+            read.graph, inputs=tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
+        )
+        verified = _verify(proto, result, sized, given, seed, trials, progress)
+    report = Report(tuple(work.reports), _size(read.graph, proto), _size(graph, result), verified)
+    return result, report
+
+
+class _Flattening:
+    """One model on its way: main graph first, then the bodies of loops."""
+
+    def __init__(
+        self, model: Model, convert: Convert, max_extra_cost: float, witness: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.opsets, self.convert, self.max_extra_cost = model.opsets, convert, max_extra_cost
+        self.oracle = Oracle(model.opsets, Reference())
+        self.witness = witness
+        self.reports: list[IfReport] = []
+
+    def flattened(
+        self, graph: Graph, types: Mapping[Value, Type], contents: Mapping[Value, Constant], around: str = ""
+    ) -> Graph:
+        special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
+        self.reports += [_folded(f, around) for f in special.folded]
+        conversion = Conversion(
+            self.opsets.get("", 1),
+            self.convert,
+            self.max_extra_cost,
+            lambda branch: stand_in(branch, self.oracle, self.witness, special.graph.constants),
+        )
+        result = simplified(conversion.converted(simplified(special.graph)))
+        self.reports += [_decided(d, around) for d in conversion.decisions]
+        return replace(result, nodes=tuple(self._looped(n, result, around) for n in result.nodes))
+
+    def _looped(self, node: Node | If, graph: Graph, around: str) -> Node | If:
+        """The node with its bodies flattened, or with its branches' loops'."""
+        if isinstance(node, If):
+            then_branch, else_branch = (
+                replace(b, nodes=tuple(self._looped(n, b, around) for n in b.nodes)) for _, b in node.branches
+            )
+            return replace(node, then_branch=then_branch, else_branch=else_branch)
+        if not contains_if(node):
+            return node
+        attributes = dict(node.attributes)
+        for name, attribute in node.attributes.items():
+            if attribute.type != AttributeProto.GRAPH:
+                continue
+            body = read_body(attribute.g, node.captures, self.opsets)
+            captured = dict(zip(node.captures, body.inputs[len(attribute.g.input) :], strict=True))
+            outside = {v: node.captures[n] for n, v in captured.items()}
+            known = {v: graph.constants[o] for v, o in outside.items() if o in graph.constants}
+            types = {v: t for v, o in outside.items() if (t := o.type) is not None}
+            way = "/".join((*filter(None, [around]), *node.path, node.name or node.op.name))
+            flat = self.flattened(body, types, known, way)
+            changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
+            changed.g.CopyFrom(body_proto(flat, attribute.g, outside))
+            attributes[name] = changed
+        return replace(node, attributes=attributes)
+
+
+# ---- what is asked for -------------------------------------------------------------------------------
+
+
+def _checked(
+    model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Shapes, convert: str
+) -> tuple[dict[Value, Constant], dict[Value, Type]]:
+    """Contents and types of inputs, or all that is wrong with them."""
+    problems: list[Problem] = []
+    inputs = {v.name: v for v in model.graph.inputs}
+    if convert not in ("auto", "always", "never"):
+        problems.append(Problem("convert", f"expected auto, always or never, but got {shown(convert)}"))
+    for word, given in (("fixed", fixed), ("shapes", shapes)):
+        for name in given:
+            if name not in inputs:
+                message = f"expected a name of an input, but got {shown(name)}"
+                problems.append(Problem(word, message, nearest(str(name), inputs)))
+    contents: dict[Value, Constant] = {}
+    types: dict[Value, Type] = {}
+    symbols: dict[str, int] = {}
+    for name, value in inputs.items():
+        sizes = value.type.sizes if isinstance(value.type, TensorType) else None
+        if name in fixed:
+            array, wrong = _content(fixed[name], value.type)
+            if wrong is not None or array is None:
+                problems.append(Problem(f"fixed {name!r}", wrong or ""))
+                continue
+            contents[value] = Constant(array)
+            asked: Sequence[int] | None = array.shape
+        else:
+            asked = shapes.get(name)
+        if asked is None:
+            continue
+        if not isinstance(asked, list | tuple) or any(
+            isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in asked
+        ):
+            problems.append(Problem(f"shapes {name!r}", f"expected sizes, but got {shown(asked)}"))
+            continue
+        if not isinstance(value.type, TensorType):
+            problems.append(Problem(f"shapes {name!r}", "expected a tensor, which has sizes"))
+            continue
+        if sizes is not None and len(sizes) != len(asked):
+            problems.append(
+                Problem(f"shapes {name!r}", f"expected {len(sizes)} sizes, but got {list(asked)}")
+            )
+            continue
+        for k, (n, m) in enumerate(zip(sizes or (None,) * len(asked), asked, strict=True)):
+            known = n if isinstance(n, int) else symbols.setdefault(n, m) if n else m
+            if known != m:
+                place = f"shapes {name!r}, axis {k}"
+                problems.append(
+                    Problem(place, f"expected {known}{f' ({n})' if isinstance(n, str) else ''}, but got {m}")
+                )
+        types[value] = TensorType(value.type.dtype, tuple(asked))
+    if problems:
+        raise InvalidInput(*problems)
+    for value in model.graph.inputs:
+        type = types.get(value, value.type)
+        if isinstance(type, TensorType) and type.sizes is not None:
+            sized = tuple(symbols.get(n, n) if isinstance(n, str) else n for n in type.sizes)
+            types[value] = TensorType(type.dtype, sized)
+    return contents, types
+
+
+def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | None]:
+    """What an input is fixed to as an array of its type; or what is wrong with it."""
+    if not isinstance(type, TensorType):
+        return None, "expected an input that is a tensor"
+    dtype = (
+        onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
+        if type.dtype != "string"
+        else np.dtype(object)
+    )
+    try:
+        given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
+        array = given.astype(dtype)
+    except (TypeError, ValueError):
+        return None, f"expected {type.dtype}, but got {shown(value)}"
+    if type.dtype != "string" and (
+        given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)
+    ):
+        return None, f"expected {type.dtype}, but got {shown(value)}"
+    rank = None if type.sizes is None else len(type.sizes)
+    if (
+        rank is not None
+        and array.ndim == 0
+        and rank > 0
+        and all(n in (1, None) or isinstance(n, str) for n in type.sizes or ())
+    ):
+        array = array.reshape((1,) * rank)
+    return array, None
+
+
+# ---- the report --------------------------------------------------------------------------------------
+
+
+def _way(node: If, around: str) -> str:
+    return "/".join((*filter(None, [around]), *node.path, node.name or "If"))
+
+
+def _folded(folded: Folded, around: str) -> IfReport:
+    decision = "merged" if folded.taken is None else "folded"
+    because = folded.because
+    if folded.taken is not None:
+        because = f"{'then' if folded.taken else 'else'}: {because}"
+    return IfReport(_way(folded.node, around), decision, because)
+
+
+def _decided(decision: Decision, around: str) -> IfReport:
+    return IfReport(_way(decision.node, around), decision.what, decision.because, decision.extra_work)
+
+
+def _size(graph: Graph, proto: ModelProto) -> Size:
+    operators = Counter(_operators(proto.graph))
+    nodes = sum(operators.values())
+    return Size(operators["If"], nodes, proto.ByteSize(), graph_work(graph), dict(sorted(operators.items())))
+
+
+def _operators(graph: onnx.GraphProto) -> list[str]:
+    return [name for _, name in _called(graph)]
+
+
+def _functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that hold an If, or call one that does."""
+    bodies = {(f.domain, f.name): onnx.GraphProto(node=f.node) for f in proto.functions}
+    calls = {key: set(_called(body)) for key, body in bodies.items()}
+    found: set[tuple[str, str]] = set()
+    while more := {key for key, called in calls.items() if called & (found | _IF)} - found:
+        found |= more
+    return sorted(found)
+
+
+_IF = {("", "If"), ("ai.onnx", "If")}
+
+
+def _called(graph: onnx.GraphProto) -> list[tuple[str, str]]:
+    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in _called(g)]
+    return [(n.domain, n.op_type) for n in graph.node] + inner

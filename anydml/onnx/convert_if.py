@@ -1,0 +1,225 @@
+"""An If whose condition is not known becomes both of its branches, and a choice between what they give.
+
+    %y = If(%c) {then %t = Neg(%x)} {else %e = Abs(%x)}
+        ->   %t = Neg(%x); %e = Abs(%x); %y = Where(%c, %t, %e)
+
+Only where it is right: nodes of the branch that is not taken must not be able to fail, and what they give
+is never multiplied with, only not chosen. Nodes that both branches have in common are run once, before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.onnx.evaluate import node_key, same_content
+from anydml.onnx.infer import Fact
+from anydml.onnx.nodes import Nodes, renamed
+from anydml.onnx.safety import hazard, work
+from anydml.onnx.sizes import fails
+from anydml.onnx.standin import StandIn
+from anydml.passes.dead import drop_dead
+from anydml.passes.enclose import enclosed
+from anydml.passes.substitute import substituted
+
+Convert = Literal["auto", "always", "never"]
+FREE_WORK = 1 << 14
+"""Multiplications and additions that take less than an If does."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of an If that was not folded: `converted`, `guarded`, `merged` or `kept`."""
+
+    node: If
+    what: str
+    because: str
+    extra_work: int = 0
+    """That of the branch that is not taken, at most."""
+
+
+@dataclass
+class Conversion:
+    """How Ifs are converted, and what was decided."""
+
+    opset: int
+    how: Convert = "auto"
+    max_extra_cost: float = 1.0
+    stand_in: Callable[[Graph], StandIn | None] | None = None
+    """Finds sizes on which a branch cannot fail."""
+    decisions: list[Decision] = field(default_factory=list)
+
+    def converted(
+        self, graph: Graph, around: int = 0, outer: Mapping[Value, Constant] | None = None
+    ) -> Graph:
+        """The graph with as few Ifs as may be; `around` is the work of the graphs that it stands in."""
+        made = Nodes({**(outer or {}), **graph.constants}, self.opset)
+        total = work(graph.nodes)
+        nodes: list[Node | If] = []
+        same: dict[Value, Value] = {}
+        for node in graph.nodes:
+            made.start(node)
+            node = renamed(node, same)
+            if isinstance(node, If):
+                self._if(node, around + total - work([node]), made, same)
+            else:
+                made.add(node)
+            nodes += made.taken()
+        outputs = tuple(same.get(v, v) for v in graph.outputs)
+        constants = {**graph.constants, **made.new_constants}
+        return drop_dead(Graph(graph.name, graph.inputs, outputs, tuple(nodes), constants))
+
+    def _if(self, node: If, rest: int, made: Nodes, same: dict[Value, Value]) -> None:
+        """Add what stands for an If; outputs that are other values' go to `same`."""
+        guarded = self._guarded(node, made) if self.how == "always" else None
+        if guarded is not None:
+            self.decisions.append(guarded)
+            return
+        inner = [self.converted(b, rest, made.constants) for _, b in node.branches]
+        node = hoisted(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
+        ends = zip(node.outputs, node.then_branch.outputs, node.else_branch.outputs, strict=True)
+        alike = {v: a for v, a, b in ends if v is not None and a is b}
+        for v in alike.values():
+            made.adopt_constant(v, node.then_branch.constants)
+        same |= alike
+        node = _without(node, alike.keys())
+        if not node.outputs:
+            self.decisions.append(Decision(node, "merged", "both branches do the same"))
+            return
+        decision = self._decided(node, rest, made)
+        self.decisions.append(decision)
+        if decision.what == "kept":
+            made.add(node)
+
+    def _decided(self, node: If, rest: int, made: Nodes) -> Decision:
+        """Convert an If, or say why not. Adds nodes only where it converts."""
+        if self.how == "never":
+            return Decision(node, "kept", "nothing is to be converted")
+        works = [work(b.nodes) for _, b in node.branches]
+        costs = [w / max(other + rest, 1) for w, other in zip(works, works[::-1], strict=True)]
+        if self.how == "auto" and max(works) > FREE_WORK and max(costs) > self.max_extra_cost:
+            because = f"the branch not taken would cost {max(costs):.1f} times what else runs"
+            return Decision(node, "kept", because)
+        mark = made.mark()
+        parts: list[Graph] = []
+        notes: list[str] = []
+        for truth, (word, branch) in zip((True, False), node.branches, strict=True):
+            reason = _first_hazard(branch, made)
+            if reason is None:
+                parts.append(branch)
+                continue
+            found = self.stand_in(branch) if self.how == "always" and self.stand_in is not None else None
+            if found is None:
+                made.forget(mark)
+                return Decision(node, "kept", f"the {word} branch must not run in vain: {reason}")
+            places = {
+                v: made.stand_in(node.condition, truth, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}")
+                for v, sizes in found.sizes.items()
+                if node.outputs[0] is not None
+            }
+            parts.append(substituted(branch, places, {}))
+            notes.append(f"the {word} branch sees {found} when it is not taken")
+        choices = []
+        for v, a, b in zip(node.outputs, parts[0].outputs, parts[1].outputs, strict=True):
+            choice = None if v is None else made.choice(v, a, b, bool(notes), self.how == "always")
+            if v is not None and choice is None:
+                made.forget(mark)
+                return Decision(node, "kept", _differ(v, a, b))
+            choices.append(choice)
+        for part in parts:
+            made.splice(part)
+        for choice in choices:
+            if choice is not None:
+                choice(node.condition)
+        because = "; ".join(notes) or "both branches can always run"
+        return Decision(node, "converted", because, max(works))
+
+    def _guarded(self, node: If, made: Nodes) -> Decision | None:
+        """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
+        failing = [
+            next((n.label for n in b.nodes if isinstance(n, Node) and fails(n)), None)
+            for _, b in node.branches
+        ]
+        if (failing[0] is None) == (failing[1] is None):
+            return None
+        truth = failing[0] is None
+        branch = node.then_branch if truth else node.else_branch
+        made.splice(self.converted(branch, 0, made.constants))
+        for v, a in zip(node.outputs, branch.outputs, strict=True):
+            if v is not None:
+                made.guard(node.condition, a, truth, v)
+        other = "else" if truth else "then"
+        because = (
+            f"the {other} branch always fails ({failing[1 if truth else 0]}); now an index is out of range"
+        )
+        return Decision(node, "guarded", because)
+
+
+def _first_hazard(branch: Graph, made: Nodes) -> str | None:
+    constants = {**made.constants, **branch.constants}
+    return next((f"{n.label}: {h}" for n in branch.nodes if (h := hazard(n, constants))), None)
+
+
+def hoisted(node: If, made: Nodes) -> If:
+    """The If without the nodes that both branches have; those are added before it."""
+    first, second = node.then_branch, node.else_branch
+    constants = {**made.constants, **first.constants, **second.constants}
+    same: dict[Value, Value] = {}
+    """The second branch's values that are the first one's."""
+
+    def key(n: Node) -> object:
+        return node_key(n, [None if v is None else Fact(same.get(v, v), constants.get(v)) for v in n.inputs])
+
+    known = {key(n): n for n in first.nodes if isinstance(n, Node)}
+    known.pop(None, None)
+    inside = {v for n in first.nodes for v in n.writes}
+    common: dict[Node, None] = {}
+    rest: list[Node | If] = []
+    for n in second.nodes:
+        twin = known.get(key(n)) if isinstance(n, Node) else None
+        ready = set(same.values())
+        if twin is None or twin in common or any(v in inside and v not in ready for v in twin.reads):
+            rest.append(n)
+            continue
+        common[twin] = None
+        pairs = zip(n.outputs, twin.outputs, strict=True)
+        same |= {mine: its for mine, its in pairs if mine is not None and its is not None}
+    for twin in common:
+        made.adopt(twin, first.constants)
+    for a, b in zip(first.outputs, second.outputs, strict=True):
+        if a is not b and a in constants and b in constants and same_content(constants[a], constants[b]):
+            same[b] = a
+    kept = [n for n in first.nodes if n not in common]
+    outputs = tuple(same.get(v, v) for v in second.outputs)
+    return replace(
+        node,
+        then_branch=enclosed(first.name, kept, first.outputs, first.constants),
+        else_branch=enclosed(second.name, [renamed(n, same) for n in rest], outputs, constants),
+    )
+
+
+def _without(node: If, outputs: Collection[Value]) -> If:
+    """The If without some of its outputs, and without those that nobody names."""
+    kept = [k for k, v in enumerate(node.outputs) if v is not None and v not in outputs]
+    graphs = []
+    for _, b in node.branches:
+        less = drop_dead(enclosed(b.name, b.nodes, tuple(b.outputs[k] for k in kept), b.constants))
+        graphs.append(enclosed(less.name, less.nodes, less.outputs, less.constants))
+    return replace(
+        node, then_branch=graphs[0], else_branch=graphs[1], outputs=tuple(node.outputs[k] for k in kept)
+    )
+
+
+def _differ(value: Value, a: Value, b: Value) -> str:
+    shown = " and ".join(_type_text(v) for v in (a, b))
+    return f"the branches give {shown} for {value.name!r}, which may differ in shape"
+
+
+def _type_text(value: Value) -> str:
+    if not isinstance(value.type, TensorType):
+        return "something that is no tensor, or of unknown type"
+    if value.type.sizes is None:
+        return f"{value.type.dtype} of unknown rank"
+    return f"{value.type.dtype}[{','.join(str(n) if isinstance(n, int) else '?' for n in value.type.sizes)}]"

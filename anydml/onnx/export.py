@@ -1,0 +1,226 @@
+"""Graphs as model files that stay true to the file they came from: names, opsets, metadata, functions.
+
+Constants become initializers of the main graph, each once, however many branches use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
+from anydml.onnx.bodies import graphs_of
+from anydml.onnx.types import CODES, to_proto
+from anydml.onnx.write import node_proto, tensor_proto
+from anydml.passes.substitute import substituted
+
+
+def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
+    """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
+    graph = _with_outputs(graph, [o.name for o in original.graph.output])
+    proto = ModelProto()
+    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if original.HasField(field):
+            setattr(proto, field, getattr(original, field))
+    proto.opset_import.extend(original.opset_import)
+    proto.metadata_props.extend(original.metadata_props)
+    typed = bool(original.graph.value_info)
+    made, names = proto.graph, _Names()
+    made.name, made.doc_string = original.graph.name, original.graph.doc_string
+    made.node.extend(_nodes(graph, typed, names))
+    by_name = {i.name: i for i in original.graph.input}
+    for value in graph.inputs:
+        info = made.input.add()
+        info.CopyFrom(by_name[value.name])
+        if isinstance(value.type, TensorType) and info.type.HasField("tensor_type"):
+            _size(info, value.type)
+    made.output.extend(original.graph.output)
+    constants = dict(_constants(graph))
+    for value, constant in constants.items():
+        made.initializer.append(_initializer(value, constant))
+    if typed:
+        known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
+        made.value_info.extend(_declared(v) for v in known if v.type is not None)
+    alive = {v.name for n in graph.walk() for v in (*n.reads, *n.writes)}
+    made.quantization_annotation.extend(
+        a for a in original.graph.quantization_annotation if a.tensor_name in alive
+    )
+    called = set(_operators(made))
+    kept = [f for f in original.functions if (f.domain, f.name) in called]
+    while kept != (more := [f for f in original.functions if (f.domain, f.name) in called | _calls(kept)]):
+        kept = more
+    proto.functions.extend(kept)
+    return proto
+
+
+def body_proto(graph: Graph, original: GraphProto, captured: Collection[Value]) -> GraphProto:
+    """The body of a Loop or its like again; what is captured, constants too, is outside under its name."""
+    own = {i.name for i in original.input}
+    proto = GraphProto(name=original.name, doc_string=original.doc_string)
+    proto.input.extend(i for i in original.input)
+    inner = _escaped(graph, {v for v in graph.inputs if v.name not in own})
+    proto.node.extend(_nodes(inner, False, _Names()))
+    proto.output.extend(_declared(v) for v in inner.outputs)
+    for info, told in zip(proto.output, original.output, strict=True):
+        info.type.CopyFrom(told.type)
+    for value, constant in dict(_constants(inner)).items():
+        if value not in captured:
+            proto.initializer.append(_initializer(value, constant))
+    return proto
+
+
+class _Names:
+    """Names of nodes, each given once."""
+
+    def __init__(self) -> None:
+        self._count: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        if not name:
+            return ""
+        self._count[name] = count = self._count.get(name, 0) + 1
+        return name if count == 1 else self.unique(f"{name}~{count}")
+
+
+def _nodes(graph: Graph, typed: bool, names: _Names) -> Iterator[NodeProto]:
+    for node in graph.nodes:
+        if isinstance(node, Node):
+            yield node_proto(node, names.unique(node.name))
+            continue
+        proto = helper.make_node(
+            "If", [node.condition.name], [v.name if v else "" for v in node.outputs], names.unique(node.name)
+        )
+        for word, branch in node.branches:
+            attribute = proto.attribute.add(name=f"{word}_branch", type=AttributeProto.GRAPH)
+            _fill(attribute.g, _escaped(branch, {*branch.inputs, *branch.constants}), typed, names)
+        yield proto
+
+
+def _fill(proto: GraphProto, branch: Graph, typed: bool, names: _Names) -> None:
+    proto.name = branch.name
+    proto.node.extend(_nodes(branch, typed, names))
+    proto.output.extend(_declared(v) for v in branch.outputs)
+    if typed:
+        known = (v for n in branch.nodes for v in n.writes if v not in branch.outputs)
+        proto.value_info.extend(_declared(v) for v in known if v.type is not None)
+
+
+def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
+    """All constants that are used, those of branches too."""
+    used = {v for n in graph.nodes for v in n.reads} | set(graph.outputs)
+    yield from ((v, c) for v, c in graph.constants.items() if v in used)
+    for node in graph.nodes:
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                yield from _constants(branch)
+
+
+def _initializer(value: Value, constant: Constant) -> TensorProto:
+    if not isinstance(constant.source, Stored) or not isinstance(value.type, TensorType):
+        return tensor_proto(constant, value.name)
+    proto = TensorProto(name=value.name, data_type=CODES[value.type.dtype])
+    proto.dims.extend(value.type.known_sizes or ())
+    proto.data_location = TensorProto.EXTERNAL
+    length = str(constant.content.nbytes)
+    for key, entry in (("location", constant.source.location), ("offset", str(constant.source.offset))):
+        proto.external_data.add(key=key, value=entry)
+    proto.external_data.add(key="length", value=length)
+    return proto
+
+
+def _with_outputs(graph: Graph, names: list[str]) -> Graph:
+    """The graph with outputs of these names: values are renamed, or passed on where that cannot be."""
+    written = {v for n in graph.nodes for v in n.writes}
+    values: dict[Value, Value] = {}
+    extra: list[Node] = []
+    outputs = []
+    taken = {v.name: v for v in (*graph.inputs, *written)}
+    for value, name in zip(graph.outputs, names, strict=True):
+        if value.name == name and value in written:
+            outputs.append(value)
+            continue
+        if value in written and value not in values and value.name not in names and name not in taken:
+            outputs.append(values.setdefault(value, Value(name, value.type)))
+            continue
+        result = Value(name, value.type)
+        extra.append(Node(_identity(graph), (value,), (result,), {}, f"{name}~output"))
+        outputs.append(result)
+    renamed = _renamed(graph, values)
+    nodes = (*renamed.nodes, *(_read(n, values) for n in extra))
+    return Graph(graph.name, graph.inputs, tuple(outputs), nodes, graph.constants)
+
+
+def _renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+    """The graph with values under other names, where they are made and where they are read."""
+    if not values:
+        return graph
+    changed = substituted(graph, values, {})
+    nodes = [
+        replace(n, outputs=tuple(None if v is None else values.get(v, v) for v in n.outputs))
+        for n in changed.nodes
+    ]
+    return Graph(graph.name, graph.inputs, changed.outputs, tuple(nodes), graph.constants)
+
+
+def _read(node: Node, values: Mapping[Value, Value]) -> Node:
+    inputs = tuple(values.get(v, v) if v is not None else None for v in node.inputs)
+    return Node(node.op, inputs, node.outputs, node.attributes, node.name, node.path)
+
+
+def _escaped(branch: Graph, outside: set[Value]) -> Graph:
+    """The branch with an Identity for each output that it does not compute, which runtimes insist on."""
+    written = {v for n in branch.nodes for v in n.writes}
+    extra, outputs = [], []
+    for k, value in enumerate(branch.outputs):
+        if value in written and value not in outputs:
+            outputs.append(value)
+            continue
+        result = Value(f"{value.name}~{branch.name}_{k}", value.type)
+        extra.append(Node(_identity(branch), (value,), (result,), {}, result.name))
+        outputs.append(result)
+    return Graph(branch.name, branch.inputs, tuple(outputs), (*branch.nodes, *extra), branch.constants)
+
+
+def _identity(graph: Graph) -> OnnxOp:
+    return OnnxOp("", "Identity", 1)
+
+
+def _declared(value: Value) -> ValueInfoProto:
+    info = ValueInfoProto(name=value.name)
+    if value.type is not None:
+        info.type.CopyFrom(to_proto(_public(value.type)))
+    return info
+
+
+def _public(type: Type) -> Type:
+    """The type without symbols that the file does not know."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return type
+    sizes = tuple(None if isinstance(n, str) and n.startswith("{") else n for n in type.sizes)
+    return TensorType(type.dtype, sizes)
+
+
+def _size(info: ValueInfoProto, type: TensorType) -> None:
+    """Declare the sizes that are known now."""
+    if type.sizes is None:
+        return
+    if not info.type.tensor_type.HasField("shape"):
+        info.type.CopyFrom(to_proto(_public(type)))
+        return
+    for dim, size in zip(info.type.tensor_type.shape.dim, type.sizes, strict=True):
+        if isinstance(size, int):
+            dim.dim_value = size
+
+
+def _operators(graph: GraphProto) -> Iterator[tuple[str, str]]:
+    for node in graph.node:
+        yield node.domain, node.op_type
+        for inner in graphs_of(node.attribute):
+            yield from _operators(inner)
+
+
+def _calls(functions: Iterable[object]) -> set[tuple[str, str]]:
+    """What local functions call."""
+    return {found for f in functions for found in _operators(f)}  # type: ignore[arg-type]

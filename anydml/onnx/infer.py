@@ -1,0 +1,261 @@
+"""What is known of a node's outputs from what is known of its inputs: types with sizes, and contents.
+
+Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto
+
+from anydml.ir.graph import Constant, Dim, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.provider import Provider, Region, RegionFailed
+from anydml.onnx.sizes import impossible
+from anydml.onnx.symbols import (
+    FOLLOWED,
+    Affine,
+    Content,
+    Symbols,
+    compared,
+    computed,
+    decided,
+    measured,
+    numbers,
+    of_array,
+    sized,
+)
+from anydml.onnx.types import from_proto, to_proto, without_sizes
+from anydml.onnx.write import node_proto, region_proto, tensor_proto
+from anydml.problems import InvalidModel, Unsupported
+
+SMALL = 1024
+"""Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
+
+RANDOM = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What is known of a value: its stand-in in the new graph (with its type), and its content.
+
+    `integers`: its content in terms of symbols, where it is no constant.
+    """
+
+    value: Value
+    constant: Constant | None = None
+    integers: Content | None = None
+
+
+class Oracle:
+    """Types and contents of nodes' outputs. `provider` evaluates the nodes whose inputs are known."""
+
+    def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
+        self.opsets, self.provider, self.symbols = opsets, provider, Symbols()
+
+    def types(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
+        """The outputs' types; sizes that are not known are symbols."""
+        types = self._infer(node, inputs)
+        if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
+            types = self._refined(node, inputs, types)
+        return types
+
+    def contents(
+        self, node: Node, inputs: list[Fact | None]
+    ) -> tuple[list[np.ndarray] | None, Content | None]:
+        """The outputs' contents if they follow from what is known; else what is known of the integers."""
+        contents = self._fold(node, inputs)
+        return (contents, None) if contents is not None else self._follow(node, inputs)
+
+    # ---- types
+
+    def _infer(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
+        """The outputs' types by ONNX's own rules; None where they do not tell."""
+        unknown: list[Type | None] = [None] * len(node.outputs)
+        assert isinstance(node.op, OnnxOp)
+        schema = schema_of(node.op)
+        if schema is None:
+            return unknown
+        protos: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for fact in inputs:
+            if fact is None:
+                continue
+            if fact.value.type is None:
+                return unknown
+            protos[fact.value.name] = to_proto(fact.value.type)
+            if fact.constant is not None and is_small(fact.value.type):
+                data[fact.value.name] = self._tensor(fact)
+        for value in node.captures.values():
+            if value.type is not None:
+                protos[value.name] = to_proto(value.type)
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, node_proto(node), protos, data, opset_imports=_imports(tuple(self.opsets.items()))
+            )
+        except Exception:  # the node will fail when it runs, and then say how
+            return unknown
+        types = [
+            None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs
+        ]
+        pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
+        if impossible(node, types, pads):
+            return [t if t is None else without_sizes(t) for t in types]
+        return types
+
+    def _tensor(self, fact: Fact) -> TensorProto:
+        constant = fact.constant
+        assert constant is not None
+        if not isinstance(constant.source, TensorProto):
+            constant.source = tensor_proto(constant, fact.value.name)
+        return constant.source
+
+    def _refined(self, node: Node, inputs: list[Fact | None], types: list[Type | None]) -> list[Type | None]:
+        """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
+        own = None
+        if len(types) == 1:
+            own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
+        used = {n for f in inputs for n in (_dims(f) or ()) if isinstance(n, str)}
+        refined: list[Type | None] = []
+        for value, type in zip(node.outputs, types, strict=True):
+            if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):
+                refined.append(type)
+                continue
+            told = type.sizes
+            if told is None or (own is not None and len(own) != len(told)):
+                told = (None,) * len(own or ())
+            sizes: list[Dim] = []
+            for k, n in enumerate(told):
+                better = None if isinstance(n, int) or own is None else self.symbols.dim(own[k])
+                kept = n if isinstance(n, int) or n in used else None
+                sizes.append(next((x for x in (better, kept) if x is not None), None))
+            refined.append(named_sizes(value.name, TensorType(type.dtype, tuple(sizes))))
+        return refined
+
+    def sizes(self, fact: Fact | None) -> list[Affine] | None:
+        dims = _dims(fact)
+        return None if dims is None else [self.symbols.affine(n) for n in dims]
+
+    def integers(self, fact: Fact | None) -> Content | None:
+        """What is known of an input's integers."""
+        if fact is None or fact.constant is None:
+            return None if fact is None else fact.integers
+        known = is_small(fact.value.type) and isinstance(fact.constant.content, np.ndarray)
+        content = fact.constant.content if known else None
+        return None if content is None or content.dtype.kind not in "biu" else of_array(content)
+
+    # ---- contents
+
+    def _follow(
+        self, node: Node, inputs: list[Fact | None]
+    ) -> tuple[list[np.ndarray] | None, Content | None]:
+        """The only output's content if it follows from symbols; else what is known of its integers."""
+        value = node.outputs[0] if len(node.outputs) == 1 else None
+        type = None if value is None else value.type
+        if not isinstance(type, TensorType) or node.op.name not in FOLLOWED or not is_small(type):
+            return None, None
+        sizes = type.known_sizes or ()
+        given = [self.integers(f) for f in inputs]
+        if type.dtype == "bool":
+            truths = compared(node, given)
+            if truths is None:
+                truths = decided(node, [_truth(f) for f in inputs], sizes)
+            return (None if truths is None or truths.shape != sizes else [truths]), None
+        if type.dtype not in ("int32", "int64"):
+            return None, None
+        found = computed(node, given, sizes)
+        if node.op.name in ("Shape", "Size") and inputs:
+            found = measured(node, self.sizes(inputs[0]))
+        if found is None or found.shape != sizes:
+            return None, None
+        known = numbers(found)
+        return (None, found) if known is None else ([np.array(known, type.dtype).reshape(sizes)], None)
+
+    def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
+        """The outputs' contents if they follow from what is known, and are small."""
+        op = node.op
+        assert isinstance(op, OnnxOp)
+        if op.domain or op.name in RANDOM or node.captures or (not inputs and op.name != "Constant"):
+            return None
+        if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
+            return None
+        if op.name in ("Shape", "Size"):
+            (only,) = inputs
+            type = None if only is None else only.value.type
+            sizes = type.known_sizes if isinstance(type, TensorType) else None
+            if sizes is None or only is None:
+                return None
+            contents = [np.broadcast_to(np.zeros((), np.bool_), sizes)]
+        else:
+            contents = []
+            for fact in inputs:
+                if fact is None:
+                    continue
+                if fact.constant is None or fact.value.type is None or not is_small(fact.value.type):
+                    return None
+                contents.append(fact.constant.content)
+        return self._evaluate(node, contents)
+
+    def _evaluate(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
+        values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
+        given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
+        outputs = tuple(v for v in node.outputs if v is not None)
+        model = region_proto([node], values, outputs, {}, self.opsets).SerializeToString()
+        region = Region(model, tuple(v.name for v in values), tuple(v.name for v in outputs))
+        try:
+            results = self.provider.compile(region, 1)([given[v] for v in values])
+        except (Unsupported, RegionFailed, InvalidModel):
+            return None  # left to run, and to fail there if it must
+        if not all(isinstance(r, np.ndarray) for r in results):
+            return None
+        found = iter(results)
+        return [np.zeros(0) if v is None else next(found) for v in node.outputs]
+
+
+def named_sizes(name: str, type: Type | None) -> Type | None:
+    """The type with a symbol for each size that is not known, which no other value has."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return type
+    sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
+    return TensorType(type.dtype, sizes)
+
+
+def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
+    type = None if fact is None else fact.value.type
+    return type.sizes if isinstance(type, TensorType) else None
+
+
+def _truth(fact: Fact | None) -> bool | None:
+    """The one truth that a value is all over, if it is known."""
+    if fact is None or fact.constant is None or fact.constant.content.dtype != np.bool_:
+        return None
+    found = set(fact.constant.content.reshape(-1).tolist())
+    return found.pop() if len(found) == 1 else None
+
+
+def is_small(type: Type | None) -> bool:
+    """A tensor of known sizes whose content is worth following."""
+    if not isinstance(type, TensorType):
+        return False
+    sizes = type.known_sizes
+    return sizes is not None and prod(sizes) <= SMALL
+
+
+@cache
+def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op.name, op.version, op.domain)
+    except onnx.defs.SchemaError:  # an operator that ONNX does not know
+        return None
+
+
+@cache
+def _imports(opsets: tuple[tuple[str, int], ...]) -> list[onnx.OperatorSetIdProto]:
+    return [onnx.helper.make_opsetid(domain, version) for domain, version in opsets]

@@ -1,0 +1,212 @@
+"""ONNX nodes that are made rather than read: choices between values, guards, stand-ins.
+
+Nodes(...).choice(%y, %t, %e)(%c)    ->    %y = Where(%c, %t, %e)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.passes.substitute import substituted
+
+WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
+"""What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
+Choice = Callable[[Value], None]
+
+
+class Nodes:
+    """Nodes in the place of one, and the constants that came with them."""
+
+    def __init__(self, constants: Mapping[Value, Constant], opset: int) -> None:
+        self.constants, self.opset = dict(constants), opset
+        self.new_constants: dict[Value, Constant] = {}
+        self._nodes: list[Node | If] = []
+        self._path: tuple[str, ...] = ()
+
+    def start(self, like: Node | If) -> None:
+        self._nodes, self._path = [], like.path
+
+    def taken(self) -> list[Node | If]:
+        return self._nodes
+
+    def mark(self) -> int:
+        return len(self._nodes)
+
+    def forget(self, mark: int) -> None:
+        """Undo what was added since."""
+        del self._nodes[mark:]
+
+    def add(self, node: Node | If) -> None:
+        self._nodes.append(node)
+
+    def adopt(self, node: Node, constants: Mapping[Value, Constant]) -> None:
+        """Add a node of a branch, and the branch's constants that it reads."""
+        self._keep({v: constants[v] for v in node.reads if v in constants})
+        self.add(node)
+
+    def adopt_constant(self, value: Value, constants: Mapping[Value, Constant]) -> None:
+        if value in constants:
+            self._keep({value: constants[value]})
+
+    def splice(self, branch: Graph) -> None:
+        """Add all nodes of a branch."""
+        self._keep(branch.constants)
+        self._nodes += branch.nodes
+
+    def _keep(self, constants: Mapping[Value, Constant]) -> None:
+        self.constants |= constants
+        self.new_constants |= constants
+
+    def constant(self, name: str, content: Any) -> Value:
+        """Integers as a constant."""
+        array = np.asarray(content, np.int64)
+        value = Value(name, TensorType("int64", array.shape))
+        self._keep({value: Constant(array)})
+        return value
+
+    def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+        protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
+        made = Node(OnnxOp("", name, self.opset), tuple(inputs), (result,), protos, result.name, self._path)
+        self.add(made)
+        return result
+
+    # ---- choices
+
+    def choice(self, value: Value, a: Value, b: Value, loose: bool, anything: bool) -> Choice | None:
+        """What makes a value that is `a` where a condition is true, else `b`; None if that cannot be.
+
+        Args:
+            loose: symbols in the types of a and b do not mean what they say.
+            anything: whether their sizes may differ, and much may be done about it.
+        """
+        x, y = a.type, b.type
+        if not isinstance(x, TensorType) or not isinstance(y, TensorType) or x.dtype != y.dtype:
+            return None
+        if x.sizes is None or y.sizes is None or len(x.sizes) != len(y.sizes):
+            return None
+        known = x.known_sizes is not None or not (loose or None in x.sizes)
+        if x.sizes == y.sizes and known:
+            whereable = self.opset >= 9 and x.dtype in WHERE_TYPES
+            return (
+                (lambda c: self._where(c, a, b, value))
+                if whereable
+                else (lambda c: self._gather(c, a, b, value))
+            )
+        if anything and self.opset >= 14:
+            return lambda c: self._cut(c, a, b, value)
+        return None
+
+    def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        rank = len(_sizes(value.type) or _sizes(a.type) or ())
+        if len(_sizes(condition.type) or (1,) * 9) > rank:
+            condition = self._scalar(condition, value)
+        self.op("Where", [condition, a, b], value)
+
+    def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """For types that Where lacks, and for opsets that lack Where."""
+        index = Value(f"{value.name}~index", TensorType("int64", ()))
+        self.op("Cast", [self._scalar(condition, value)], index, to=7)
+        both = self._stacked([b, a], value)
+        self.op("Gather", [both, index], value, axis=0)
+
+    def _cut(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """One after the other, of which the right part is cut out: their sizes may differ."""
+        c, name, dtype = self._scalar(condition, value), value.name, _dtype(a)
+        all_of_it, zero = (
+            self.constant(f"{name}~all", [-1]),
+            self.constant(f"{name}~0", [0]),
+        )
+        flat, counts, shapes = [], [], []
+        for word, v in (("then", a), ("else", b)):
+            rank = len(_sizes(v.type) or ())
+            flat.append(self.op("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
+            counts.append(self.op("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
+            shapes.append(self.op("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
+        total = self.op("Add", counts, _named(f"{name}~total", "int64", (1,)))
+        start = self.op("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
+        end = self.op("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
+        both = self.op("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
+        part = self.op("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
+        rank = len(_sizes(a.type) or ())
+        shape = self.op("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
+        self.op("Reshape", [part, shape], value, allowzero=1)
+
+    # ---- guards and stand-ins
+
+    def guard(self, condition: Value, a: Value, truth: bool, value: Value) -> None:
+        """`value` is `a`; but where the condition is not `truth`, an index is out of range."""
+        c = self._scalar(condition, value)
+        good, bad = (
+            self.constant(f"{value.name}~0", 0),
+            self.constant(f"{value.name}~1", 1),
+        )
+        index = _named(f"{value.name}~index", "int64", ())
+        self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
+        self.op("Gather", [self._stacked([a], value), index], value, axis=0)
+
+    def stand_in(self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str) -> Value:
+        """`x` where the condition is `truth`; else something of its type and of the sizes `witness`."""
+        dtype, rank = _dtype(x), len(witness)
+        c = self._scalar(condition, _named(name, "bool", ()))
+        wanted = self.constant(f"{name}~witness", witness)
+        zeros = self.constant(f"{name}~zeros", [0] * rank)
+        sizes = self.op("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
+        missing = self.op("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
+        lacks = self.op("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
+        behind = self.op("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
+        pads = self.op("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
+        larger = self.op("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
+        ends = _named(f"{name}~ends", "int64", (rank,))
+        self.op("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
+        return self.op("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
+
+    def _scalar(self, condition: Value, value: Value) -> Value:
+        if _sizes(condition.type) == ():
+            return condition
+        shape = self.constant(f"{value.name}~scalar", [])
+        return self.op("Reshape", [condition, shape], _named(f"{value.name}~condition", "bool", ()))
+
+    def _stacked(self, values: Sequence[Value], value: Value) -> Value:
+        """The values along a new first axis."""
+        parts = []
+        for k, v in enumerate(values):
+            sizes = _sizes(v.type)
+            part = Value(
+                f"{value.name}~part{k}", TensorType(_dtype(v), None if sizes is None else (1, *sizes))
+            )
+            if self.opset >= 13:
+                axes = self.constant(f"{value.name}~axes{k}", [0])
+                parts.append(self.op("Unsqueeze", [v, axes], part))
+            else:
+                parts.append(self.op("Unsqueeze", [v], part, axes=[0]))
+        if len(parts) == 1:
+            return parts[0]
+        sizes = _sizes(values[0].type)
+        both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
+        return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
+
+
+def renamed(node: Node | If, values: Mapping[Value, Value]) -> Node | If:
+    """The node reading other values."""
+    if not values:
+        return node
+    (result,) = substituted(Graph("", (), (), (node,)), values, {}).nodes
+    return result
+
+
+def _named(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:
+    return Value(name, TensorType(dtype, sizes))
+
+
+def _sizes(type: Type | None) -> tuple[Dim, ...] | None:
+    return type.sizes if isinstance(type, TensorType) else None
+
+
+def _dtype(value: Value) -> str:
+    assert isinstance(value.type, TensorType)
+    return value.type.dtype

@@ -1,0 +1,306 @@
+"""What may go wrong when a node runs whose branch was not taken, and about how much work a node is.
+
+A node is harmless if the types, sizes and constants of its inputs prove that it cannot fail. NaN and
+infinities are no failures: they are never selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.infer import RANDOM
+from anydml.onnx.sizes import fails, impossible
+
+Constants = Mapping[Value, Constant]
+Sizes = tuple[Dim, ...]
+UNKNOWN_SIZE = 16
+"""Elements that a size of unknown number counts for, where work is estimated."""
+
+
+def hazard(node: Node | If, constants: Constants) -> str | None:
+    """Why a node may fail, or must not run in vain; None if it can always run."""
+    if isinstance(node, If):
+        return "holds an If"
+    op = node.op
+    assert isinstance(op, OnnxOp)
+    if op.domain:
+        return f"{op} is not an operator of ONNX"
+    if op.name in RANDOM:
+        return f"{op} draws random numbers"
+    rule = _RULES.get(op.name)
+    if rule is None:
+        return f"{op} may fail, or take long"
+    if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
+        return f"{op} works on a value of unknown type"
+    if fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
+        return f"{op} fails on these sizes"
+    return None if rule(node, constants) else f"{op} may fail on sizes or contents that are not known"
+
+
+# ---- proofs ------------------------------------------------------------------------------------------
+
+
+def _sizes(value: Value | None) -> Sizes | None:
+    return value.type.sizes if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _all_sizes(node: Node) -> list[Sizes] | None:
+    found = [_sizes(v) for v in node.reads]
+    return None if any(s is None for s in found) else [s for s in found if s is not None]
+
+
+def _integer(value: Value | None) -> bool:
+    return isinstance(value, Value) and isinstance(value.type, TensorType) and "int" in value.type.dtype
+
+
+def _content(node: Node, k: int, constants: Constants) -> list[int] | None:
+    value = node.inputs[k] if k < len(node.inputs) else None
+    return None if value is None or value not in constants else constants[value].content.reshape(-1).tolist()
+
+
+def _always(node: Node, constants: Constants) -> bool:
+    return True
+
+
+def _ranked(node: Node, constants: Constants) -> bool:
+    """Whatever is wrong with it, the rank would tell."""
+    return _all_sizes(node) is not None and all(_sizes(v) is not None for v in node.writes)
+
+
+def broadcast(sizes: Sequence[Sizes]) -> bool:
+    """Whether shapes broadcast whatever their symbols are."""
+    rank = max(map(len, sizes), default=0)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in sizes]
+    return all(None not in axis and len({*axis} - {1}) <= 1 for axis in zip(*padded, strict=True))
+
+
+def _broadcasts(node: Node, constants: Constants) -> bool:
+    sizes = _all_sizes(node)
+    assert isinstance(node.op, OnnxOp)
+    return sizes is not None and broadcast(sizes) and node.op.version >= 7
+
+
+def _divides(node: Node, constants: Constants) -> bool:
+    if not _broadcasts(node, constants):
+        return False
+    divisor = _content(node, 1, constants)
+    return not _integer(node.inputs[0]) or (divisor is not None and all(n not in (0, -1) for n in divisor))
+
+
+def _casts(node: Node, constants: Constants) -> bool:
+    return isinstance(node.inputs[0], Value) and "string" not in str(node.inputs[0].type)
+
+
+def _concatenates(node: Node, constants: Constants) -> bool:
+    sizes = _all_sizes(node)
+    if not sizes or "axis" not in node.attributes or len({len(s) for s in sizes}) != 1:
+        return False
+    axis = node.attributes["axis"].i % max(len(sizes[0]), 1)
+    columns = [c for k, c in enumerate(zip(*sizes, strict=True)) if k != axis]
+    return all(len(set(c)) == 1 and None not in c for c in columns)
+
+
+def _axes(node: Node, constants: Constants) -> list[int] | None:
+    if "axes" in node.attributes:
+        return list(node.attributes["axes"].ints)
+    return _content(node, 1, constants)
+
+
+def _squeezes(node: Node, constants: Constants) -> bool:
+    sizes, axes = _sizes(node.inputs[0]), _axes(node, constants)
+    if len(node.inputs) < 2 and "axes" not in node.attributes:
+        return sizes is not None
+    return sizes is not None and axes is not None and all(sizes[k] == 1 for k in axes)
+
+
+def _reshapes(node: Node, constants: Constants) -> bool:
+    before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
+    return before is not None and after is not None and same_count(before, after)
+
+
+def same_count(before: Sizes, after: Sizes) -> bool:
+    """Whether two shapes have equally many elements whatever their symbols are."""
+    if None in before or None in after:
+        return False
+    symbols = [sorted(n for n in sizes if isinstance(n, str)) for sizes in (before, after)]
+    numbers = [prod(n for n in sizes if isinstance(n, int)) for sizes in (before, after)]
+    return symbols[0] == symbols[1] and numbers[0] == numbers[1]
+
+
+def _expands(node: Node, constants: Constants) -> bool:
+    before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
+    shape = _content(node, 1, constants)
+    if before is None or after is None or shape is None:
+        return False
+    return broadcast([before, tuple(shape)]) and all(n >= 0 for n in shape)
+
+
+def _gathers(node: Node, constants: Constants) -> bool:
+    sizes, places = _sizes(node.inputs[0]), _content(node, 1, constants)
+    axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+    if sizes is None or places is None or not -len(sizes) <= axis < len(sizes):
+        return False
+    size = sizes[axis]
+    return isinstance(size, int) and all(-size <= k < size for k in places)
+
+
+def _slices(node: Node, constants: Constants) -> bool:
+    steps = _content(node, 4, constants) if len(node.inputs) > 4 else [1]
+    axes = _content(node, 3, constants) if len(node.inputs) > 3 else []
+    return _ranked(node, constants) and steps is not None and 0 not in steps and axes is not None
+
+
+def _splits(node: Node, constants: Constants) -> bool:
+    sizes = _sizes(node.inputs[0])
+    axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+    results = [_sizes(v) for v in node.outputs]
+    if sizes is None or any(r is None for r in results):
+        return False
+    parts = [r[axis] for r in results if r is not None]
+    return all(isinstance(n, int) for n in (*parts, sizes[axis])) and sum(parts) == sizes[axis]  # type: ignore[arg-type]
+
+
+def _multiplies(node: Node, constants: Constants) -> bool:
+    a, b = _sizes(node.inputs[0]), _sizes(node.inputs[1])
+    if a is None or b is None or not a or not b or None in (*a, *b):
+        return False
+    if a[-1] != (b[-2] if len(b) > 1 else b[-1]):
+        return False
+    return broadcast([a[:-2], b[:-2]])
+
+
+def _products(node: Node, constants: Constants) -> bool:
+    a, b = _sizes(node.inputs[0]), _sizes(node.inputs[1])
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return False
+    flips = [node.attributes[n].i if n in node.attributes else 0 for n in ("transA", "transB")]
+    a, b = (s[::-1] if flip else s for s, flip in zip((a, b), flips, strict=True))
+    rest = _sizes(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ()
+    if rest is None or len(rest) > 2:
+        return False
+    fits = broadcast([rest, (a[0], b[1])])
+    return (
+        a[1] == b[0]
+        and a[1] is not None
+        and fits
+        and all(n in (1, m) for n, m in zip(rest[::-1], (b[1], a[0]), strict=False))
+    )
+
+
+def _known(node: Node, constants: Constants) -> bool:
+    """All sizes are numbers, none of them 0: then ONNX's own inference has told what is wrong."""
+    return all(
+        isinstance(n, int) and n > 0
+        for v in (*node.reads, *node.writes)
+        for n in _sizes(v) or (0,)
+        if _sizes(v) != ()
+    )
+
+
+def _convolves(node: Node, constants: Constants) -> bool:
+    x, w = _sizes(node.inputs[0]), _sizes(node.inputs[1])
+    if x is None or w is None or len(x) != len(w) or not all(isinstance(n, int) for n in (*x[1:], *w)):
+        return False
+    groups = node.attributes["group"].i if "group" in node.attributes else 1
+    return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
+
+
+def _pads(node: Node, constants: Constants) -> bool:
+    mode = node.attributes["mode"].s if "mode" in node.attributes else b"constant"
+    pads = list(node.attributes["pads"].ints) if "pads" in node.attributes else _content(node, 1, constants)
+    if pads is None or _sizes(node.inputs[0]) is None:
+        return False
+    if mode == b"constant" and min(pads, default=0) >= 0:
+        return True
+    return mode == b"reflect" and _known(node, constants) and not impossible(node, [], pads)
+
+
+def _reduces(node: Node, constants: Constants) -> bool:
+    """Sums of nothing are 0; a largest of nothing does not exist."""
+    axes_known = "axes" in node.attributes or len(node.inputs) < 2 or _content(node, 1, constants) is not None
+    sums = node.op.name in (
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceProd",
+    )
+    return _ranked(node, constants) and axes_known and (sums or _known(node, constants))
+
+
+Rule = Callable[[Node, Constants], bool]
+_FAMILIES: tuple[tuple[str, Rule], ...] = (
+    (
+        "Identity Shape Size Constant Neg Abs Sign Not IsNaN IsInf Relu Sigmoid Tanh Exp Log Sqrt Reciprocal"
+        " Floor Ceil Round Erf Gelu LeakyRelu Elu Selu Celu HardSigmoid HardSwish Mish Softplus Softsign Sin"
+        " Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu BitwiseNot Clip Swish",
+        _always,
+    ),
+    (
+        "Add Sub Mul Where Max Min Sum Mean And Or Xor PRelu Equal Greater Less GreaterOrEqual LessOrEqual"
+        " BitwiseAnd BitwiseOr BitwiseXor",
+        _broadcasts,
+    ),
+    ("Transpose Unsqueeze Flatten Softmax LogSoftmax", _ranked),
+    ("Div Mod", _divides),
+    ("Pow", lambda n, c: _broadcasts(n, c) and not _integer(n.inputs[0])),
+    ("Cast", _casts),
+    ("Concat", _concatenates),
+    ("Squeeze", _squeezes),
+    ("Reshape", _reshapes),
+    ("Expand", _expands),
+    ("Gather", _gathers),
+    ("Slice", _slices),
+    ("Split", _splits),
+    ("MatMul", _multiplies),
+    ("Gemm", _products),
+    ("Conv", _convolves),
+    ("Pad", _pads),
+    (
+        "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare ReduceProd ReduceMax ReduceMin ArgMax ArgMin",
+        _reduces,
+    ),
+    (
+        "LSTM GRU RNN LayerNormalization BatchNormalization InstanceNormalization MaxPool AveragePool"
+        " GlobalAveragePool GlobalMaxPool ConvTranspose CumSum Trilu DepthToSpace SpaceToDepth",
+        _known,
+    ),
+)
+_RULES: Mapping[str, Rule] = {name: rule for names, rule in _FAMILIES for name in names.split()}
+
+
+# ---- work --------------------------------------------------------------------------------------------
+
+
+def work(nodes: Sequence[Node | If]) -> int:
+    """About how many multiplications and additions; of an If, those of its larger branch."""
+    return sum(max(graph_work(b) for _, b in n.branches) if isinstance(n, If) else _work(n) for n in nodes)
+
+
+def graph_work(graph: Graph) -> int:
+    return work(graph.nodes)
+
+
+def _numbers(value: Value | None) -> list[int]:
+    return [n if isinstance(n, int) else UNKNOWN_SIZE for n in _sizes(value) or ()]
+
+
+def _work(node: Node) -> int:
+    assert isinstance(node.op, OnnxOp)
+    results = sum(prod(_numbers(v)) for v in node.writes)
+    given = [_numbers(v) for v in node.inputs]
+    match node.op.name:
+        case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
+            transposed = "transA" in node.attributes and node.attributes["transA"].i
+            return 2 * results * given[0][0 if transposed else -1]
+        case "Conv" | "ConvInteger" if len(given[1]) > 1:
+            return 2 * results * prod(given[1][1:])
+        case "LSTM" | "GRU" | "RNN" if len(given[0]) == 3 and len(given[1]) == 3:
+            gates = sum(prod(w) for w in given[1:3])
+            return 2 * given[0][0] * given[0][1] * gates
+        case "Shape" | "Size" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Constant" | "Flatten":
+            return 0
+    return max([results, *map(prod, given)])

@@ -1,0 +1,77 @@
+"""Sizes on which a branch cannot fail: what it is shown while the other branch is the one that counts.
+
+A branch for 8000 Hz fails on a window of 16000 Hz. To run both in place of an If, the one that is not taken
+sees an array of other sizes, its witness, on which ONNX's rules prove that nothing in it can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
+from anydml.onnx.infer import Oracle
+from anydml.onnx.safety import hazard
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 3, 10, 100, 224)
+"""What is tried for a size that is not known."""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Sizes for captured values of a branch."""
+
+    sizes: Mapping[Value, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{v.name} of sizes {list(s)}" for v, s in self.sizes.items())
+
+
+def stand_in(
+    branch: Graph, oracle: Oracle, witnesses: Mapping[str, tuple[int, ...]], around: Mapping[Value, Constant]
+) -> StandIn | None:
+    """Sizes for the branch's captures on which it cannot fail; None if none are found.
+
+    Args:
+        witnesses: sizes that the user gives, by the name of a value.
+        around: constants of the graphs around.
+    """
+    from anydml.onnx.evaluate import specialise  # which knows of this room's neighbours
+
+    captured = [v for v in branch.inputs if isinstance(v.type, TensorType) and v.type.sizes is not None]
+    free = [v for v in captured if isinstance(v.type, TensorType) and v.type.known_sizes is None]
+    symbols = list(dict.fromkeys(n for v in free for n in _sizes(v) if isinstance(n, str)))
+    if not symbols:
+        return None
+    for guess in _guesses(symbols):
+        chosen = {
+            v: witnesses.get(
+                v.name, tuple(n if isinstance(n, int) else guess[n] for n in _sizes(v) if n is not None)
+            )
+            for v in free
+        }
+        if any(len(s) != len(_sizes(v)) for v, s in chosen.items()):
+            return None
+        types: dict[Value, Type] = {
+            v: TensorType(v.type.dtype, s) for v, s in chosen.items() if isinstance(v.type, TensorType)
+        }
+        special = specialise(branch, types, {}, oracle.opsets, oracle.provider, deep=True).graph
+        constants = {**around, **special.constants}
+        if not any(hazard(n, constants) for n in special.nodes):
+            return StandIn(chosen)
+    return None
+
+
+def _guesses(symbols: list[str]) -> Iterator[dict[str, int]]:
+    """Numbers for symbols: first one of them varies, the last one first, all others being 1."""
+    yield dict.fromkeys(symbols, 1)
+    for varied in reversed(symbols):
+        for size in SIZES[1:]:
+            yield {**dict.fromkeys(symbols, 1), varied: size}
+    for size in SIZES[1:]:
+        yield dict.fromkeys(symbols, size)
+
+
+def _sizes(value: Value) -> tuple[int | str | None, ...]:
+    assert isinstance(value.type, TensorType)
+    return value.type.sizes or ()

@@ -1,0 +1,215 @@
+"""Whether two models do the same: both run on random inputs, drawn to take different branches.
+
+The integers that a model compares with are among those drawn (a sample rate, a flag), and sizes that are
+free are drawn from small ones and from those given. That both fail alike counts as the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from anydml.ir.graph import Graph, If, Node, OnnxOp, OptionalType, SequenceType, TensorType, Type
+from anydml.ir.provider import Call, Provider, Region, RegionFailed
+from anydml.onnx.types import CODES, dtype_name
+from anydml.problems import Problem, Unsupported, VerificationFailed
+from anydml.runtime.library import OnnxRuntime, Reference
+
+SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
+PATIENCE = 20
+"""Attempts for each that is wanted: most random sizes fit no model."""
+Feeds = dict[str, Any]
+Sizes_ = dict[object, int]
+"""A number for each symbol, and for each size without a name: (input, axis)."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How often both models ran, how often both refused, the seed, and what ran them."""
+
+    agreed: int
+    refused: int
+    seed: int
+    provider: str
+
+
+def verify(
+    original: ModelProto,
+    result: ModelProto,
+    graph: Graph,
+    fixed: Mapping[str, Any],
+    seed: int,
+    trials: int,
+    progress: Callable[[int, int], None] | None = None,
+    sizes: Sequence[int] = SIZES,
+) -> Verified:
+    """Compare a model with what was made of it.
+
+    Args:
+        graph: the original's, whose inputs say what is to be fed.
+        fixed: contents of inputs that the result does not have.
+
+    Raises:
+        VerificationFailed: an output differs, or only one of them failed; with the seed and the inputs.
+        Unsupported: no provider runs the original.
+    """
+    names = [v.name for v in graph.inputs]
+    left = [i.name for i in result.graph.input]
+    provider, first = _compiled(original, names)
+    second = provider.compile(_region(result, left), 1)
+    numbers = _compared_with(graph)
+    agreed = refused = 0
+    good: list[Sizes_] = []
+    while agreed < trials and agreed + refused < PATIENCE * trials:
+        rng = np.random.default_rng((seed, agreed + refused))
+        shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
+        feeds = drawn(graph, fixed, numbers, shapes, rng)
+        (a, why), (b, _) = _ran(first, [feeds[n] for n in names]), _ran(second, [feeds[n] for n in left])
+        if (a is None) != (b is None):
+            which = "only the original runs" if b is None else f"only the original fails ({why})"
+            raise VerificationFailed(Problem("verification", f"{which} on {_shown(feeds)}, seed {seed}"))
+        if a is None or b is None:
+            refused += 1
+        else:
+            agreed += 1
+            good.append(shapes)
+            for info, x, y in zip(original.graph.output, a, b, strict=True):
+                if not same(x, y):
+                    where = f"verification: output {info.name!r}"
+                    raise VerificationFailed(Problem(where, f"differs on {_shown(feeds)}, seed {seed}"))
+        if progress is not None:
+            progress(agreed, trials)
+    return Verified(agreed, refused, seed, provider.name)
+
+
+def _region(proto: ModelProto, inputs: Sequence[str]) -> Region:
+    return Region(proto.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output))
+
+
+def _compiled(proto: ModelProto, inputs: Sequence[str]) -> tuple[Provider, Call]:
+    """The first provider that takes the model."""
+    try:
+        fast = OnnxRuntime()
+        return fast, fast.compile(_region(proto, inputs), 1)
+    except Unsupported:
+        complete = Reference()
+        return complete, complete.compile(_region(proto, inputs), 1)
+
+
+def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:
+    try:
+        return call(values), ""
+    except RegionFailed as failure:
+        return None, failure.message
+
+
+def same(x: Any, y: Any) -> bool:
+    """Equal, floats within 1e-5, or 1e-5 of the largest; NaN and infinities in the same places."""
+    if isinstance(x, list) or isinstance(y, list):
+        alike = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
+        return alike and all(same(a, b) for a, b in zip(x, y, strict=True))
+    if x is None or y is None:
+        return x is y
+    a, b = np.asarray(x), np.asarray(y)
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    finite = np.abs(a[np.isfinite(a)].astype(np.float64))
+    scale = float(finite.max()) if finite.size else 0.0
+    loose = 1e-5 if a.dtype.itemsize > 2 else 1e-2
+    return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))
+
+
+# ---- inputs ------------------------------------------------------------------------------------------
+
+
+def _compared_with(graph: Graph) -> list[int]:
+    """The integers that the model compares something with."""
+    constants = dict(graph.constants)
+    for node in graph.walk():
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                constants |= branch.constants
+    found = {0, 1}
+    for node in graph.walk():
+        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and node.op.name in _COMPARISONS:
+            for value in node.reads:
+                content = constants[value].content if value in constants else None
+                if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":
+                    found |= {int(content.item()) + d for d in (0, 1)}
+    return sorted(found)
+
+
+_COMPARISONS = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
+
+
+def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:
+    """Sizes as models mostly see them: one that varies, all others equal."""
+    free: list[object] = []
+    for value in graph.inputs:
+        type = value.type
+        if isinstance(type, TensorType):
+            free += [n or (value.name, k) for k, n in enumerate(type.sizes or ()) if not isinstance(n, int)]
+    found: Sizes_ = dict.fromkeys(free, int(rng.choice([1, 1, 1, 2, 3])))
+    for _ in range(int(rng.choice([0, 1, 1, 1, 2]))):
+        if free:
+            found[free[rng.integers(len(free))]] = int(rng.choice(sizes))
+    return found
+
+
+def drawn(
+    graph: Graph, fixed: Mapping[str, Any], numbers: Sequence[int], sizes: Sizes_, rng: np.random.Generator
+) -> Feeds:
+    """Random contents for a model's inputs."""
+    feeds: Feeds = {}
+    for value in graph.inputs:
+        known = value.name in fixed
+        feeds[value.name] = (
+            fixed[value.name] if known else _drawn(value.name, value.type, sizes, numbers, rng)
+        )
+    return feeds
+
+
+def _drawn(
+    name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], rng: np.random.Generator
+) -> Any:
+    match type:
+        case SequenceType(element):
+            return [_drawn(name, element, sizes, numbers, rng) for _ in range(rng.integers(0, 4))]
+        case OptionalType(element):
+            return None if rng.integers(2) else _drawn(name, element, sizes, numbers, rng)
+        case TensorType(dtype, dims):
+            dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
+            shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
+            return _content(dtype, tuple(shape), numbers, rng)
+    return np.zeros((), np.float32)
+
+
+def _content(dtype: str, shape: tuple[int, ...], numbers: Sequence[int], rng: np.random.Generator) -> Any:
+    from onnx import helper
+
+    if dtype == "string":
+        return rng.choice(np.array(["", "a", "bc"], object), shape)
+    numpy_type = helper.tensor_dtype_to_np_dtype(CODES[dtype])
+    if dtype == "bool":
+        return np.asarray(rng.integers(0, 2, shape), bool)
+    if "int" in dtype:
+        return np.asarray(rng.choice(numbers, shape)).astype(numpy_type)
+    return np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3])).astype(numpy_type)
+
+
+def _shown(feeds: Feeds) -> str:
+    parts = []
+    for name, x in feeds.items():
+        if isinstance(x, np.ndarray) and x.size == 1:
+            parts.append(f"{name} = {x.item()}")
+        elif isinstance(x, np.ndarray):
+            parts.append(f"{name} {dtype_name(x.dtype)}{list(x.shape)}")
+        else:
+            parts.append(name)
+    return ", ".join(parts)

@@ -17,7 +17,9 @@ ROOMS = ["problems", "spec", "ir", "passes", "codegen", "runtime", "onnx"]
 MODULES = sorted(ROOT.rglob("*.py"))
 HEAVY = {
     "llvmlite": lambda name: name.startswith("codegen."),
-    "onnx": lambda name: name.startswith("onnx.") or name in {"runtime.library", "session", "backend", "flattening"},
+    "onnx": lambda name: (
+        name.startswith("onnx.") or name in {"runtime.library", "session", "backend", "flattening"}
+    ),
     "onnxruntime": lambda name: name == "runtime.library",
 }
 ANY = {p.stem for p in ROOT.glob("*.py")}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
@@ -49,13 +50,17 @@ class Conversion:
     max_extra_cost: float = 1.0
     stand_in: Callable[[Graph], StandIn | None] | None = None
     """Finds sizes on which a branch cannot fail."""
+    worthwhile: Callable[[Graph], bool] | None = None
+    """Whether a branch is to be run even where it is not taken; otherwise cost decides."""
+    own: bool = False
+    """Choose by an operator of ours, which keeps every bit, instead of by Where."""
     decisions: list[Decision] = field(default_factory=list)
 
     def converted(
         self, graph: Graph, around: int = 0, outer: Mapping[Value, Constant] | None = None
     ) -> Graph:
         """The graph with as few Ifs as may be; `around` is the work of the graphs that it stands in."""
-        made = Nodes({**(outer or {}), **graph.constants}, self.opset)
+        made = Nodes({**(outer or {}), **graph.constants}, self.opset, self.own)
         total = work(graph.nodes)
         nodes: list[Node | If] = []
         same: dict[Value, Value] = {}
@@ -97,6 +102,10 @@ class Conversion:
         """Convert an If, or say why not. Adds nodes only where it converts."""
         if self.how == "never":
             return Decision(node, "kept", "nothing is to be converted")
+        if not _one_truth(node.condition, self.own):
+            return Decision(node, "kept", "its condition is not known to be one bool")
+        if self.worthwhile is not None and not all(self.worthwhile(b) for _, b in node.branches):
+            return Decision(node, "kept", "its branches had better not both run")
         works = [work(b.nodes) for _, b in node.branches]
         costs = [w / max(other + rest, 1) for w, other in zip(works, works[::-1], strict=True)]
         if self.how == "auto" and max(works) > FREE_WORK and max(costs) > self.max_extra_cost:
@@ -155,6 +164,14 @@ class Conversion:
             f"the {other} branch always fails ({failing[1 if truth else 0]}); now an index is out of range"
         )
         return Decision(node, "guarded", because)
+
+
+def _one_truth(condition: Value, surely: bool) -> bool:
+    """Whether a condition is one bool; unless `surely`, what reshapes it may find out."""
+    type = condition.type
+    if not isinstance(type, TensorType) or type.dtype != "bool":
+        return False
+    return prod(type.known_sizes) == 1 if type.known_sizes is not None else not surely
 
 
 def _first_hazard(branch: Graph, made: Nodes) -> str | None:

@@ -19,6 +19,7 @@ import numpy as np
 from onnx import AttributeProto
 
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
+from anydml.onnx.nodes import OWN
 from anydml.passes.fuse import sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
 from anydml.runtime.launch import broadcast_shape
@@ -43,7 +44,7 @@ class Meaning:
 def meaning_of(node: Node) -> Meaning | None:
     """The record of an ONNX node, where there is one that computes the same."""
     assert isinstance(node.op, OnnxOp)
-    rule = _RULES.get(node.op.name) if node.op.domain == "" else None
+    rule = _RULES.get(node.op.name) if node.op.domain in ("", OWN) else None
     types = [v.type for v in node.inputs if v is not None]
     if rule is None or len(types) not in rule.inputs or len(types) != len(node.inputs):
         return None
@@ -144,7 +145,7 @@ _FLOAT = frozenset({"float32"})
 _SIGNED = frozenset("float32 int8 int16 int32 int64".split())
 _NUMBERS = _SIGNED | frozenset("uint8 uint16 uint32 uint64".split())
 _TRUTHS = frozenset({"bool"})
-_MOVED = _NUMBERS | _TRUTHS | frozenset("float16 float64 bfloat16".split())
+MOVED = _NUMBERS | _TRUTHS | frozenset("float16 float64 bfloat16".split())
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,6 @@ _RULES: dict[str, _Rule] = {
     "IsInf": _Rule(
         elementwise.ELEMENT_WISE_IS_INFINITY, frozenset({"float32", "float16"}), attributes=_infinity
     ),
-    "Identity": _unary(unary.ELEMENT_WISE_IDENTITY, _MOVED, since=1),
-    "Where": _Rule(elementwise.ELEMENT_WISE_IF, _MOVED, (3,), _plain, first=1),
+    "Identity": _unary(unary.ELEMENT_WISE_IDENTITY, MOVED, since=1),
+    "Where": _Rule(elementwise.ELEMENT_WISE_IF, MOVED, (3,), _plain, first=1),
 }

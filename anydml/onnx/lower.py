@@ -27,6 +27,7 @@ from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
 from anydml.onnx.infer import schema_of
 from anydml.onnx.iteration import iteration
+from anydml.onnx.nodes import OWN
 from anydml.onnx.types import CODES, leaf, onnx_name
 from anydml.onnx.unfit import unfit
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
@@ -143,6 +144,8 @@ class _Lowering:
 
     def _fast_takes(self, node: Node) -> bool:
         assert isinstance(node.op, OnnxOp)
+        if node.op.domain == OWN:
+            return False
         if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
             return False
         if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in node.writes):

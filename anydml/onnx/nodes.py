@@ -14,6 +14,8 @@ from onnx import helper
 from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.passes.substitute import substituted
 
+OWN = "anydml"
+"""The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
 """What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
 Choice = Callable[[Value], None]
@@ -22,8 +24,8 @@ Choice = Callable[[Value], None]
 class Nodes:
     """Nodes in the place of one, and the constants that came with them."""
 
-    def __init__(self, constants: Mapping[Value, Constant], opset: int) -> None:
-        self.constants, self.opset = dict(constants), opset
+    def __init__(self, constants: Mapping[Value, Constant], opset: int, own: bool) -> None:
+        self.constants, self.opset, self.own = dict(constants), opset, own
         self.new_constants: dict[Value, Constant] = {}
         self._nodes: list[Node | If] = []
         self._path: tuple[str, ...] = ()
@@ -71,7 +73,10 @@ class Nodes:
 
     def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
         protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
-        made = Node(OnnxOp("", name, self.opset), tuple(inputs), (result,), protos, result.name, self._path)
+        domain = OWN if self.own and name == "Where" else ""
+        made = Node(
+            OnnxOp(domain, name, self.opset), tuple(inputs), (result,), protos, result.name, self._path
+        )
         self.add(made)
         return result
 
@@ -91,7 +96,7 @@ class Nodes:
             return None
         known = x.known_sizes is not None or not (loose or None in x.sizes)
         if x.sizes == y.sizes and known:
-            whereable = self.opset >= 9 and x.dtype in WHERE_TYPES
+            whereable = self.own or (self.opset >= 9 and x.dtype in WHERE_TYPES)
             return (
                 (lambda c: self._where(c, a, b, value))
                 if whereable
@@ -102,9 +107,9 @@ class Nodes:
         return None
 
     def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
-        rank = len(_sizes(value.type) or _sizes(a.type) or ())
-        if len(_sizes(condition.type) or (1,) * 9) > rank:
-            condition = self._scalar(condition, value)
+        sizes = condition.type.known_sizes if isinstance(condition.type, TensorType) else None
+        if sizes is None or len(sizes) > len(_sizes(a.type) or ()):
+            condition = self._scalar(condition, value)  # which fails where it is not one element
         self.op("Where", [condition, a, b], value)
 
     def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:

@@ -14,12 +14,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.bodies import contains_if
+from anydml.onnx.convert_if import Conversion
+from anydml.onnx.elementwise import MOVED, meaning_of
 from anydml.onnx.evaluate import specialise
 from anydml.onnx.lower import Libraries, lower
 from anydml.onnx.rewrites.pipeline import simplified
@@ -36,6 +39,10 @@ MAX_PLANS = 32
 """Plans kept; the least recently used one goes."""
 MAX_MET = 4096
 """Keys that lead to a plan at once. Shapes may be far more than plans."""
+MAX_SELECTED = 32
+"""Nodes up to which branches are looked at for whether both had better run."""
+QUICK = 1 << 12
+"""Elements of a branch's values up to which computing both branches is less than choosing one."""
 MAX_DECIDING = 16
 """Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
 
@@ -49,6 +56,8 @@ class _Planned:
     plan: Plan
     ifs: int
     """How many are left in it, branches included."""
+    folded: tuple[str, ...]
+    """Those that are not in it any more, and why."""
 
 
 class Program:
@@ -133,17 +142,20 @@ class Program:
         least = min((planned.ifs for _, planned in like), default=0)
         for pattern in wanted:
             key = pattern, contents
-            special, guards = self._special(pattern, contents, values)
+            special, guards, folded = self._special(pattern, contents, values)
             ifs = _ifs(special)
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            self._plans[key] = _Planned(self._plan(special, guards), ifs)
+            self._plans[key] = _Planned(self._plan(special, guards), ifs, folded)
             break
         return key
 
-    def _special(self, shapes: Key, contents: Key, values: Sequence[Any]) -> tuple[Graph, set[Value]]:
-        """The graph for inputs of these shapes and contents; and the inputs that are constants in it."""
+    def _special(
+        self, shapes: Key, contents: Key, values: Sequence[Any]
+    ) -> tuple[Graph, set[Value], tuple[str, ...]]:
+        """The graph for inputs of these shapes and contents; the inputs that are constants in it; and
+        what became of the Ifs that are not."""
         guards = {} if contents is _ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
         known = {v: Constant(np.array(c)) for v, c in guards.items() if _can_decide(c)}
         types: dict[Value, Type] = {}
@@ -152,8 +164,18 @@ class Program:
             if type is not None:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
-        special = specialise(self.graph, types, known, self.libraries.opsets, self.libraries.complete)
-        return simplified(special.graph), set(known)
+        opsets, provider = self.libraries.opsets, self.libraries.complete
+        special = specialise(self.graph, types, known, opsets, provider)
+        graph, decisions = special.graph, []
+        left = [n for n in graph.nodes if isinstance(n, If)]
+        if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED:
+            special = specialise(self.graph, types, known, opsets, provider, deep=True)
+            conversion = Conversion(opsets.get("", 1), worthwhile=_quick, own=True)
+            graph = conversion.converted(special.graph)
+            decisions = [d for d in conversion.decisions if d.what != "kept"]
+        notes = [f"{f.node.label}: {f.because}" for f in special.folded]
+        notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
+        return simplified(graph), set(known), tuple(notes)
 
     def _plan(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)
@@ -173,6 +195,7 @@ class Program:
         lines = []
         for (shapes, contents), planned in self._plans.items():
             lines.append(f"plan for {self._guards(shapes, contents)}")
+            lines += [f"  folded: {note}" for note in planned.folded]
             lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
             if not planned.plan.steps:
                 lines.append("  nothing to run")
@@ -225,6 +248,16 @@ def _opened(shapes: Key) -> Key:
 
 def _open_sizes(shapes: Key) -> int:
     return sum(n is None for _, sizes in shapes for n in sizes or ())
+
+
+def _quick(branch: Graph) -> bool:
+    """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
+    sizes = [
+        v.type.known_sizes if isinstance(v.type, TensorType) else None for n in branch.nodes for v in n.writes
+    ]
+    small = all(s is not None and prod(s) <= QUICK for s in sizes)
+    moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
+    return small and moved and all(isinstance(n, Node) and meaning_of(n) is not None for n in branch.nodes)
 
 
 def _ifs(graph: Graph) -> int:

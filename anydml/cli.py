@@ -1,4 +1,4 @@
-"""The command line: `anydml run` and `anydml operators`."""
+"""The command line: `anydml run`, `anydml operators` and `anydml flatten`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.table import Table
 
 import anydml
 from anydml.builder import CompiledGraph, GraphBuilder
+from anydml.cli_flatten import flatten_command
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
 from anydml.problems import AnyDMLError, InvalidInput, Problem, nearest, shown
@@ -303,6 +304,9 @@ def _files(names: list[str], results: list[Any]) -> list[tuple[str, str, Any]]:
             taken.add(file.lower())
             found.append((item, file, array.astype(str) if array.dtype == object else array))
     return found
+
+
+cli.add_command(flatten_command)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from anydml.onnx.evaluate import Folded, specialise
 from anydml.onnx.export import body_proto, model_proto
 from anydml.onnx.infer import Oracle
 from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
+from anydml.onnx.rewrites.fold import fold_weights
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.safety import graph_work
 from anydml.onnx.standin import stand_in
@@ -56,7 +57,9 @@ class IfReport:
 
 @dataclass(frozen=True)
 class Size:
-    """What a model consists of."""
+    """What a model consists of. `work`: multiplications and additions of a run, about, once what is known is
+    folded; of an If, those of its larger branch.
+    """
 
     ifs: int
     nodes: int
@@ -136,7 +139,8 @@ def flatten(
             read.graph, inputs=tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
         )
         verified = _verify(proto, result, sized, given, seed, trials, progress)
-    report = Report(tuple(work.reports), _size(read.graph, proto), _size(graph, result), verified)
+    before, after = _size(proto, work.work_before), _size(result, graph_work(graph))
+    report = Report(tuple(work.reports), before, after, verified)
     return result, report
 
 
@@ -150,6 +154,7 @@ class _Flattening:
         self.oracle = Oracle(model.opsets, Reference())
         self.witness = witness
         self.reports: list[IfReport] = []
+        self.work_before = 0
 
     def flattened(
         self, graph: Graph, types: Mapping[Value, Type], contents: Mapping[Value, Constant], around: str = ""
@@ -162,7 +167,10 @@ class _Flattening:
             self.max_extra_cost,
             lambda branch: stand_in(branch, self.oracle, self.witness, special.graph.constants),
         )
-        result = simplified(conversion.converted(simplified(special.graph)))
+        folded = simplified(special.graph)
+        if not around:
+            self.work_before = graph_work(folded)
+        result = fold_weights(simplified(conversion.converted(folded)), self.oracle)
         self.reports += [_decided(d, around) for d in conversion.decisions]
         return replace(result, nodes=tuple(self._looped(n, result, around) for n in result.nodes))
 
@@ -303,10 +311,10 @@ def _decided(decision: Decision, around: str) -> IfReport:
     return IfReport(_way(decision.node, around), decision.what, decision.because, decision.extra_work)
 
 
-def _size(graph: Graph, proto: ModelProto) -> Size:
+def _size(proto: ModelProto, work: int) -> Size:
     operators = Counter(_operators(proto.graph))
     nodes = sum(operators.values())
-    return Size(operators["If"], nodes, proto.ByteSize(), graph_work(graph), dict(sorted(operators.items())))
+    return Size(operators["If"], nodes, proto.ByteSize(), work, dict(sorted(operators.items())))
 
 
 def _operators(graph: onnx.GraphProto) -> list[str]:

@@ -26,7 +26,7 @@ import anydml as dml
 from anydml.runtime.threads import default_threads
 from bench import rows
 from bench.decoder import generate, merged_decoder
-from bench.measure import medians
+from bench.measure import medians, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
 
@@ -205,9 +205,10 @@ def small_dispatch() -> Row:
 
 
 def compared(what: str, ours: Callable[[], object], peer: Callable[[], object], seconds: float = 0.5) -> Row:
-    times = medians({"anydml": ours, "peer": peer}, seconds)
-    ratio = times["anydml"] / times["peer"]
-    return [what, microseconds(times["anydml"]), microseconds(times["peer"]), f"{ratio:.2f}"]
+    """Medians, and the median of the ratios of one round: a machine has slow seconds and quick ones."""
+    times = rounds({"anydml": ours, "peer": peer}, seconds, 15)
+    ratio = median(a / b for a, b in zip(times["anydml"], times["peer"], strict=True))
+    return [what, *(microseconds(median(times[n])) for n in ("anydml", "peer")), f"{ratio:.2f}"]
 
 
 def models() -> list[Row]:

@@ -24,20 +24,27 @@ def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.2
         contenders: what to call, by name.
         seconds: to spend on each contender, about, over all rounds.
     """
-    counts = {}
+    return {name: median(times) for name, times in rounds(contenders, seconds, ROUNDS).items()}
+
+
+def rounds(
+    contenders: Mapping[str, Callable[[], object]], seconds: float, count: int
+) -> dict[str, list[float]]:
+    """Seconds of one call of each, round by round."""
+    calls = {}
     for name, call in contenders.items():
         _until_quiet()
         call()
         start = time.perf_counter()
         call()
         once = time.perf_counter() - start
-        counts[name] = max(3, min(20000, int(seconds / ROUNDS / max(once, 1e-7))))
-    rounds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS):
+        calls[name] = max(3, min(20000, int(seconds / count / max(once, 1e-7))))
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(count):
         for name, call in contenders.items():
             _until_quiet()
-            rounds[name].append(_within(call, counts[name]))
-    return {name: median(times) for name, times in rounds.items()}
+            found[name].append(_within(call, calls[name]))
+    return found
 
 
 def _until_quiet() -> None:

@@ -28,6 +28,7 @@ DOORS_THAT_USE_DOORS = {  # and which
     "__main__": {"cli"},
     "backend": {"session"},
     "cli": ANY,
+    "cli_flatten": {"flattening"},
     "dxdispatch": {"device"},
     "functions": {"eager", "expression"},
     "builder": {"device", "eager", "expression"},

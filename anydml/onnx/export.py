@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import IO
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from anydml.ir.buffers import write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.types import CODES, to_proto
@@ -53,6 +56,53 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
         kept = more
     proto.functions.extend(kept)
     return proto
+
+
+def save(proto: ModelProto, folder: Path, path: Path) -> None:
+    """Write a model whose external data, if there is any, lies in `folder`: all of it, or nothing.
+
+    In another folder, the data is copied into a file beside the model.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    external = [t for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL]
+    if external and path.resolve().parent != folder.resolve():
+        copy = ModelProto()
+        copy.CopyFrom(proto)
+        beside = path.with_name(f"{path.name}.data")
+        write_atomically(beside, lambda file: _copy_data(copy, folder, beside.name, file))
+        proto = copy
+    write_atomically(path, lambda file: file.write(proto.SerializeToString()))
+
+
+def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> None:
+    """Write all external data to one file, and have the tensors point there."""
+    for tensor in _tensors(proto.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        told = {e.key: e.value for e in tensor.external_data}
+        offset, length = int(told.get("offset") or 0), int(told["length"])
+        start = file.tell()
+        with (folder / told["location"]).open("rb") as source:
+            source.seek(offset)
+            while length and (part := source.read(min(length, 1 << 24))):
+                file.write(part)
+                length -= len(part)
+        del tensor.external_data[:]
+        entries = {"location": name, "offset": str(start), "length": told["length"]}
+        for key, entry in entries.items():
+            tensor.external_data.add(key=key, value=entry)
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+        for inner in graphs_of(node.attribute):
+            yield from _tensors(inner)
 
 
 def body_proto(graph: Graph, original: GraphProto, captured: Collection[Value]) -> GraphProto:

@@ -16,6 +16,7 @@ from onnx import TensorProto, TypeProto
 
 from anydml.ir.graph import Constant, Dim, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider, Region, RegionFailed
+from anydml.onnx.bodies import graphs_of
 from anydml.onnx.sizes import impossible
 from anydml.onnx.symbols import (
     FOLLOWED,
@@ -201,9 +202,17 @@ class Oracle:
                 if fact.constant is None or fact.value.type is None or not is_small(fact.value.type):
                     return None
                 contents.append(fact.constant.content)
-        return self._evaluate(node, contents)
+        return self.evaluated(node, contents)
 
-    def _evaluate(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
+    def evaluated(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
+        """The outputs' contents for these contents of its inputs; None where it has none of its own.
+
+        The contents are in the order of the inputs that are there.
+        """
+        op = node.op
+        assert isinstance(op, OnnxOp)
+        if op.domain or op.name in RANDOM or node.captures or any(graphs_of(node.attributes.values())):
+            return None
         values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
         given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
         outputs = tuple(v for v in node.outputs if v is not None)

@@ -13,7 +13,7 @@ from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
 from anydml.onnx.infer import Oracle
 from anydml.onnx.safety import hazard
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 3, 10, 100, 224)
+SIZES = (256, 64, 512, 16, 1024, 8, 128, 32, 2048, 4, 2, 4096, 3, 10, 100, 224)
 """What is tried for a size that is not known."""
 
 
@@ -63,12 +63,12 @@ def stand_in(
 
 
 def _guesses(symbols: list[str]) -> Iterator[dict[str, int]]:
-    """Numbers for symbols: first one of them varies, the last one first, all others being 1."""
+    """Numbers for symbols: first one of them varies while all others are 1, then all are the same."""
     yield dict.fromkeys(symbols, 1)
-    for varied in reversed(symbols):
-        for size in SIZES[1:]:
+    for size in SIZES:
+        for varied in symbols:
             yield {**dict.fromkeys(symbols, 1), varied: size}
-    for size in SIZES[1:]:
+    for size in SIZES:
         yield dict.fromkeys(symbols, size)
 
 

@@ -106,6 +106,18 @@ def test_a_transpose_that_moves_only_ones(perm, shape, left):
     assert ran(text, x=x) == left
 
 
+@pytest.mark.parametrize(
+    ("axis", "sizes", "left"), [(0, [1, 1, 3], 1), (-1, [2, 1, 1], 1), (0, [3, 1, 1], 2)]
+)
+def test_an_axis_that_comes_back(axis, sizes, left):
+    nodes = ran(
+        f"""(float[2, 1, 3] x) => (float[a, b, c] y) <int64 k = {{1}}, int64[3] s = {{{str(sizes)[1:-1]}}}> {{
+        g = Gather <axis = {axis}> (x, k)  r = Reshape (g, s)  y = Softmax (r) }}""",
+        x=X,
+    )
+    assert nodes == ["Gather, Softmax" if left == 1 else "Gather, Reshape, Softmax"]
+
+
 # ---- convolutions and norms --------------------------------------------------------------------------
 
 

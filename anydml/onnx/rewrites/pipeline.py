@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from anydml.ir.graph import Graph
 from anydml.onnx.rewrites.convolution import single_convolutions
+from anydml.onnx.rewrites.gather import keep_gathered_axes
 from anydml.onnx.rewrites.identity import drop_identities
 from anydml.onnx.rewrites.norm import merge_norms
 from anydml.onnx.rewrites.reshape import merge_reshapes
@@ -16,6 +17,7 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     single_convolutions,
     merge_reshapes,
     merge_norms,
+    keep_gathered_axes,
     drop_dead,
 )
 

@@ -138,7 +138,7 @@ def flatten(
         sized = replace(
             read.graph, inputs=tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
         )
-        verified = _verify(proto, result, sized, given, seed, trials, progress)
+        verified = _verify(proto, result, sized, given, folder, seed, trials, progress)
     before, after = _size(proto, work.work_before), _size(result, graph_work(graph))
     report = Report(tuple(work.reports), before, after, verified)
     return result, report
@@ -171,7 +171,11 @@ class _Flattening:
         if not around:
             self.work_before = graph_work(folded)
         result = fold_weights(simplified(conversion.converted(folded)), self.oracle)
-        self.reports += [_decided(d, around) for d in conversion.decisions]
+        left = {(n.path, n.name) for n in result.walk() if isinstance(n, If)}
+        for d in conversion.decisions:
+            if d.what == "kept" and (d.node.path, d.node.name) not in left:
+                d = replace(d, what="merged", because="nothing needs what it gives")
+            self.reports.append(_decided(d, around))
         return replace(result, nodes=tuple(self._looped(n, result, around) for n in result.nodes))
 
     def _looped(self, node: Node | If, graph: Graph, around: str) -> Node | If:
@@ -275,7 +279,7 @@ def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | No
     try:
         given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
         array = given.astype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None, f"expected {type.dtype}, but got {shown(value)}"
     if type.dtype != "string" and (
         given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)

@@ -9,15 +9,15 @@ is never multiplied with, only not chosen. Nodes that both branches have in comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.evaluate import node_key, same_content
 from anydml.onnx.infer import Fact
-from anydml.onnx.nodes import Nodes, renamed
+from anydml.onnx.nodes import Choice, Nodes, renamed
 from anydml.onnx.safety import hazard, work
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
@@ -132,7 +132,7 @@ class Conversion:
             notes.append(f"the {word} branch sees {found} when it is not taken")
         choices = []
         for v, a, b in zip(node.outputs, parts[0].outputs, parts[1].outputs, strict=True):
-            choice = None if v is None else made.choice(v, a, b, bool(notes), self.how == "always")
+            choice = None if v is None else self._choice(v, a, b, parts, bool(notes), made)
             if v is not None and choice is None:
                 made.forget(mark)
                 return Decision(node, "kept", _differ(v, a, b))
@@ -144,6 +144,16 @@ class Conversion:
                 choice(node.condition)
         because = "; ".join(notes) or "both branches can always run"
         return Decision(node, "converted", because, max(works))
+
+    def _choice(
+        self, value: Value, a: Value, b: Value, parts: Sequence[Graph], loose: bool, made: Nodes
+    ) -> Choice | None:
+        """What makes an output of the If from those of its branches; None if that cannot be."""
+        anything = self.how == "always"
+        makers = [_constructor(part, v) for part, v in zip(parts, (a, b), strict=True)]
+        if makers[0] is not None and makers[1] is not None:
+            return made.sequence_choice(value, makers[0], makers[1], loose, anything)
+        return made.choice(value, a, b, loose, anything)
 
     def _guarded(self, node: If, made: Nodes) -> Decision | None:
         """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
@@ -164,6 +174,14 @@ class Conversion:
             f"the {other} branch always fails ({failing[1 if truth else 0]}); now an index is out of range"
         )
         return Decision(node, "guarded", because)
+
+
+def _constructor(graph: Graph, value: Value) -> Node | None:
+    """The node that constructs a sequence in a graph, if one does."""
+    for node in graph.nodes:
+        if isinstance(node, Node) and value in node.outputs:
+            return node if isinstance(node.op, OnnxOp) and node.op.name == "SequenceConstruct" else None
+    return None
 
 
 def _one_truth(condition: Value, surely: bool) -> bool:

@@ -108,8 +108,8 @@ class _Evaluator:
             return
         if self.deep:
             for truth in (True, False):
-                failing = self._failing(node, not truth, rest)
-                if failing is not None and self._fails_unless(node, truth):
+                failing = self._failing(node, not truth, rest) if self._fails_unless(node, truth) else None
+                if failing is not None:
                     because = f"otherwise {failing} fails; what stays fails then, too"
                     self._take(node, truth, because)
                     return
@@ -255,11 +255,13 @@ class _Evaluator:
             return
         known = Constant(np.full(sizes, content))
         stand_in = Value(f"{value.name}~{str(content).lower()}", value.type)
-        self.facts |= {
-            old: Fact(stand_in, known)
-            for old, fact in self.facts.items()
-            if fact.value is value and fact.constant is None
-        }
+        told = Fact(stand_in, known)
+
+        def now(fact: Fact | None) -> Fact | None:
+            return told if fact is not None and fact.value is value and fact.constant is None else fact
+
+        self.facts = {old: now(fact) or fact for old, fact in self.facts.items()}
+        self._computed = {key: tuple(map(now, facts)) for key, facts in self._computed.items()}
 
     def _told(self, branch: Graph, condition: Value, truth: bool) -> Graph:
         """A branch in terms of the new graph, with what is known of its captures."""

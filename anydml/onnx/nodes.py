@@ -82,6 +82,27 @@ class Nodes:
 
     # ---- choices
 
+    def sequence_choice(self, value: Value, a: Node, b: Node, loose: bool, anything: bool) -> Choice | None:
+        """What makes one of two sequences, of which each node constructs one: element by element."""
+        if len(a.inputs) != len(b.inputs) or not a.inputs:
+            return None
+        items, choices = [], []
+        for k, (x, y) in enumerate(zip(a.inputs, b.inputs, strict=True)):
+            if x is None or y is None:
+                return None
+            items.append(Value(f"{value.name}~item{k}", x.type))
+            choice = self.choice(items[-1], x, y, loose, anything)
+            if choice is None:
+                return None
+            choices.append(choice)
+
+        def choose(condition: Value) -> None:
+            for choice in choices:
+                choice(condition)
+            self.op("SequenceConstruct", items, value)
+
+        return choose
+
     def choice(self, value: Value, a: Value, b: Value, loose: bool, anything: bool) -> Choice | None:
         """What makes a value that is `a` where a condition is true, else `b`; None if that cannot be.
 
@@ -96,6 +117,8 @@ class Nodes:
             return None
         known = x.known_sizes is not None or not (loose or None in x.sizes)
         if x.sizes == y.sizes and known:
+            if x.dtype == "string" and self.opset < 9:
+                return None  # onnxruntime loses strings on that way
             whereable = self.own or (self.opset >= 9 and x.dtype in WHERE_TYPES)
             return (
                 (lambda c: self._where(c, a, b, value))
@@ -115,7 +138,7 @@ class Nodes:
     def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """For types that Where lacks, and for opsets that lack Where."""
         index = Value(f"{value.name}~index", TensorType("int64", ()))
-        self.op("Cast", [self._scalar(condition, value)], index, to=7)
+        self.op("Cast", [self._scalar(condition, value)], index, to=7 if self.opset >= 6 else "INT64")
         both = self._stacked([b, a], value)
         self.op("Gather", [both, index], value, axis=0)
 
@@ -173,8 +196,11 @@ class Nodes:
     def _scalar(self, condition: Value, value: Value) -> Value:
         if _sizes(condition.type) == ():
             return condition
-        shape = self.constant(f"{value.name}~scalar", [])
-        return self.op("Reshape", [condition, shape], _named(f"{value.name}~condition", "bool", ()))
+        scalar = _named(f"{value.name}~condition", "bool", ())
+        rank = len(_sizes(condition.type) or (1,))
+        if self.opset < 5:  # whose Reshape knows no empty shape
+            return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
+        return self.op("Reshape", [condition, self.constant(f"{value.name}~scalar", [])], scalar)
 
     def _stacked(self, values: Sequence[Value], value: Value) -> Value:
         """The values along a new first axis."""

@@ -29,6 +29,8 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
         return f"{op} is not an operator of ONNX"
     if op.name in RANDOM:
         return f"{op} draws random numbers"
+    if op.name == "SequenceConstruct":
+        return None
     rule = _RULES.get(op.name)
     if rule is None:
         return f"{op} may fail, or take long"

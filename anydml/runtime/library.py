@@ -147,6 +147,8 @@ class Reference:
 
     def compile(self, region: Region, threads: int) -> Call:
         model = onnx.ModelProto.FromString(region.model)
+        for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, Stored)}:
+            onnx.load_external_data_for_model(model, str(folder))
         if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
             raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))
         try:

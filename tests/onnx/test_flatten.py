@@ -1,0 +1,619 @@
+"""`flatten`: what goes, what stays and why, and that the result does the same."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import anydml
+from anydml.onnx import verify
+from bench.fixtures import fixtures
+from demo.speech import model_path
+from tests.models import branch, constant, if_node, info, initializer, model, node, seq_info
+from tests.onnx.test_random_models import feeds as random_feeds
+from tests.onnx.test_random_models import models as random_models
+
+FIXTURES = {f.name: f for f in fixtures()}
+X = np.float32([1, -2, 3])
+
+
+def parsed(text, opset=18):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> m {text}')
+
+
+def session(proto):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def ran(run, feeds):
+    try:
+        return run(None, feeds)
+    except Exception:  # whatever class the library has for it
+        return None
+
+
+def agrees(original, flat, many):
+    """Both give the same, or both refuse; says how often they ran."""
+    a, b = session(original), session(flat)
+    count = 0
+    for feeds in many:
+        before = ran(a.run, feeds)
+        after = ran(b.run, {i.name: feeds[i.name] for i in b.get_inputs()})
+        assert (before is None) == (after is None), feeds
+        if before is not None and after is not None:
+            count += 1
+            assert all(verify.same(x, y) for x, y in zip(before, after, strict=True))
+    return count
+
+
+def decisions(report):
+    return [(one.path, one.decision) for one in report.ifs]
+
+
+# ---- the fixtures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_fixture(name):
+    fixture = FIXTURES[name]
+    flat, report = anydml.flatten(fixture.model, **fixture.options)
+    assert report.left == fixture.left
+    assert report.left == sum(one.decision == "kept" for one in report.ifs)
+    assert report.verified.agreed == 24
+    onnx.checker.check_model(flat, full_check=True)
+    session(flat)
+    original = onnx.load_model_from_string(fixture.model)
+    fixed = set(fixture.options.get("fixed", {}))
+    assert [i.name for i in flat.graph.input] == [i.name for i in original.graph.input if i.name not in fixed]
+    assert [o.name for o in flat.graph.output] == [o.name for o in original.graph.output]
+    again, after = anydml.flatten(flat, convert=fixture.options.get("convert", "auto"), verify=False)
+    assert after.left == report.left
+    assert (report.after.nodes, report.after.operators) == (after.after.nodes, after.after.operators)
+    same, _ = anydml.flatten(fixture.model, **fixture.options, verify=False)
+    assert same.SerializeToString(deterministic=True) == flat.SerializeToString(deterministic=True)
+    assert len(again.SerializeToString()) <= len(flat.SerializeToString()) * 1.05
+
+
+# ---- Silero VAD --------------------------------------------------------------------------------------
+
+WHOLE = {"input": (1, 576), "state": (2, 1, 128)}
+OTHERS = {
+    "silero_vad_16k_op15.onnx": 12,
+    "silero_vad_half.onnx": 12,
+    "silero_vad_op18_ifless.onnx": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, 1),
+        ({"convert": "always"}, 0),
+        ({"fixed": {"sr": 16000}}, 0),
+        ({"fixed": {"sr": 8000}}, 0),
+        ({"fixed": {"sr": 16000}, "shapes": WHOLE}, 0),
+        ({"fixed": {"sr": 8000}, "shapes": {"input": (1, 288), "state": (2, 1, 128)}}, 0),
+        ({"shapes": WHOLE, "convert": "always"}, 0),
+    ],
+)
+def test_silero(options, left):
+    """Every length: what the original accepts is right, and what it refuses is refused."""
+    flat, report = anydml.flatten(model_path(), **options)
+    assert (report.before.ifs, report.left) == (25, left)
+    assert report.after.bytes < report.before.bytes
+    onnx.checker.check_model(flat, full_check=True)
+    rates = [options["fixed"]["sr"]] if "fixed" in options else [16000, 8000, 44100]
+    lengths = (
+        [options["shapes"]["input"][1]]
+        if "shapes" in options
+        else [1, 64, 65, *range(100, 1200, 37), 512, 576]
+    )
+    batches = [1] if "shapes" in options else [1, 2]
+    rng = np.random.default_rng(0)
+    many = [
+        {
+            "input": (rng.standard_normal((batch, length)) * 0.1).astype(np.float32),
+            "state": rng.standard_normal((2, batch, 128)).astype(np.float32),
+            "sr": np.array(rate),
+        }
+        for rate in rates
+        for batch in batches
+        for length in lengths
+    ]
+    assert 0 < agrees(onnx.load(model_path()), flat, many) <= len(many)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_sileros_other_models(name):
+    path = model_path().with_name(name)
+    flat, report = anydml.flatten(path, fixed={"sr": 16000} if "ifless" in name else None)
+    assert (report.before.ifs, report.left) == (OTHERS[name], 0)
+    assert report.verified.agreed == 24
+    session(flat)
+
+
+# ---- random models -----------------------------------------------------------------------------------
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    random_models(),
+    st.lists(random_feeds(), min_size=4, max_size=4),
+    st.sampled_from(["auto", "always", "never"]),
+    st.booleans(),
+)
+def test_random_models(built, many, convert, fix):
+    note(onnx.printer.to_text(built))
+    fixed = {"flag": many[0]["flag"], "j": many[0]["j"]} if fix else {}
+    flat, report = anydml.flatten(built, convert=convert, fixed=fixed, verify=False)
+    assert report.after.ifs == sum(one.decision == "kept" for one in report.ifs)
+    original, result = ReferenceEvaluator(built), ReferenceEvaluator(flat)
+    names = [i.name for i in flat.graph.input]
+    assert not set(fixed) & set(names)
+    for feeds in many:
+        feeds = {**feeds, **fixed}
+        with np.errstate(all="ignore"):
+            expected = original.run(None, feeds)
+            got = result.run(None, {n: feeds[n] for n in names})
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert (np.asarray(a).dtype, np.shape(a)) == (np.asarray(b).dtype, np.shape(b))
+
+
+# ---- folding -----------------------------------------------------------------------------------------
+
+FREE = "(float[n, 4] x, bool c) => (float[a, b] y)"
+BRANCHES = """<then_branch = t () => (float[p, q] v) { v = Relu (x) },
+               else_branch = e () => (float[r, s] w) { w = Neg (x) }>"""
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        "s = Shape (x)  l = Size (s)  two = Constant <value_int = 2> ()  d = Equal (l, two)",
+        "s = Shape <start = 1> (x)  four = Constant <value_ints = [4]> ()  d = Equal (s, four)",
+        """s = Shape <start = 0, end = 1> (x)  one = Constant <value_ints = [1]> ()  more = Add (s, one)
+           d = Greater (more, s)""",
+        """r = Relu (x)  s = Shape <end = 1> (x)  u = Shape <end = 1> (r)  d = Equal (s, u)""",
+        """s = Shape <end = 1> (x)  z = Constant <value_ints = [-1]> ()  e = Less (s, z)  d = Not (e)""",
+    ],
+    ids=["rank", "size", "symbol plus one", "the same symbol", "no size is negative"],
+)
+def test_conditions_that_follow_from_what_is_declared(decide):
+    built = parsed(f"{FREE} {{ {decide}  y = If (d) {BRANCHES} }}")
+    flat, report = anydml.flatten(built)
+    assert decisions(report) == [("y", "folded")]
+    assert report.ifs[0].because == "then: the condition is true"
+    assert [n.op_type for n in flat.graph.node] == ["Relu"]
+
+
+def test_within_a_branch_its_condition_is_known():
+    """Also through Not, through Equal on an input, and where it is computed again."""
+    built = parsed("""(int64 k, float[3] x) => (float[3] y) <int64 seven = {7}> {
+        c = Equal (k, seven)
+        y = If (c) <
+            then_branch = t () => (float[3] a3) {
+                n = Not (c)
+                a1 = If (n) <then_branch = t1 () => (float[3] u1) { u1 = Exp (x) }, else_branch = e1 () => (float[3] u2) { u2 = Abs (x) }>
+                d = Equal (k, seven)
+                a2 = If (d) <then_branch = t2 () => (float[3] u3) { u3 = Neg (a1) }, else_branch = e2 () => (float[3] u4) { u4 = Exp (x) }>
+                f = Cast <to = 1> (k)  a3 = Add (a2, f) },
+            else_branch = e () => (float[3] b) {
+                d2 = Equal (k, seven)
+                b = If (d2) <then_branch = t3 () => (float[3] u5) { u5 = Exp (x) }, else_branch = e3 () => (float[3] u6) { u6 = Abs (x) }>
+            }>
+    }""")
+    flat, report = anydml.flatten(built)
+    assert [d for _, d in decisions(report)].count("folded") == 3
+    names = [n.op_type for n in flat.graph.node]
+    assert report.left == names.count("Exp") == names.count("Not") == names.count("Cast") == 0
+    assert names.count("Where") == 1
+
+
+def test_a_rank_that_cannot_be_is_not_waited_for():
+    """Of a squeeze that exporters write as an If, only one branch leads to an LSTM that can run."""
+    text = """(float[n, 2, m] x, float[1, 8, 2] w, float[1, 8, 2] r) => (float[a, b, c, d] y) <int64[1] axis = {2}, int64[1] front = {0}> {
+        s = Shape <start = 2, end = 3> (x)  one = Constant <value_ints = [1]> ()  d = Equal (s, one)
+        u = If (d) <then_branch = t () => (float[p, q] v) { v = Squeeze (x, axis) },
+                    else_branch = e () => (float[h, i, j] k) { k = Identity (x) }>
+        z = Unsqueeze (u, front)
+        y = LSTM <hidden_size = 2> (z, w, r) }"""
+    built = parsed(text)
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    assert "otherwise" in report.ifs[0].because
+    assert "LSTM" in report.ifs[0].because
+    rng = np.random.default_rng(0)
+    draw = lambda *sizes: rng.standard_normal(sizes).astype(np.float32)  # noqa: E731
+    many = [{"x": draw(n, 2, m), "w": draw(1, 8, 2), "r": draw(1, 8, 2)} for n in (1, 3) for m in (1, 2)]
+    assert agrees(built, flat, many) == 2
+
+
+def test_the_shape_of_one_input_decides_by_a_symbol_of_another():
+    built = parsed("""(float[n] x, float[n] z) => (float[n] y) {
+        s = Shape (x)  t = Shape (z)  c = Equal (s, t)
+        y = If (c) <then_branch = tb () => (float[n] a) { a = Add (x, z) }, else_branch = eb () => (float[n] b) { b = Neg (x) }> }""")
+    flat, report = anydml.flatten(built)
+    assert decisions(report) == [("y", "folded")]
+    assert [n.op_type for n in flat.graph.node] == ["Add"]
+
+
+def test_nodes_that_both_branches_have_run_once():
+    built = parsed("""(bool c, float[n] x) => (float[n] y, float[n] z) {
+        y, z = If (c) <
+            then_branch = t () => (float[n] p, float[n] p2) { a = Exp (x)  b = Abs (a)  p = Neg (b)  p2 = Identity (b) },
+            else_branch = e () => (float[n] q, float[n] q2) { u = Exp (x)  v = Abs (u)  q = Sqrt (v)  q2 = Identity (v) }> }""")
+    flat, report = anydml.flatten(built)
+    assert sorted(n.op_type for n in flat.graph.node if n.op_type != "Identity") == [
+        "Abs",
+        "Exp",
+        "Neg",
+        "Sqrt",
+        "Where",
+    ]
+    flat, report = anydml.flatten(built, convert="never")
+    assert report.left == 1
+    assert [n.op_type for n in flat.graph.node].count("Exp") == 1
+
+
+# ---- converting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opset", [1, 7, 8, 9, 11, 13, 16, 18, 21])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float16",
+        "float64",
+        "bool",
+        "int8",
+        "int16",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint64",
+        "string",
+    ],
+)
+def test_every_type_and_opset(opset, dtype):
+    """Where lacks types in onnxruntime, and opsets before 9 lack Where: then Gather chooses."""
+    built = model(
+        [if_node("c", branch([], [info("a", dtype, [2, 3])]), branch([], [info("b", dtype, [2, 3])]))],
+        [info("c", "bool", [1]), info("a", dtype, [2, 3]), info("b", dtype, [2, 3])],
+        [info("y", dtype, [2, 3])],
+        opset,
+    )
+    del built.graph.value_info[:]
+    for attribute in built.graph.node[0].attribute:  # onnxruntime wants a copy
+        name = "a" if attribute.name == "then_branch" else "b"
+        attribute.g.node.append(helper.make_node("Identity", [name], [f"{name}_copy"]))
+        attribute.g.output[0].name = f"{name}_copy"
+    flat, report = anydml.flatten(built, verify=False)
+    lost = dtype == "string" and opset < 9
+    assert report.left == lost
+    if lost:
+        return
+    a, b = (np.arange(6).reshape(2, 3) % 2 == k for k in (0, 1))
+    a, b = (np.where(x, "p", "q").astype(object) if dtype == "string" else x.astype(dtype) for x in (a, b))
+    if opset == 1:  # onnx.reference does not know how its Cast was written, onnxruntime does not know opset 1
+        onnx.checker.check_model(flat)
+        for cast in (n for n in flat.graph.node if n.op_type == "Cast"):
+            cast.attribute[0].CopyFrom(helper.make_attribute("to", 7))
+    runner = session(flat) if opset > 6 else ReferenceEvaluator(flat)
+    for truth in (True, False):
+        (y,) = runner.run(None, {"c": np.array([truth]), "a": a, "b": b})
+        np.testing.assert_array_equal(y, a if truth else b)
+    assert {"Where", "Gather"} & {n.op_type for n in flat.graph.node}
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [1, 1, 1]])
+def test_a_condition_of_any_rank(sizes):
+    built = model(
+        [if_node("c", branch([node("Exp", ["x"], "t")], ["t"]), branch([node("Neg", ["x"], "e")], ["e"]))],
+        [info("c", "bool", sizes), info("x", sizes=[])],
+        [info("y", sizes=[])],
+    )
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    for truth in (True, False):
+        (y,) = session(flat).run(None, {"c": np.full(sizes, truth), "x": np.array(2, np.float32)})
+        assert y.shape == ()
+        np.testing.assert_allclose(y, np.exp(2) if truth else -2, rtol=1e-6)
+
+
+def test_nan_and_infinity_of_the_branch_not_taken_do_not_leak():
+    built = parsed("""(bool c, float[3] x) => (float[3] y) {
+        y = If (c) <then_branch = t () => (float[3] p) { z = Sub (x, x)  p = Div (x, z) },
+                    else_branch = e () => (float[3] q) { q = Neg (x) }> }""")
+    flat, _ = anydml.flatten(built)
+    assert "If" not in {n.op_type for n in flat.graph.node}
+    np.testing.assert_array_equal(session(flat).run(None, {"c": np.array(False), "x": X})[0], -X)
+
+
+HAZARDS = {
+    "Gather": "p = Gather (x, k)",
+    "Reshape": "p = Reshape (x, ks)",
+    "Squeeze": "p = Squeeze (z, ks)",
+    "Expand": "p = Expand (x, ks)",
+    "Split": "p, rest = Split (z, ks)",
+    "MatMul": "p = MatMul (x, z)",
+    "Add": "p = Add (x, z)",
+    "Conv": "p = Conv (im, w)",
+    "RandomNormalLike": "p = RandomNormalLike (x)",
+    "OneHot": "p = OneHot (ks, k, z)",
+    "NonZero": "p = NonZero (x)",
+    "Loop": "p = Loop (k, c, x) <body = b (int64 i, bool g, float[3] s) => (bool g1, float[3] s1) { g1 = Identity (g)  s1 = Neg (s) }>",
+    "an integer by 0": "d = Div (ks, kd)  p = Cast <to = 1> (d)",
+    "a reduction of nothing": "p = ReduceMax <keepdims = 1> (z)",
+    "an own operator": "p = own.Thing (x)",
+}
+
+
+@pytest.mark.parametrize("convert", ["auto", "always"])
+@pytest.mark.parametrize("what", HAZARDS)
+def test_what_may_fail_is_not_run_in_vain(what, convert):
+    built = parsed(f"""(bool c, float[3] x, float[m] z, int64 k, int64[q] ks, int64[q] kd, float[1, 2, h] im, float[1, 2, 3] w) => (y) {{
+        y = If (c) <then_branch = t () => (p) {{ {HAZARDS[what]} }}, else_branch = e () => (e1) {{ e1 = Neg (x) }}> }}""")
+    if what == "an own operator":
+        built.opset_import.extend([helper.make_opsetid("own", 1)])
+    flat, report = anydml.flatten(built, convert=convert, verify=False)
+    (one,) = report.ifs
+    if one.decision == "converted":  # a stand-in was found: it never sees what could fail
+        assert convert == "always"
+        assert "when it is not taken" in one.because
+        assert what not in (
+            "Gather",
+            "RandomNormalLike",
+            "OneHot",
+            "NonZero",
+            "Loop",
+            "an integer by 0",
+            "an own operator",
+        )
+    else:
+        assert one.decision == "kept"
+        assert "then branch" in one.because or "differ in shape" in one.because
+        assert "If" in {n.op_type for n in flat.graph.node}
+
+
+def test_shapes_that_differ_by_branch():
+    text = """(bool c, float[n, 3] x) => (float[a, b] y) {
+        y = If (c) <then_branch = t () => (float[p, q] v) { v = Concat <axis = 0> (x, x) },
+                    else_branch = e () => (float[r, s] w) { w = Neg (x) }> }"""
+    _, report = anydml.flatten(parsed(text))
+    assert decisions(report) == [("y", "kept")]
+    assert "may differ in shape" in report.ifs[0].because
+    flat, report = anydml.flatten(parsed(text), convert="always")
+    assert report.left == 0
+    many = [{"c": np.array(c), "x": np.ones((n, 3), np.float32)} for c in (True, False) for n in (0, 1, 4)]
+    assert agrees(parsed(text), flat, many) == 6
+
+
+def test_a_branch_that_always_fails_still_does():
+    built = parsed(
+        """(bool c, float[2, 3] x, float[3, 3, 1] w) => (float[2, 3] y) {
+        y = If (c) <then_branch = t () => (float[2, 3] v) { v = Relu (x) },
+                    else_branch = e () => (float[2, 3] u) { u = Conv (x, w) }> }""",
+        18,
+    )
+    flat, report = anydml.flatten(built, convert="always", verify=False)
+    assert decisions(report) == [("y", "guarded")]
+    runner, feeds = session(flat), {"x": np.ones((2, 3), np.float32), "w": np.ones((3, 3, 1), np.float32)}
+    assert runner.run(None, {"c": np.array(True), **feeds})[0].sum() == 6
+    with pytest.raises(Exception, match=r"out of (data )?bounds"):
+        runner.run(None, {"c": np.array(False), **feeds})
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, 1)])
+def test_sequences(counts):
+    def built(count, op, prefix):
+        made = [node(op, ["x"], f"{prefix}{k}") for k in range(count)]
+        return branch(
+            [*made, node("SequenceConstruct", [f"{prefix}{k}" for k in range(count)], f"{prefix}s")],
+            [seq_info(f"{prefix}s")],
+        )
+
+    original = model(
+        [if_node("c", built(counts[0], "Neg", "t"), built(counts[1], "Abs", "e"))],
+        [info("c", "bool", []), info("x", sizes=["n"])],
+        [seq_info("y")],
+    )
+    flat, report = anydml.flatten(original)
+    assert report.left == (counts[0] != counts[1])
+    if not report.left:
+        for truth in (True, False):
+            (y,) = session(flat).run(None, {"c": np.array(truth), "x": X})
+            assert [a.tolist() for a in y] == [(-X if truth else abs(X)).tolist()] * 2
+
+
+def test_cost_decides():
+    heavy = FIXTURES["early exit"].model
+    _, report = anydml.flatten(heavy)
+    assert "would cost" in report.ifs[0].because
+    _, report = anydml.flatten(heavy, max_extra_cost=1e6)
+    assert report.left == 0
+    assert report.ifs[0].extra_work > 50_000
+    _, report = anydml.flatten(heavy, convert="never")
+    assert report.left == 1
+
+
+def test_a_witness_that_the_user_gives():
+    built = parsed("""(bool c, float[n] x) => (float[a] y) <int64[2] pads = {0, 4999}> {
+        y = If (c) <then_branch = t () => (float[p] u) { u = Pad <mode = "reflect"> (x, pads) },
+                    else_branch = e () => (float[q] v) { v = Neg (x) }> }""")
+    _, report = anydml.flatten(built, convert="always")
+    assert report.left == 1
+    flat, report = anydml.flatten(built, convert="always", witness={"x": (6000,)})
+    assert report.left == 0
+    many = [
+        {"c": np.array(c), "x": np.arange(n, dtype=np.float32)}
+        for c in (True, False)
+        for n in (1, 5000, 7000)
+    ]
+    assert agrees(built, flat, many) == 5
+
+
+# ---- files -------------------------------------------------------------------------------------------
+
+
+def test_what_the_file_says_stays():
+    built = parsed("""(bool c, float[n] x) => (float[n] y) <float[3] w = {1, 2, 3}> {
+        y = If (c) <then_branch = t () => (float[n] p) { p = Add (x, w) }, else_branch = e () => (float[n] q) { q = Sub (x, w) }> }""")
+    built.producer_name, built.model_version, built.doc_string = "somebody", 7, "about it"
+    helper.set_model_props(built, {"licence": "free"})
+    built.graph.doc_string = "the graph"
+    flat, _ = anydml.flatten(built)
+    assert (flat.producer_name, flat.model_version, flat.doc_string, flat.graph.doc_string) == (
+        "somebody",
+        7,
+        "about it",
+        "the graph",
+    )
+    assert {p.key: p.value for p in flat.metadata_props} == {"licence": "free"}
+    assert (flat.ir_version, [o.version for o in flat.opset_import]) == (8, [18])
+    assert [t.name for t in flat.graph.initializer] == ["w"]
+    assert flat.graph.name == "m"
+    assert flat.graph.input[1] == built.graph.input[1]
+
+
+def test_outputs_that_are_inputs_constants_or_one_another():
+    built = parsed("""(bool c, float[3] x) => (float[3] y, float[3] z, float[3] u, float[3] v) <float[3] w = {1, 2, 3}, bool yes = {1}> {
+        y, z, u, v = If (yes) <
+            then_branch = t () => (float[3] x1, float[3] w1, float[3] p, float[3] p1) { x1 = Identity (x)  w1 = Identity (w)  p = Relu (x)  p1 = Identity (p) },
+            else_branch = e () => (float[3] a, float[3] b, float[3] d, float[3] f) { a = Neg (x)  b = Neg (x)  d = Neg (x)  f = Neg (x) }> }""")
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    got = session(flat).run(None, {"c": np.array(True), "x": X})
+    for a, b in zip(got, (X, [1, 2, 3], np.maximum(X, 0), np.maximum(X, 0)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_functions_with_an_if_are_inlined_and_others_stay():
+    text = """<ir_version: 8, opset_import: ["": 18, "own": 1]>
+    m (bool c, float[3] x) => (float[3] y) { a = own.Chosen (c, x)  y = own.Twice (a) }
+    <domain: "own", opset_import: ["": 18]> Twice (x) => (y) { y = Add (x, x) }
+    <domain: "own", opset_import: ["": 18]> Chosen (c, x) => (y) {
+        y = If (c) <then_branch = t () => (p) { p = Neg (x) }, else_branch = e () => (q) { q = Abs (x) }> }
+    <domain: "own", opset_import: ["": 18]> Unused (x) => (y) { y = Neg (x) }"""
+    built = onnx.parser.parse_model(text)
+    flat, report = anydml.flatten(built)
+    assert (report.before.ifs, report.left) == (1, 0)
+    assert [f.name for f in flat.functions] == ["Twice"]
+    onnx.checker.check_model(flat, full_check=True)
+    for truth in (True, False):
+        (y,) = session(flat).run(None, {"c": np.array(truth), "x": X})
+        np.testing.assert_array_equal(y, 2 * (-X if truth else abs(X)))
+
+
+def test_external_data(tmp_path):
+    """Kept where it is when the result lies beside it; else copied."""
+    weights = np.arange(3000, dtype=np.float32).reshape(3, 1000)
+    built = parsed("""(bool c, float[n, 3] x) => (float[n, 1000] y) {
+        y = If (c) <then_branch = t () => (float[n, 1000] p) { p = MatMul (x, w) },
+                    else_branch = e () => (float[n, 1000] q) { r = MatMul (x, w)  q = Neg (r) }> }""")
+    built.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    onnx.save(built, here / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    from anydml.onnx.export import save
+
+    flat, report = anydml.flatten(here / "m.onnx", verify=False)
+    assert report.left == 0
+    (tensor,) = flat.graph.initializer
+    assert tensor.data_location == TensorProto.EXTERNAL
+    for folder in (here, there):
+        save(flat, here, folder / "flat.onnx")
+        x = np.ones((2, 3), np.float32)
+        for truth in (True, False):
+            (y,) = anydml.load(folder / "flat.onnx", threads=1).run(None, {"c": np.array(truth), "x": x})
+            np.testing.assert_allclose(y, x @ weights * (1 if truth else -1), rtol=1e-6)
+    assert sorted(p.name for p in here.iterdir()) == ["flat.onnx", "m.onnx", "w.bin"]
+    assert sorted(p.name for p in there.iterdir()) == ["flat.onnx", "flat.onnx.data"]
+    flat, report = anydml.flatten(here / "m.onnx")
+    assert report.verified.agreed == 24
+
+
+# ---- what is asked for -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fixed": {"cc": True}}, r"fixed: expected a name of an input, but got 'cc'; did you mean 'c'"),
+        ({"shapes": {"z": (1,)}}, "shapes: expected a name of an input, but got 'z'"),
+        ({"fixed": {"c": 2}}, "fixed 'c': expected bool, but got 2"),
+        ({"fixed": {"c": "yes"}}, "fixed 'c': expected bool"),
+        ({"fixed": {"k": 1.5}}, r"fixed 'k': expected int64, but got 1\.5"),
+        ({"fixed": {"k": 1 << 70}}, "fixed 'k': expected int64"),
+        ({"fixed": {"x": [1.0, 2.0]}}, "shapes 'x': expected 2 sizes, but got"),
+        ({"shapes": {"x": (3,)}}, r"shapes 'x': expected 2 sizes, but got \[3\]"),
+        ({"shapes": {"x": (2, 5)}}, "shapes 'x', axis 1: expected 4, but got 5"),
+        ({"shapes": {"x": (2, 4), "z": (3,)}}, r"shapes 'z', axis 0: expected 2 \(n\), but got 3"),
+        ({"shapes": {"x": (-1, 4)}}, "shapes 'x': expected sizes"),
+        ({"shapes": {"x": 4}}, "shapes 'x': expected sizes"),
+        ({"convert": "sometimes"}, "convert: expected auto, always or never"),
+    ],
+)
+def test_requests_that_make_no_sense(options, message):
+    built = parsed("""(bool c, int64 k, float[n, 4] x, float[n] z) => (float[n, 4] y) {
+        y = If (c) <then_branch = t () => (float[n, 4] p) { p = Neg (x) }, else_branch = e () => (float[n, 4] q) { q = Abs (x) }> }""")
+    if message.startswith("shapes: expected a name"):
+        options = {"shapes": {"zz": (1,)}}
+        message = message.replace("'z'", "'zz'")
+    with pytest.raises(anydml.InvalidInput, match=message):
+        anydml.flatten(built, **options)
+
+
+def test_a_fault_would_be_found(monkeypatch):
+    """Verification sees a result that is not the same, and names the seed."""
+    from anydml.onnx import nodes
+
+    built = parsed("""(bool c, float[n] x) => (float[n] y) {
+        y = If (c) <then_branch = t () => (float[n] p) { p = Neg (x) }, else_branch = e () => (float[n] q) { q = Abs (x) }> }""")
+    right = nodes.Nodes._where
+    monkeypatch.setattr(nodes.Nodes, "_where", lambda self, c, a, b, v: right(self, c, b, a, v))
+    with pytest.raises(
+        anydml.VerificationFailed, match=r"output 'y': differs on c = .*, x float32\[.*seed 3"
+    ):
+        anydml.flatten(built, seed=3)
+
+
+def test_constant_weights_are_computed_now():
+    built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")
+    flat, _ = anydml.flatten(built)
+    assert [n.op_type for n in flat.graph.node] == ["MatMul"]
+    assert [t.name for t in flat.graph.initializer] == ["t"]
+
+
+def test_constants_of_branches_become_initializers():
+    built = model(
+        [
+            if_node(
+                "c",
+                branch([constant("k", X), node("Add", ["x", "k"], "t")], ["t"]),
+                branch([node("Sub", ["x", "l"], "e")], ["e"], [initializer("l", X)]),
+            )
+        ],
+        [info("c", "bool", []), info("x", sizes=[3])],
+        [info("y", sizes=[3])],
+    )
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    assert sorted(t.name for t in flat.graph.initializer) == ["k", "l"]

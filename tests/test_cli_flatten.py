@@ -1,0 +1,110 @@
+"""`anydml flatten` as a user types it."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from anydml.cli import cli
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def flat_model(tmp_path):
+    path = tmp_path / "model.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> m (bool c, int64 k, float[n, 3] x) => (float[n, 3] y) {
+        y = If (c) <then_branch = t () => (float[n, 3] p) { d = Div (k, k)  f = Cast <to = 1> (d)  p = Add (x, f) },
+                    else_branch = e () => (float[n, 3] q) { q = Abs (x) }> }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_flatten_help():
+    result = invoke("flatten", "--help")
+    assert result.exit_code == 0
+    assert "anydml flatten vad.onnx flat.onnx --set sr=16000" in result.output
+    assert "Exit codes" in result.output
+
+
+def test_flatten_says_what_it_did(tmp_path):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    result = invoke("flatten", path, out, "--set", "c=true", "--shape", "x=2,3")
+    assert result.exit_code == 0, result.output
+    for told in (
+        "folded",
+        "then: the condition is true",
+        "verified on 24 random inputs with onnxruntime",
+        "written to",
+    ):
+        assert told in result.output
+    flat = onnx.load(out)
+    assert [i.name for i in flat.graph.input] == ["k", "x"]
+    assert [d.dim_value for d in flat.graph.input[1].type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_flatten_in_json(tmp_path):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    result = invoke("flatten", path, out, "--json", "--no-verify")
+    report = json.loads(result.output)
+    assert report["ifs"][0]["decision"] == "kept"
+    assert "Div may fail" in report["ifs"][0]["because"]
+    assert (report["before"]["ifs"], report["after"]["ifs"], report["verified"]) == (1, 1, None)
+
+
+def test_flatten_that_must_leave_none(tmp_path):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    result = invoke("flatten", path, out, "--require-none")
+    assert result.exit_code == 2
+    assert "1 of 1 Ifs remain; nothing was written" in result.stderr
+    assert not out.exists()
+    assert invoke("flatten", path, out, "--require-none", "--set", "c=false").exit_code == 0
+
+
+def test_flatten_onto_itself(tmp_path):
+    path = flat_model(tmp_path)
+    assert invoke("flatten", path, path, "--set", "c=false").exit_code == 0
+    assert [n.op_type for n in onnx.load(path).graph.node] == ["Abs"]
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_flatten_of_an_array_from_a_file(tmp_path):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    np.save(tmp_path / "c.npy", np.array(True))
+    assert invoke("flatten", path, out, "--set", f"c=@{tmp_path / 'c.npy'}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "cc=true"], "did you mean 'c'"),
+        (["--set", "c"], "expected NAME=VALUE"),
+        (["--set", "c=true", "--set", "c=false"], "given twice"),
+        (["--set", "c=yes"], "fixed 'c': expected bool"),
+        (["--set", "c=@nothing.npy"], "expected a NumPy file"),
+        (["--shape", "x=2,a"], "expected sizes like 1,576"),
+        (["--shape", "x=2,4"], "axis 1: expected 3, but got 4"),
+        (["--convert", "perhaps"], "'perhaps' is not one of"),
+        (["--max-extra-cost", "-1"], "-1"),
+    ],
+)
+def test_flatten_with_options_that_make_no_sense(tmp_path, options, message):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    result = invoke("flatten", path, out, *options)
+    assert result.exit_code in (1, 2)
+    assert message in result.output + result.stderr + str(result.exception)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("where", ["folder", "missing"])
+def test_flatten_to_where_nothing_can_be_written(tmp_path, where):
+    path = flat_model(tmp_path)
+    out = tmp_path if where == "folder" else tmp_path / "no" / "flat.onnx"
+    before = path.read_bytes()
+    result = invoke("flatten", path, out, "--set", "c=true")
+    assert result.exit_code != 0
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]

@@ -23,7 +23,7 @@ def test_code_blocks(tmp_path, monkeypatch):
     names: dict = {}
     said = io.StringIO()
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     with contextlib.redirect_stdout(said):
         for block in blocks:
             exec(compile(block, "README.md", "exec"), names)
@@ -34,3 +34,14 @@ def test_code_blocks(tmp_path, monkeypatch):
         assert line in told.splitlines()
     assert "  leaky = x < 0 ? (x * 0.01) : x" in told.splitlines()
     assert "plan for cond bool[], cond = True" in told
+    assert "0 converted ['Where']" in told.splitlines()
+
+
+def test_the_page_about_flatten():
+    page = (Path(__file__).parent.parent / "docs" / "flatten.md").read_text(encoding="utf-8")
+    said = io.StringIO()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with contextlib.redirect_stdout(said):
+        exec(compile(block, "flatten.md", "exec"), {})
+    told = said.getvalue().splitlines()
+    assert told == ["['Relu', 'Softplus', 'Where']", "0 converted - both branches can always run", "['Relu']"]

@@ -22,7 +22,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.bodies import external_tensors, free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
-from anydml.onnx.types import from_proto, without_sizes
+from anydml.onnx.types import from_proto, onnx_name, without_sizes
 from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, nearest, shown
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
@@ -370,6 +370,10 @@ class _Reader:
             else None
             for k, name in enumerate(proto.output)
         )
+        for k, types in enumerate(zip(*declared, strict=False)):
+            if len({without_sizes(t) for t in types if t is not None}) > 1:
+                got = " and ".join(onnx_name(t) for t in types)
+                self.problem(path, f"expected branches that give one type for output {k}, but got {got}")
         for name, graph in graphs.items():
             if name in branches and len(graph.output) != len(outputs):
                 self.problem(

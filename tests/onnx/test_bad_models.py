@@ -26,6 +26,7 @@ from tests.models import (
     one_if,
     refused,
     run,
+    seq_info,
     untyped,
 )
 
@@ -359,6 +360,17 @@ def test_a_condition_that_is_no_array(value):
     built = model([if_node("cond", NEG, ABS)], [untyped("cond"), info("x")], [info("y")])
     with pytest.raises(anydml.AnyDMLError, match="cond"):
         run(built, x=X, cond=value)
+
+
+def test_branches_of_different_types():
+    """ONNX forbids it: shapes may differ, element types and kinds may not."""
+    number = branch([node("Shape", ["x"], "n")], [info("n", "int64")])
+    refused(
+        one_if(NEG, number, info("x")),
+        r"choose: .*one type for output 0, but got tensor\(.*\) and tensor\(.*\)",
+    )
+    row = branch([node("SequenceConstruct", ["x"], "s")], [seq_info("s")])
+    refused(one_if(row, ABS, info("x")), r"one type for output 0, but got .*seq\(tensor\(float\)\)")
 
 
 def test_branches_that_lie_about_types():

@@ -491,6 +491,23 @@ def test_what_the_file_says_stays():
     assert flat.graph.input[1] == built.graph.input[1]
 
 
+def test_types_that_the_file_notes_are_noted_again():
+    built = onnx.shape_inference.infer_shapes(
+        onnx.load_model_from_string(FIXTURES["a sign by its data"].model), strict_mode=True
+    )
+    assert built.graph.value_info
+    annotation = built.graph.quantization_annotation.add(tensor_name="sum")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="zero")
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    onnx.shape_inference.infer_shapes(flat, check_type=True, strict_mode=True)
+    onnx.checker.check_model(flat, full_check=True)
+    noted = {v.name: v.type.tensor_type for v in flat.graph.value_info}
+    assert noted["p"].shape.dim[0].dim_param == "n"
+    assert noted["up"].elem_type == TensorProto.BOOL
+    assert list(flat.graph.quantization_annotation) == [annotation]
+
+
 def test_outputs_that_are_inputs_constants_or_one_another():
     built = parsed("""(bool c, float[3] x) => (float[3] y, float[3] z, float[3] u, float[3] v) <float[3] w = {1, 2, 3}, bool yes = {1}> {
         y, z, u, v = If (yes) <

@@ -150,10 +150,10 @@ def _bar(verify: bool) -> Iterator[Callable[[int, int], None] | None]:
 def _print(report: Report, output: Path | None) -> None:
     console = Console(highlight=False)
     if report.ifs:
-        table = Table("If", "what became of it", "why", title=None, show_lines=False)
+        table = Table("If", "what became of it", "nodes", "why")
         for one in report.ifs:
             colour = _COLOURS.get(one.decision, "white")
-            table.add_row(one.path, f"[{colour}]{one.decision}[/]", one.because)
+            table.add_row(one.path, f"[{colour}]{one.decision}[/]", f"{one.nodes:+,}", one.because)
         console.print(table)
     before, after = report.before, report.after
     table = Table("", "before", "after")

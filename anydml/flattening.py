@@ -47,12 +47,14 @@ class IfReport:
         decision: `folded`, `merged`, `converted`, `guarded` or `kept`.
         because: why.
         extra_work: multiplications and additions that now run in vain, about and at most.
+        nodes: how many there are more than before, or fewer; those of Ifs in it are told with them.
     """
 
     path: str
     decision: str
     because: str
     extra_work: int = 0
+    nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -308,11 +310,15 @@ def _folded(folded: Folded, around: str) -> IfReport:
     because = folded.because
     if folded.taken is not None:
         because = f"{'then' if folded.taken else 'else'}: {because}"
-    return IfReport(_way(folded.node, around), decision, because)
+    gone = folded.node.branches if folded.taken is None else folded.node.branches[int(folded.taken) :][:1]
+    saved = 1 + sum(len(list(b.walk())) for _, b in gone)
+    return IfReport(_way(folded.node, around), decision, because, nodes=-saved)
 
 
 def _decided(decision: Decision, around: str) -> IfReport:
-    return IfReport(_way(decision.node, around), decision.what, decision.because, decision.extra_work)
+    return IfReport(
+        _way(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
+    )
 
 
 def _size(proto: ModelProto, work: int) -> Size:

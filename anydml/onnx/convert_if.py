@@ -39,6 +39,8 @@ class Decision:
     because: str
     extra_work: int = 0
     """That of the branch that is not taken, at most."""
+    nodes: int = 0
+    """How many there are more than before, once it runs."""
 
 
 @dataclass
@@ -78,9 +80,10 @@ class Conversion:
 
     def _if(self, node: If, rest: int, made: Nodes, same: dict[Value, Value]) -> None:
         """Add what stands for an If; outputs that are other values' go to `same`."""
+        original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
         guarded = self._guarded(node, made) if self.how == "always" else None
         if guarded is not None:
-            self.decisions.append(guarded)
+            self.decisions.append(replace(guarded, nodes=len(made.taken()) - original))
             return
         inner = [self.converted(b, rest, made.constants) for _, b in node.branches]
         node = hoisted(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
@@ -91,12 +94,14 @@ class Conversion:
         same |= alike
         node = _without(node, alike.keys())
         if not node.outputs:
-            self.decisions.append(Decision(node, "merged", "both branches do the same"))
+            saved = len(made.taken()) - original
+            self.decisions.append(Decision(node, "merged", "both branches do the same", nodes=saved))
             return
         decision = self._decided(node, rest, made)
-        self.decisions.append(decision)
         if decision.what == "kept":
             made.add(node)
+        nodes = sum(len(list(enclosed("", [n], (), {}).walk())) for n in made.taken())
+        self.decisions.append(replace(decision, nodes=nodes - original))
 
     def _decided(self, node: If, rest: int, made: Nodes) -> Decision:
         """Convert an If, or say why not. Adds nodes only where it converts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
@@ -17,7 +17,6 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorTyp
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.types import CODES, to_proto
 from anydml.onnx.write import node_proto, tensor_proto
-from anydml.passes.substitute import substituted
 
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
@@ -184,39 +183,51 @@ def _with_outputs(graph: Graph, names: list[str]) -> Graph:
     """The graph with outputs of these names: values are renamed, or passed on where that cannot be."""
     written = {v for n in graph.nodes for v in n.writes}
     values: dict[Value, Value] = {}
-    extra: list[Node] = []
-    outputs = []
-    taken = {v.name: v for v in (*graph.inputs, *written)}
     for value, name in zip(graph.outputs, names, strict=True):
-        if value.name == name and value in written:
+        if value in written and value not in values:
+            values[value] = Value(name, value.type)
+    for value in _defined(graph):  # what has an output's name and is not that output
+        if value.name in names and value not in values:
+            values[value] = Value(f"{value.name}~inner", value.type)
+    changed = _renamed(graph, values)
+    outputs, passed = [], []
+    for value, name in zip(changed.outputs, names, strict=True):
+        if value.name == name:
             outputs.append(value)
-            continue
-        if value in written and value not in values and value.name not in names and name not in taken:
-            outputs.append(values.setdefault(value, Value(name, value.type)))
-            continue
-        result = Value(name, value.type)
-        extra.append(Node(_identity(graph), (value,), (result,), {}, f"{name}~output"))
-        outputs.append(result)
-    renamed = _renamed(graph, values)
-    nodes = (*renamed.nodes, *(_read(n, values) for n in extra))
-    return Graph(graph.name, graph.inputs, tuple(outputs), nodes, graph.constants)
+        else:
+            outputs.append(Value(name, value.type))
+            passed.append(Node(_IDENTITY, (value,), (outputs[-1],), {}, f"{name}~output"))
+    return replace(changed, outputs=tuple(outputs), nodes=(*changed.nodes, *passed))
+
+
+def _defined(graph: Graph) -> Iterator[Value]:
+    """What nodes and constants define, in branches too."""
+    yield from graph.constants
+    for node in graph.nodes:
+        yield from node.writes
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                yield from _defined(branch)
 
 
 def _renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
-    """The graph with values under other names, where they are made and where they are read."""
-    if not values:
-        return graph
-    changed = substituted(graph, values, {})
-    nodes = [
-        replace(n, outputs=tuple(None if v is None else values.get(v, v) for v in n.outputs))
-        for n in changed.nodes
-    ]
-    return Graph(graph.name, graph.inputs, changed.outputs, tuple(nodes), graph.constants)
+    """The graph with values under other names, wherever they are made and read."""
 
+    def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
+        return tuple(None if v is None else values.get(v, v) for v in items)
 
-def _read(node: Node, values: Mapping[Value, Value]) -> Node:
-    inputs = tuple(values.get(v, v) if v is not None else None for v in node.inputs)
-    return Node(node.op, inputs, node.outputs, node.attributes, node.name, node.path)
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (_renamed(b, values) for _, b in node.branches)
+            (condition,) = new([node.condition])
+            node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
+        else:
+            captures = {n: values.get(v, v) for n, v in node.captures.items()}
+            node = replace(node, inputs=new(node.inputs), captures=captures)
+        nodes.append(replace(node, outputs=new(node.outputs)))
+    constants = {values.get(v, v): c for v, c in graph.constants.items()}
+    return Graph(graph.name, new(graph.inputs), new(graph.outputs), tuple(nodes), constants)
 
 
 def _escaped(branch: Graph, outside: set[Value]) -> Graph:
@@ -228,13 +239,12 @@ def _escaped(branch: Graph, outside: set[Value]) -> Graph:
             outputs.append(value)
             continue
         result = Value(f"{value.name}~{branch.name}_{k}", value.type)
-        extra.append(Node(_identity(branch), (value,), (result,), {}, result.name))
+        extra.append(Node(_IDENTITY, (value,), (result,), {}, result.name))
         outputs.append(result)
     return Graph(branch.name, branch.inputs, tuple(outputs), (*branch.nodes, *extra), branch.constants)
 
 
-def _identity(graph: Graph) -> OnnxOp:
-    return OnnxOp("", "Identity", 1)
+_IDENTITY = OnnxOp("", "Identity", 1)
 
 
 def _declared(value: Value) -> ValueInfoProto:

@@ -452,6 +452,14 @@ def test_cost_decides():
     assert report.left == 1
 
 
+def test_nodes_saved_and_added():
+    text = """(bool c, float[n] x) => (float[n] y) {
+        y = If (c) <then_branch = t () => (float[n] p) { a = Neg (x)  p = Exp (a) }, else_branch = e () => (float[n] q) { q = Abs (x) }> }"""
+    assert [one.nodes for one in anydml.flatten(parsed(text))[1].ifs] == [0], "the If, for a Where"
+    assert [one.nodes for one in anydml.flatten(parsed(text), fixed={"c": True})[1].ifs] == [-2]
+    assert [one.nodes for one in anydml.flatten(parsed(text), fixed={"c": False})[1].ifs] == [-3]
+
+
 def test_a_witness_that_the_user_gives():
     built = parsed("""(bool c, float[n] x) => (float[a] y) <int64[2] pads = {0, 4999}> {
         y = If (c) <then_branch = t () => (float[p] u) { u = Pad <mode = "reflect"> (x, pads) },
@@ -518,6 +526,30 @@ def test_outputs_that_are_inputs_constants_or_one_another():
     got = session(flat).run(None, {"c": np.array(True), "x": X})
     for a, b in zip(got, (X, [1, 2, 3], np.maximum(X, 0), np.maximum(X, 0)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "made", ["y = Shape (x)  z = Identity (x)", "y = Constant <value_ints = [1, 3]> ()  z = Neg (x)"]
+)
+def test_outputs_that_become_constants(made):
+    built = parsed(f"(float[1, 3] x) => (int64[2] y, float[1, 3] z) {{ {made} }}")
+    flat, _ = anydml.flatten(built)
+    onnx.checker.check_model(flat, full_check=True)
+    y, z = session(flat).run(None, {"x": X[None]})
+    assert y.tolist() == [1, 3]
+    assert abs(z).tolist() == abs(X[None]).tolist()
+
+
+def test_an_output_that_takes_the_name_of_a_value_inside():
+    """Both outputs become one value, whose name one of them has."""
+    built = parsed("""(bool c, float[3] x) => (float[3] a, float[3] b) <bool yes = {1}> {
+        n = Neg (x)  a = Exp (n)
+        b = If (yes) <then_branch = t () => (float[3] e) { m = Neg (x)  e = Exp (m) }, else_branch = f () => (float[3] g) { g = Abs (x) }> }""")
+    flat, report = anydml.flatten(built)
+    assert report.left == 0
+    assert [n.op_type for n in flat.graph.node].count("Exp") == 1
+    for got in session(flat).run(None, {"c": np.array(True), "x": X}):
+        np.testing.assert_allclose(got, np.exp(-X), rtol=1e-6)
 
 
 def test_functions_with_an_if_are_inlined_and_others_stay():

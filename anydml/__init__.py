@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anydml.expression import Expression
     from anydml.flattening import Report, flatten
     from anydml.functions import *  # noqa: F403
+    from anydml.inspection import Inspection, inspect
     from anydml.ir.descs import OperatorDesc
     from anydml.problems import (
         AnyDMLError,
@@ -53,6 +54,7 @@ _HOME = {
     "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
     "anydml.flattening": ("Report", "flatten"),
     "anydml.functions": FUNCTIONS,
+    "anydml.inspection": ("Inspection", "inspect"),
     "anydml.ir.descs": ("OperatorDesc",),
     "anydml.problems": (
         "AnyDMLError",
@@ -89,6 +91,7 @@ __all__ = [
     "Expression",
     "FeatureLevel",
     "GraphBuilder",
+    "Inspection",
     "InvalidInput",
     "InvalidModel",
     "InvalidOperator",
@@ -107,6 +110,7 @@ __all__ = [
     "VerificationFailed",
     "__version__",
     "flatten",
+    "inspect",
     "load",
     "validate",
     *FUNCTIONS,

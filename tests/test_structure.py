@@ -18,7 +18,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 HEAVY = {
     "llvmlite": lambda name: name.startswith("codegen."),
     "onnx": lambda name: (
-        name.startswith("onnx.") or name in {"runtime.library", "session", "backend", "flattening"}
+        name.startswith("onnx.")
+        or name in {"runtime.library", "session", "backend", "flattening", "inspection"}
     ),
     "onnxruntime": lambda name: name == "runtime.library",
 }
@@ -29,6 +30,8 @@ DOORS_THAT_USE_DOORS = {  # and which
     "backend": {"session"},
     "cli": ANY,
     "cli_flatten": {"flattening"},
+    "cli_inspect": {"inspection"},
+    "inspection": {"flattening"},
     "dxdispatch": {"device"},
     "functions": {"eager", "expression"},
     "builder": {"device", "eager", "expression"},

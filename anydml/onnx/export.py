@@ -189,7 +189,7 @@ def _with_outputs(graph: Graph, names: list[str]) -> Graph:
     for value in _defined(graph):  # what has an output's name and is not that output
         if value.name in names and value not in values:
             values[value] = Value(f"{value.name}~inner", value.type)
-    changed = _renamed(graph, values)
+    changed = renamed(graph, values)
     outputs, passed = [], []
     for value, name in zip(changed.outputs, names, strict=True):
         if value.name == name:
@@ -210,7 +210,7 @@ def _defined(graph: Graph) -> Iterator[Value]:
                 yield from _defined(branch)
 
 
-def _renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+def renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
     """The graph with values under other names, wherever they are made and read."""
 
     def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
@@ -219,7 +219,7 @@ def _renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
     nodes: list[Node | If] = []
     for node in graph.nodes:
         if isinstance(node, If):
-            then_branch, else_branch = (_renamed(b, values) for _, b in node.branches)
+            then_branch, else_branch = (renamed(b, values) for _, b in node.branches)
             (condition,) = new([node.condition])
             node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
         else:

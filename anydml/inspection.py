@@ -1,0 +1,251 @@
+"""What is in an ONNX model, and what its control flow is made of.
+
+report = inspect("model.onnx")
+report.ifs[0].condition    ->    Equal(sr, 16000)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto
+
+from anydml.flattening import IfReport, flatten
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.onnx.export import renamed
+from anydml.onnx.read import Argument, ModelSource, parse, read_body, read_proto
+from anydml.onnx.safety import graph_work
+from anydml.onnx.types import from_proto, onnx_name
+from anydml.problems import AnyDMLError
+
+DEPTH = 4
+"""How far back the origin of a condition is written out."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One branch of an If: what it uses from outside and returns, and how much is in it."""
+
+    captures: tuple[str, ...]
+    returns: tuple[str, ...]
+    nodes: int
+    work: int
+    """Multiplications and additions, about; sizes that are not known count for 16."""
+    inside: tuple[Control, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """An If, or a Loop or Scan or SequenceMap, and what is in it.
+
+    Attributes:
+        name: of the node.
+        kind: its operator.
+        condition: of an If: what it is computed from, as far back as four operators.
+        branches: `then` and `else` of an If, `body` of the others.
+        same_types: whether both branches of an If return the same types and sizes.
+        flatten: what `flatten` would do with an If, and why.
+    """
+
+    name: str
+    kind: str
+    condition: str
+    branches: Mapping[str, Branch]
+    same_types: bool
+    flatten: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a model consists of. Types are written as in `float32[n,4]`."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    opsets: Mapping[str, int]
+    producer: str
+    nodes: int
+    ifs: int
+    bytes: int
+    operators: Mapping[str, int]
+    """Operators by name, the most frequent first, those of branches and bodies too."""
+    control: tuple[Control, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """In types that JSON has."""
+        return asdict(self)
+
+
+def inspect(model: ModelSource) -> Inspection:
+    """Look at a model without running it.
+
+    Args:
+        model: a path, a file's bytes, or an `onnx.ModelProto`.
+
+    Raises:
+        InvalidModel, Unsupported, OSError: as `load` does.
+    """
+    proto, folder, where = parse(model)
+    whole = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    read = read_proto(whole, folder, where)
+    symbols = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
+    types = {name: _known(type, symbols) for name, type in _types(_inferred(whole).graph)}
+    graph = renamed(
+        read.graph, {v: Value(v.name, types[v.name]) for v in _values(read.graph) if v.name in types}
+    )
+    operators = Counter(_operators(proto.graph))
+    for function in proto.functions:
+        operators.update(_operators(GraphProto(node=function.node)))
+    return Inspection(
+        {a.name: type_text(a.type) for a in read.inputs},
+        {a.name: type_text(_output_type(a, types)) for a in read.outputs},
+        {domain or "ai.onnx": version for domain, version in read.opsets.items()},
+        f"{proto.producer_name} {proto.producer_version}".strip(),
+        sum(operators.values()),
+        operators["If"],
+        proto.ByteSize(),
+        dict(operators.most_common()),
+        _Inspector(read.opsets, _decisions(model)).controls(graph, {}),
+    )
+
+
+def type_text(type: Type | None) -> str:
+    """A type as `float32[2,n]`, and as ONNX has it where it is no tensor."""
+    if not isinstance(type, TensorType):
+        return onnx_name(type)
+    if type.sizes is None:
+        return f"{type.dtype}[...]"
+    return f"{type.dtype}[{','.join('?' if n is None else str(n) for n in type.sizes)}]"
+
+
+def _output_type(argument: Argument, types: Mapping[str, Type]) -> Type | None:
+    return types.get(argument.name, argument.type)
+
+
+def _decisions(model: ModelSource) -> dict[str, IfReport]:
+    """What `flatten` would do, by path."""
+    try:
+        _, report = flatten(model, verify=False)
+    except AnyDMLError:
+        return {}
+    return {one.path: one for one in report.ifs}
+
+
+class _Inspector:
+    def __init__(self, opsets: Mapping[str, int], decisions: Mapping[str, IfReport]) -> None:
+        self.opsets, self.decisions = opsets, decisions
+
+    def controls(self, graph: Graph, around: Mapping[Value, Node], way: str = "") -> tuple[Control, ...]:
+        """The control flow of a graph; `around`: what the graphs around it compute."""
+        makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
+        found = []
+        for node in graph.nodes:
+            if isinstance(node, If):
+                found.append(self._if(node, graph, makers, way))
+            elif any(graphs_of(node.attributes.values())):
+                found.append(self._loop(node, graph, way))
+        return tuple(found)
+
+    def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node], way: str) -> Control:
+        branches = {word: self._branch(b, makers, way) for word, b in node.branches}
+        one = self.decisions.get("/".join((*filter(None, [way]), *node.path, node.name or "If")))
+        told = "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
+        then_branch, else_branch = branches.values()
+        known = all("?" not in t and "unknown" not in t and "..." not in t for t in then_branch.returns)
+        same = known and _without_names(then_branch.returns) == _without_names(else_branch.returns)
+        condition = origin(node.condition, makers, graph.constants)
+        return Control(node.name or "If", "If", condition, branches, same, told)
+
+    def _loop(self, node: Node, graph: Graph, way: str) -> Control:
+        branches = {}
+        inner = "/".join((*filter(None, [way]), *node.path, node.name or str(node.op)))
+        for name, attribute in node.attributes.items():
+            if attribute.type == AttributeProto.GRAPH:
+                body = read_body(attribute.g, node.captures, self.opsets)
+                own = set(body.inputs[: len(attribute.g.input)])
+                made = self._branch(body, {}, inner if contains_if(node) else "")
+                captures = tuple(_described(v) for v in body.inputs if v not in own)
+                branches[name] = Branch(captures, made.returns, made.nodes, made.work, made.inside)
+        return Control(node.name or str(node.op), str(node.op), "", branches, True, "")
+
+    def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
+        return Branch(
+            tuple(_described(v) for v in graph.inputs),
+            tuple(_described(v) for v in graph.outputs),
+            len(list(graph.walk())),
+            graph_work(graph),
+            self.controls(graph, makers, way),
+        )
+
+
+def _described(value: Value) -> str:
+    return f"{value.name}: {type_text(value.type)}"
+
+
+def _without_names(values: tuple[str, ...]) -> list[str]:
+    return [v.rsplit(": ", 1)[1] for v in values]
+
+
+def origin(
+    value: Value, makers: Mapping[Value, Node], constants: Mapping[Value, Constant], depth: int = DEPTH
+) -> str:
+    """What a value is computed from, as a nest of operators: `Equal(Gather(Shape(x), 0), 1)`."""
+    if value in constants:
+        content = constants[value].content
+        small = isinstance(content, np.ndarray) and content.size <= 4
+        return str(content.tolist()) if small else value.name
+    node = makers.get(value)
+    if node is None or not isinstance(node.op, OnnxOp):
+        return value.name
+    if depth == 0:
+        return f"{node.op}(...)"
+    inputs = (origin(v, makers, constants, depth - 1) if v is not None else "" for v in node.inputs)
+    return f"{node.op}({', '.join(inputs)})"
+
+
+# ---- types -------------------------------------------------------------------------------------------
+
+
+def _inferred(proto: ModelProto) -> ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except Exception:  # a model that inference refuses, or of more than 2 GB, has fewer types
+        return proto
+
+
+def _types(graph: GraphProto) -> Iterator[tuple[str, Type]]:
+    """Types by name, those of branches too; of a name that stands in two branches, one."""
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        type = from_proto(info.type)
+        if type is not None:
+            yield info.name, type
+    for node in graph.node:
+        for inner in graphs_of(node.attribute):
+            yield from _types(inner)
+
+
+def _known(type: Type, symbols: set[str]) -> Type:
+    """The type without the symbols that inference invents."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return type
+    return TensorType(
+        type.dtype, tuple(n if isinstance(n, int) or n in symbols else None for n in type.sizes)
+    )
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    for node in graph.walk():
+        yield from node.writes
+
+
+def _operators(graph: GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        for inner in graphs_of(node.attribute):
+            yield from _operators(inner)

@@ -1,0 +1,105 @@
+"""`inspect` and `anydml inspect`: what a model consists of."""
+
+import json
+
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import anydml
+from anydml.cli import cli
+from demo.speech import model_path
+
+TEXT = """<ir_version: 8, opset_import: ["": 17], producer_name: "somebody"> m (bool c, int64 k, float[n, 3] x) => (float[n, 3] y) {
+    seven = Constant <value_int = 7> ()  d = Equal (k, seven)
+    y = If (d) <
+        then_branch = t () => (float[n, 3] p) {
+            p = If (c) <then_branch = t2 () => (float[n, 3] a) { a = Neg (x) }, else_branch = e2 () => (float[n, 3] b) { b = Abs (x) }> },
+        else_branch = e () => (float[m, 3] q) { q = Concat <axis = 0> (x, x) }>
+}"""
+LOOP = """<ir_version: 8, opset_import: ["": 17]> m (int64 n, bool go, float[3] x, float[3] w) => (float[3] y) {
+    y = Loop (n, go, x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1) {
+        k1 = Identity (k)
+        s1 = If (k) <then_branch = t () => (float[3] p) { p = Add (s, w) }, else_branch = e () => (float[3] q) { q = Neg (s) }>
+    }>
+}"""
+
+
+def test_inspect():
+    found = anydml.inspect(onnx.parser.parse_model(TEXT))
+    assert found.inputs == {"c": "bool[]", "k": "int64[]", "x": "float32[n,3]"}
+    assert (found.opsets, found.producer, found.ifs, found.nodes) == ({"ai.onnx": 17}, "somebody", 2, 7)
+    assert found.operators["If"] == 2
+    (outer,) = found.control
+    assert (outer.kind, outer.name, outer.condition) == ("If", "y", "Equal(k, 7)")
+    assert not outer.same_types
+    assert outer.flatten.startswith("kept: ")
+    assert outer.branches["then"].captures == ("c: bool[]", "x: float32[n,3]")
+    assert outer.branches["else"].returns == ("q: float32[?,3]",)
+    assert outer.branches["else"].nodes == 1
+    (inner,) = outer.branches["then"].inside
+    assert (inner.name, inner.condition, inner.same_types) == ("p", "c", True)
+    assert inner.flatten == "converted: both branches can always run"
+
+
+def test_loops_and_what_is_in_them():
+    found = anydml.inspect(onnx.parser.parse_model(LOOP))
+    (loop,) = found.control
+    assert (loop.kind, loop.condition) == ("Loop", "")
+    assert loop.branches["body"].captures == ("w: float32[3]",)
+    (inside,) = loop.branches["body"].inside
+    assert (inside.kind, inside.condition) == ("If", "k")
+    assert inside.flatten.startswith("converted")
+
+
+def test_silero():
+    found = anydml.inspect(model_path())
+
+    def count(controls):
+        return sum(1 + sum(count(b.inside) for b in c.branches.values()) for c in controls)
+
+    assert count(found.control) == found.ifs == 25
+    (first,) = found.control
+    assert first.condition == "Equal(sr, 16000)"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_the_tree(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(TEXT), path)
+    result = invoke("inspect", path)
+    assert result.exit_code == 0
+    for told in (
+        "model.onnx: ",
+        "made by somebody",
+        "float32[n,3]",
+        "control flow: 2 Ifs",
+        "If y on Equal(k, 7)",
+        "flatten: converted: both branches can always run",
+        "the branches may return other types or sizes",
+        "uses c: bool[], x: float32[n,3]",
+    ):
+        assert told in result.output
+    assert json.loads(invoke("inspect", path, "--json").output)["control"][0]["name"] == "y"
+
+
+def test_a_model_without_control_flow(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (float[2] y) { y = Neg (x) }'
+        ),
+        path,
+    )
+    assert "no control flow" in invoke("inspect", path).output
+
+
+def test_no_model(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"nothing")
+    result = invoke("inspect", tmp_path / "model.onnx")
+    assert isinstance(result.exception, anydml.InvalidModel)
+    with pytest.raises(anydml.InvalidInput):
+        anydml.inspect(5)

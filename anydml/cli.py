@@ -1,4 +1,4 @@
-"""The command line: `anydml run` and `anydml operators`; `flatten` and `inspect` have files of their own."""
+"""The command line: `anydml run` and `anydml operators`; the other verbs have files of their own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.table import Table
 
 import anydml
 from anydml.builder import CompiledGraph, GraphBuilder
+from anydml.cli_bench import bench_command
 from anydml.cli_flatten import flatten_command
 from anydml.cli_inspect import inspect_command
 from anydml.dxdispatch import DispatchModel
@@ -307,6 +308,7 @@ def _files(names: list[str], results: list[Any]) -> list[tuple[str, str, Any]]:
     return found
 
 
+cli.add_command(bench_command)
 cli.add_command(flatten_command)
 cli.add_command(inspect_command)
 

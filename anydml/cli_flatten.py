@@ -78,15 +78,15 @@ def flatten_command(
 
     Exit codes: 0, written; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
     """
-    values = {name: _value(name, text) for name, text in _pairs("--set", fixed)}
-    with _bar(verify) as progress:
+    values = named_values("--set", fixed)
+    with bar("verifying", verify) as progress:
         flat, report = flatten(
             model,
             fixed=values,
-            shapes={n: _sizes("--shape", n, t) for n, t in _pairs("--shape", shapes)},
+            shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
             convert=convert,
             max_extra_cost=max_extra_cost,
-            witness={n: _sizes("--witness", n, t) for n, t in _pairs("--witness", witnesses)},
+            witness={n: sizes_of("--witness", n, t) for n, t in pairs("--witness", witnesses)},
             verify=verify,
             seed=seed,
             progress=progress,
@@ -103,7 +103,8 @@ def flatten_command(
         sys.exit(2)
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE, each name once."""
     seen = set()
     for text in texts:
         name, equals, value = text.partition("=")
@@ -115,18 +116,23 @@ def _pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _value(name: str, text: str) -> Any:
+def named_values(option: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE by name: literals as JSON, arrays from files, and what is neither as a string."""
+    return {name: _value(option, name, text) for name, text in pairs(option, texts)}
+
+
+def _value(option: str, name: str, text: str) -> Any:
     try:
         return np.load(text[1:], allow_pickle=False) if text.startswith("@") else json.loads(text)
     except (OSError, EOFError) as error:
-        raise InvalidInput(
-            Problem(f"--set {name}", f"expected a NumPy file, but got {text[1:]}: {error}")
-        ) from error
+        message = f"expected a NumPy file, but got {text[1:]}: {error}"
+        raise InvalidInput(Problem(f"{option} {name}", message)) from error
     except (ValueError, RecursionError):
         return text  # a string, if the input is one
 
 
-def _sizes(option: str, name: str, text: str) -> list[int]:
+def sizes_of(option: str, name: str, text: str) -> list[int]:
+    """N,N,... as numbers."""
     try:
         return [int(n) for n in text.split(",")] if text else []
     except ValueError as error:
@@ -135,13 +141,13 @@ def _sizes(option: str, name: str, text: str) -> list[int]:
 
 
 @contextmanager
-def _bar(verify: bool) -> Iterator[Callable[[int, int], None] | None]:
+def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar on a terminal; nothing elsewhere."""
     console = Console(stderr=True)
-    if not verify or not console.is_terminal:
+    if not wanted or not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("")
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -29,6 +29,8 @@ DOORS_THAT_USE_DOORS = {  # and which
     "__main__": {"cli"},
     "backend": {"session"},
     "cli": ANY,
+    "benchmark": {"session"},
+    "cli_bench": {"benchmark", "cli_flatten"},
     "cli_flatten": {"flattening"},
     "cli_inspect": {"inspection"},
     "inspection": {"flattening"},

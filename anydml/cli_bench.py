@@ -1,0 +1,136 @@
+"""The command line's `anydml bench`: times of a model's runs, as a table, as JSON, as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from anydml.benchmark import Timing, bench
+from anydml.cli_flatten import bar, named_values, pairs, sizes_of
+from anydml.problems import Problem, Unsupported
+
+
+@click.command("bench")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--feed",
+    "-f",
+    "feeds",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An input: a literal, or @file.npy; others are random.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=N,N,...",
+    help="Sizes of a random input.  [default: 1 for what is free]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="To spend on each.",
+)
+@click.option("--iterations", "-i", type=click.IntRange(1), help="Runs of each, instead of seconds.")
+@click.option(
+    "--warmup", type=click.IntRange(0), default=10, show_default=True, help="Runs before those that count."
+)
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Of one run.")
+@click.option("--alone", is_flag=True, help="Without onnxruntime beside it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; times are in seconds.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the distribution of times here, as .png.",
+)
+def bench_command(
+    model: Path,
+    feeds: tuple[str, ...],
+    shapes: tuple[str, ...],
+    seconds: float,
+    iterations: int | None,
+    warmup: int,
+    threads: int,
+    alone: bool,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Measure how long MODEL's runs take, beside onnxruntime's in the same process, in turns.
+
+    \b
+    Examples:
+      anydml bench model.onnx
+      anydml bench vad.onnx --feed sr=16000 --shape input=1,576 --seconds 5
+      anydml bench model.onnx -i 1000 --threads 2 --json
+    """
+    with bar("measuring", True) as progress:
+        times = bench(
+            model,
+            {name: _array(value) for name, value in named_values("--feed", feeds).items()},
+            shapes={n: tuple(sizes_of("--shape", n, t)) for n, t in pairs("--shape", shapes)},
+            seconds=seconds,
+            iterations=iterations,
+            warmup=warmup,
+            threads=threads,
+            against=not alone,
+            progress=progress,
+        )
+    if plot is not None:
+        draw(times, plot)
+    if as_json:
+        click.echo(json.dumps([t.as_dict() for t in times], indent=2))
+        return
+    _print(times, alone)
+
+
+def _array(value: Any) -> Any:
+    """A literal of Python's numbers, in ONNX's most usual types."""
+    array = np.asarray(value)
+    return (
+        array.astype(np.float32) if array.dtype == np.float64 and not isinstance(value, np.ndarray) else array
+    )
+
+
+def _print(times: list[Timing], alone: bool) -> None:
+    console = Console(highlight=False)
+    table = Table("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "memory")
+    for t in times:
+        percentiles = [f"{t.percentile(p) * 1e6:,.1f}" for p in (50, 10, 90, 99)]
+        counts = [f"{len(t.seconds):,}", f"{t.throughput:,.0f}", f"{t.memory:,.1f} MB"]
+        table.add_row(t.name, *percentiles, *counts)
+    console.print(table)
+    if len(times) == 2:
+        console.print(f"median / onnxruntime's: {times[0].percentile(50) / times[1].percentile(50):.2f}")
+    elif not alone:
+        console.print("onnxruntime does not run this model on these inputs")
+
+
+def draw(times: list[Timing], path: Path) -> None:
+    """A histogram of the times, but for the slowest hundredth."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        remedy = "pip install 'anydml[demo]'"
+        raise Unsupported(
+            Problem("--plot", "expected matplotlib, but it is not installed", remedy)
+        ) from error
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.add_subplot()
+    last = max(t.percentile(99) for t in times) * 1e6
+    bins = np.linspace(min(t.seconds.min() for t in times) * 1e6, last, 80)
+    for t in times:
+        label = f"{t.name}: median {t.percentile(50) * 1e6:,.1f} µs"
+        axes.hist(t.seconds * 1e6, bins=bins, alpha=0.6, label=label)  # type: ignore[arg-type]
+    axes.set_xlabel("µs of a run")
+    axes.set_ylabel("runs")
+    axes.legend()
+    figure.savefig(path)

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from anydml.inspection import Branch, Control, Inspection, inspect
+from anydml.inspection import Branch, Control, Inspection, inspect, page
+from anydml.ir.buffers import write_atomically
 
 _MOST = 12
 """Operators that are listed by name."""
@@ -21,7 +22,10 @@ _MOST = 12
 @click.command("inspect")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-def inspect_command(model: Path, as_json: bool) -> None:
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph as a page, for a browser."
+)
+def inspect_command(model: Path, as_json: bool, html: Path | None) -> None:
     """Show what MODEL consists of: inputs, outputs, operators, and its Ifs and loops as a tree.
 
     For each If: what its condition is computed from, what its branches use and return, how much is in them,
@@ -30,8 +34,13 @@ def inspect_command(model: Path, as_json: bool) -> None:
     \b
     Examples:
       anydml inspect model.onnx
+      anydml inspect model.onnx --html model.html
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
+    if html is not None:
+        drawn = page(model, model.name).encode()
+        write_atomically(html, lambda file: file.write(drawn))
+        click.echo(f"drawn in {html}", err=True)
     found = inspect(model)
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))

@@ -6,9 +6,12 @@ report.ifs[0].condition    ->    Equal(sr, 16000)
 
 from __future__ import annotations
 
+import html
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from anydml.flattening import IfReport, flatten
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.export import renamed
-from anydml.onnx.read import Argument, ModelSource, parse, read_body, read_proto
+from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
 from anydml.onnx.safety import graph_work
 from anydml.onnx.types import from_proto, onnx_name
 from anydml.problems import AnyDMLError
@@ -82,7 +85,7 @@ class Inspection:
 
 
 def inspect(model: ModelSource) -> Inspection:
-    """Look at a model without running it.
+    """Look at a model without running it; local functions are inlined.
 
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
@@ -90,20 +93,13 @@ def inspect(model: ModelSource) -> Inspection:
     Raises:
         InvalidModel, Unsupported, OSError: as `load` does.
     """
-    proto, folder, where = parse(model)
-    whole = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
-    read = read_proto(whole, folder, where)
-    symbols = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
-    types = {name: _known(type, symbols) for name, type in _types(_inferred(whole).graph)}
-    graph = renamed(
-        read.graph, {v: Value(v.name, types[v.name]) for v in _values(read.graph) if v.name in types}
-    )
+    proto, read, graph = _typed(model)
     operators = Counter(_operators(proto.graph))
     for function in proto.functions:
         operators.update(_operators(GraphProto(node=function.node)))
     return Inspection(
         {a.name: type_text(a.type) for a in read.inputs},
-        {a.name: type_text(_output_type(a, types)) for a in read.outputs},
+        {a.name: type_text(v.type or a.type) for a, v in zip(read.outputs, graph.outputs, strict=True)},
         {domain or "ai.onnx": version for domain, version in read.opsets.items()},
         f"{proto.producer_name} {proto.producer_version}".strip(),
         sum(operators.values()),
@@ -114,6 +110,37 @@ def inspect(model: ModelSource) -> Inspection:
     )
 
 
+def page(model: ModelSource, title: str) -> str:
+    """A model's graph as one HTML page, which needs no network: its branches open and close.
+
+    Raises:
+        InvalidModel, Unsupported, OSError: as `load` does.
+    """
+    proto, read, graph = _typed(model)
+    inspector = _Inspector(read.opsets, _decisions(model))
+    operators = Counter(_operators(proto.graph))
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in read.opsets.items())
+    counts = f"{sum(operators.values()):,} nodes, {operators['If']} Ifs"
+    facts = f"{counts}, opset {opsets}, {proto.ByteSize():,} bytes"
+    data = json.dumps({"title": title, "facts": facts, "graph": inspector.drawing(graph, {}, "")})
+    template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
+    embedded = data.replace("<", "\\u003c")  # or a name could end the script
+    return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
+
+
+def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
+    """The file, what was read of it, and its graph with the types that ONNX infers."""
+    proto, folder, where = parse(model)
+    whole = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    read = read_proto(whole, folder, where)
+    symbols = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
+    types = {name: _known(type, symbols) for name, type in _types(_inferred(whole).graph)}
+    graph = renamed(
+        read.graph, {v: Value(v.name, types[v.name]) for v in _values(read.graph) if v.name in types}
+    )
+    return proto, read, graph
+
+
 def type_text(type: Type | None) -> str:
     """A type as `float32[2,n]`, and as ONNX has it where it is no tensor."""
     if not isinstance(type, TensorType):
@@ -121,10 +148,6 @@ def type_text(type: Type | None) -> str:
     if type.sizes is None:
         return f"{type.dtype}[...]"
     return f"{type.dtype}[{','.join('?' if n is None else str(n) for n in type.sizes)}]"
-
-
-def _output_type(argument: Argument, types: Mapping[str, Type]) -> Type | None:
-    return types.get(argument.name, argument.type)
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -151,15 +174,53 @@ class _Inspector:
                 found.append(self._loop(node, graph, way))
         return tuple(found)
 
+    def drawing(self, graph: Graph, around: Mapping[Value, Node], way: str) -> dict[str, Any]:
+        """A graph as the page draws it."""
+        makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
+        return {
+            "inputs": [_ends(v) for v in graph.inputs],
+            "outputs": [_ends(v) for v in graph.outputs],
+            "count": len(list(graph.walk())),
+            "nodes": [self._drawn(n, graph, makers, way) for n in graph.nodes],
+        }
+
+    def _drawn(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node], way: str) -> dict[str, Any]:
+        drawn: dict[str, Any] = {
+            "op": "If" if isinstance(node, If) else str(node.op),
+            "name": node.name,
+            "way": "/".join(node.path),
+            "reads": [v.name for v in node.reads],
+            "outputs": [_ends(v) for v in node.writes],
+            "attributes": {},
+            "branches": {},
+        }
+        if isinstance(node, If):
+            drawn["inputs"] = [_ends(node.condition)]
+            drawn["branches"] = {word: self.drawing(b, makers, way) for word, b in node.branches}
+            drawn["condition"] = origin(node.condition, makers, graph.constants)
+            drawn["flatten"] = self._fate(node, way)
+            return drawn
+        drawn["inputs"] = [_input_end(v, graph.constants) for v in node.inputs if v is not None]
+        for name, attribute in node.attributes.items():
+            if attribute.type == AttributeProto.GRAPH:
+                body = read_body(attribute.g, node.captures, self.opsets)
+                inner = "/".join((*filter(None, [way]), *node.path, node.name or str(node.op)))
+                drawn["branches"][name] = self.drawing(body, {}, inner)
+            else:
+                drawn["attributes"][name] = _attribute_text(attribute)
+        return drawn
+
+    def _fate(self, node: If, way: str) -> str:
+        one = self.decisions.get("/".join((*filter(None, [way]), *node.path, node.name or "If")))
+        return "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
+
     def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node], way: str) -> Control:
         branches = {word: self._branch(b, makers, way) for word, b in node.branches}
-        one = self.decisions.get("/".join((*filter(None, [way]), *node.path, node.name or "If")))
-        told = "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
         then_branch, else_branch = branches.values()
         known = all("?" not in t and "unknown" not in t and "..." not in t for t in then_branch.returns)
         same = known and _without_names(then_branch.returns) == _without_names(else_branch.returns)
         condition = origin(node.condition, makers, graph.constants)
-        return Control(node.name or "If", "If", condition, branches, same, told)
+        return Control(node.name or "If", "If", condition, branches, same, self._fate(node, way))
 
     def _loop(self, node: Node, graph: Graph, way: str) -> Control:
         branches = {}
@@ -185,6 +246,26 @@ class _Inspector:
 
 def _described(value: Value) -> str:
     return f"{value.name}: {type_text(value.type)}"
+
+
+def _ends(value: Value) -> list[str]:
+    return [value.name, type_text(value.type)]
+
+
+def _input_end(value: Value, constants: Mapping[Value, Constant]) -> list[str]:
+    """Name and type of an input; of a small constant, its content."""
+    content = constants[value].content if value in constants else None
+    if isinstance(content, np.ndarray) and content.size <= 8:
+        return [value.name, f"{type_text(value.type)} = {content.tolist()}"]
+    return _ends(value)
+
+
+def _attribute_text(attribute: AttributeProto) -> str:
+    content = onnx.helper.get_attribute_value(attribute)
+    if isinstance(content, onnx.TensorProto):
+        return f"{onnx.TensorProto.DataType.Name(content.data_type).lower()}{list(content.dims)}"
+    text = content.decode(errors="replace") if isinstance(content, bytes) else str(content)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _without_names(values: tuple[str, ...]) -> list[str]:

@@ -7,7 +7,7 @@
 
 The format is that of microsoft/DirectML's DxDispatch tool. The whole model is read, checked and bound
 before its first command runs. Of that tool's features, DirectML operators with all buffer initializers
-but images and lists are here; what is not says so.
+but images are here; what is not says so.
 """
 
 from __future__ import annotations

@@ -175,6 +175,38 @@ def test_all_problems_at_once(tmp_path):
     ]
 
 
+def test_a_buffer_of_values_of_several_types(tmp_path):
+    """One after the other; a part of it can be bound as any type."""
+    parts = model()
+    values = [
+        ("FLOAT32", 1.5),
+        ("UINT8", 7),
+        ("INT8", -1),
+        ("UINT16", 513),
+        ("FLOAT32", "inf"),
+        ("INT32", -2),
+        ("FLOAT32", 4),
+    ]
+    parts["resources"]["A"] = {
+        "initialValuesDataType": "UNKNOWN",
+        "initialValues": [{"name": "one of them", "type": t, "value": v} for t, v in values],
+        "sizeInBytes": 64,
+    }
+    (resource,) = [r for n, r in DispatchModel(written(tmp_path, parts)).resources.items() if n == "A"]
+    assert resource.data.size == 64
+    expected = b"".join(
+        np.array(
+            v, np.dtype({"FLOAT32": "f4", "UINT8": "u1", "INT8": "i1", "UINT16": "u2", "INT32": "i4"}[t])
+        ).tobytes()
+        for t, v in values
+    )
+    assert resource.data.tobytes()[: len(expected)] == expected
+    parts["commands"][0]["bindings"]["ATensor"] = [
+        {"name": "A", "elementStride": 4, "elementOffset": 0, "elementCount": 4}
+    ]
+    assert lines(written(tmp_path, parts))[-1].startswith("Resource 'Out': 1.5, -inf, inf")
+
+
 def test_operator_rules_hold(tmp_path):
     with pytest.raises(InvalidOperator, match=r"dispatchables\.if: .*expected rank 4 at feature level 2_0"):
         DispatchModel(written(tmp_path, model()), "2_0")
@@ -194,11 +226,6 @@ def test_a_failing_command_says_which(tmp_path):
     [
         {"dispatchables": {"x": {"type": "hlsl", "sourcePath": "x.hlsl"}}},
         {"dispatchables": {"x": {"type": "DML_OPERATOR_GEMM", "desc": {}}}},
-        {
-            "resources": {
-                "x": {"initialValuesDataType": "UNKNOWN", "initialValues": [{"type": "UINT32", "value": 1}]}
-            }
-        },
         {"commands": [{"type": "writeFile", "resource": "A", "targetPath": "x.png"}]},
     ],
 )
@@ -217,6 +244,22 @@ def test_what_is_not_here_yet_says_so(tmp_path, part):
         ({"initialValuesDataType": "FLOAT32", "initialValues": [True]}, r"initialValues\[0\]: .*True"),
         ({"initialValuesDataType": "INT8", "initialValues": ["inf"]}, r"initialValues\[0\]: .*'inf'"),
         ({"initialValuesDataType": "INT8", "initialValues": [1.5]}, r"initialValues\[0\]: .*1.5"),
+        ({"initialValuesDataType": "UNKNOWN", "initialValues": []}, "expected values with their types"),
+        (
+            {"initialValuesDataType": "UNKNOWN", "initialValues": [1]},
+            r'initialValues\[0\]: expected "type" and "value"',
+        ),
+        (
+            {"initialValuesDataType": "UNKNOWN", "initialValues": [{"type": "INT8", "value": 300}]},
+            r"initialValues\[0\].value: expected a value of int8, but got 300",
+        ),
+        (
+            {
+                "initialValuesDataType": "UNKNOWN",
+                "initialValues": [{"type": "INT8", "value": 3, "naem": "x"}],
+            },
+            "did you mean 'name'",
+        ),
         (
             {"initialValuesDataType": "INT8", "initialValues": [1], "sizeInBytes": 0},
             "sizeInBytes: .*from 1 on",

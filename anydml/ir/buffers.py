@@ -66,11 +66,10 @@ def read_resource(item: Any, folder: Path) -> Resource:
     if isinstance(initial, dict) and "sourcePath" in initial:
         values = _from_file(str(initial["sourcePath"]), dtype, folder)
     elif dtype is None:
-        if isinstance(initial, list) and declared == "UNKNOWN":
-            raise Unsupported(Problem("initialValues", "lists of values of mixed types cannot be read yet"))
-        raise InvalidModel(
-            Problem("initialValuesDataType", f"expected a data type, but got {shown(declared)}")
-        )
+        if declared != "UNKNOWN":
+            message = f"expected a data type, but got {shown(declared)}"
+            raise InvalidModel(Problem("initialValuesDataType", message))
+        values = _listed(initial)
     elif isinstance(initial, list) and initial:
         values = np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
     elif isinstance(initial, dict):
@@ -92,6 +91,29 @@ def read_resource(item: Any, folder: Path) -> Resource:
     data = np.zeros(-(-size // 4) * 4, np.uint8)
     data[: values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return Resource(data, values.dtype, values.shape)
+
+
+def _listed(initial: Any) -> NDArray[Any]:
+    """Values of several types, one after the other, as bytes."""
+    if not isinstance(initial, list) or not initial:
+        got = kind_of(initial) if not isinstance(initial, list) else "none"
+        remedy = 'such as [{"name": "alpha", "type": "FLOAT32", "value": 6}]'
+        raise InvalidModel(
+            Problem("initialValues", f"expected values with their types, but got {got}", remedy)
+        )
+    parts = []
+    for k, item in enumerate(initial):
+        where = f"initialValues[{k}]"
+        if not isinstance(item, dict) or "type" not in item or "value" not in item:
+            raise InvalidModel(Problem(where, 'expected "type" and "value"', "a name is optional"))
+        problems = [p.under(where) for p in check_fields(item, ("name", "type", "value"))]
+        if problems:
+            raise InvalidModel(*problems)
+        dtype = NUMPY.get(parse(TensorDataType, item["type"], f"{where}.type"))
+        if dtype is None:
+            raise Unsupported(Problem(f"{where}.type", f"{item['type']} values cannot be made yet"))
+        parts.append(np.array([_number(item["value"], dtype, f"{where}.value")], dtype).view(np.uint8))
+    return np.concatenate(parts)
 
 
 def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:

@@ -23,6 +23,7 @@ from anydml.builder import CompiledGraph, GraphBuilder
 from anydml.cli_bench import bench_command
 from anydml.cli_flatten import flatten_command
 from anydml.cli_inspect import inspect_command
+from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
 from anydml.problems import AnyDMLError, InvalidInput, Problem, nearest, shown
@@ -140,6 +141,22 @@ def _example_graph(operator: Operator) -> CompiledGraph:
 @click.option(
     "--feature-level", metavar="LEVEL", help="Of the device that runs a .json model.  [default: newest]"
 )
+@click.option(
+    "--dispatch_iterations", "-i", type=click.IntRange(1), help="Of a .json model: samples of each dispatch."
+)
+@click.option(
+    "--dispatch_repeat", "-r", type=click.IntRange(1), help="Dispatches in each sample, which is their mean."
+)
+@click.option(
+    "--milliseconds_to_run", "-t", type=click.FloatRange(0), help="Time for each dispatch, instead of -i."
+)
+@click.option("--warmup_samples", "-w", type=click.IntRange(0), help="Samples that are cold.  [default: 1]")
+@click.option(
+    "--timing_verbosity",
+    "-v",
+    type=click.IntRange(0, 2),
+    help="1: cold and hot timings; 2: each sample, too.",
+)
 @click.option("--explain", is_flag=True, help="Tell what ran where, and what was folded away.")
 @_EMIT
 def run(
@@ -150,6 +167,7 @@ def run(
     feature_level: str | None,
     explain: bool,
     emit: str | None,
+    **timing: float | None,
 ) -> None:
     """Run MODEL: an ONNX model, or a DxDispatch model of DirectML operators (.json).
 
@@ -160,13 +178,15 @@ def run(
       anydml run model.onnx --feed cond=true --feed x=@x.npy --output out/
       anydml run model.onnx -f 'x=[[1, 2], [3, 4]]'
       anydml run operators.json --feature-level 5_0
+      anydml run operators.json -i 1000 -v 1
       anydml run operators.json --emit asm
     """
+    timing = {name: value for name, value in timing.items() if value is not None}
     if model.suffix.lower() == ".json":
         unused = [n for n, v in (("--feed", feeds), ("--output", output), ("--explain", explain)) if v]
         if unused:
             raise click.UsageError(f"{', '.join(unused)}: only for ONNX models; a .json model says so itself")
-        described = DispatchModel(model, feature_level)
+        described = DispatchModel(model, feature_level, DispatchTiming(**timing))  # type: ignore[arg-type]
         if emit is None:
             described.run(click.echo)
             return
@@ -175,8 +195,9 @@ def run(
         return
     if emit is not None:
         raise click.UsageError("--emit: only for .json models")
-    if feature_level is not None:
-        raise click.UsageError("--feature-level: only for .json models")
+    for name in ("feature-level" if feature_level is not None else "", *timing):
+        if name:
+            raise click.UsageError(f"--{name}: only for .json models")
     session = load(model, threads=threads)
     with interruptible():
         results = session.run(None, _feed(session, feeds))

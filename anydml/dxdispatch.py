@@ -6,8 +6,8 @@
                        {"type": "print", "resource": "Out"}]}
 
 The format is that of microsoft/DirectML's DxDispatch tool. The whole model is read, checked and bound
-before its first command runs. Of that tool's features, DirectML operators with all buffer initializers
-but images are here; what is not says so.
+before its first command runs. Of that tool's features, DirectML operators and ONNX models with all buffer
+initializers but images are here; what is not says so.
 """
 
 from __future__ import annotations
@@ -22,8 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.device import Binding, CompiledOperator, Device
+from anydml.dispatch_onnx import OnnxDispatchable
+from anydml.dispatch_timing import DispatchTiming
 from anydml.ir.buffers import Resource, check_fields, kind_of, parse_json, read_resource, write_atomically
-from anydml.problems import AnyDMLError, InvalidModel, InvalidOperator, Problem, Unsupported, nearest, shown
+from anydml.problems import (
+    AnyDMLError,
+    InvalidInput,
+    InvalidModel,
+    InvalidOperator,
+    Problem,
+    Unsupported,
+    nearest,
+    shown,
+)
 from anydml.spec.dtypes import NUMPY
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
 
@@ -34,8 +45,13 @@ Command = Callable[[Echo], None]
 class DispatchModel:
     """A DxDispatch model that was read, whose operators were accepted by the device, and that is bound."""
 
-    def __init__(self, path: str | os.PathLike[str], feature_level: FeatureLevel | str | None = None) -> None:
-        """Read `path`.
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        feature_level: FeatureLevel | str | None = None,
+        timing: DispatchTiming | None = None,
+    ) -> None:
+        """Read `path`; `timing` says how often its dispatches run.
 
         Raises:
             InvalidModel: malformed JSON (with the place), or a model that does not hold together.
@@ -44,6 +60,9 @@ class DispatchModel:
         """
         self.path = Path(path)
         self.device = Device(feature_level)
+        self.timing = timing or DispatchTiming()
+        self._initialized: dict[str, float] = {}
+        """Milliseconds that it took to make each dispatchable."""
         root = parse_json(self.path.read_bytes(), self.path.name)
         self._problems: list[Problem] = []
         if not isinstance(root, dict):
@@ -54,11 +73,12 @@ class DispatchModel:
         self._declared: dict[str, Any] = sections["resources"]
         self.resources = dict(self._resources(self._declared))
         self._named_operators: dict[str, Any] = sections["dispatchables"]
-        only_operators = not self._problems
+        self._only_operators = not self._problems
+        self.models: dict[str, OnnxDispatchable] = {}
         self.operators = dict(self._operators(self._named_operators))
         before = len(self._problems)
         self.commands = list(self._commands(sections["commands"]))
-        only_operators = only_operators and len(self._problems) == before
+        only_operators = self._only_operators and len(self._problems) == before
         self._raise(InvalidOperator if only_operators else InvalidModel)
 
     def run(self, echo: Echo = print) -> None:
@@ -108,12 +128,20 @@ class DispatchModel:
             if not isinstance(item, dict):
                 self._broken(where, f"expected an object, but got {kind_of(item)}")
                 continue
+            start = time.perf_counter()
             try:
-                yield name, self.device.compile_operator(self.device.create_operator(item))
+                if isinstance(kind, str) and kind.lower() == "onnx":
+                    self.models[name] = OnnxDispatchable(item, self.path.parent)
+                else:
+                    yield name, self.device.compile_operator(self.device.create_operator(item))
             except Unsupported as error:
                 raise self._unsupported(where, str(error)) from error
             except InvalidOperator as error:
                 self._problems += [p.under(where) for p in error.problems]
+            except (InvalidModel, InvalidInput) as error:  # an ONNX model's
+                self._only_operators = False
+                self._problems += [p.under(where) for p in error.problems]
+            self._initialized[name] = (time.perf_counter() - start) * 1e3
 
     def _commands(self, section: list[Any]) -> Iterator[Command]:
         readers = {"dispatch": self._dispatch, "print": self._print, "writefile": self._write_file}
@@ -143,8 +171,10 @@ class DispatchModel:
         if not isinstance(bindings, dict):
             self._broken(f"{where}.bindings", f"expected an object, but got {kind_of(bindings)}")
             return None
+        if name in self.models:
+            return self._dispatch_onnx(name, bindings, where)
         operator = self.operators.get(name or "")
-        if operator is None:
+        if operator is None or name is None:
             return None
         before = len(self._problems)
         arrays = dict(self._bindings(operator, bindings, f"{where}.bindings"))
@@ -156,13 +186,49 @@ class DispatchModel:
             self._problems += [p.under(where) for p in error.problems]
             return None
 
+        return self._timed(name, bound.dispatch)
+
+    def _timed(self, name: str, dispatch: Callable[[], object]) -> Command:
         def command(echo: Echo) -> None:
-            start = time.perf_counter()
-            bound.dispatch()
-            milliseconds = (time.perf_counter() - start) * 1e3
-            echo(f"Dispatch '{name}': 1 iterations, {milliseconds:.4f} ms median (CPU)")
+            samples = self.timing.samples(dispatch)
+            for line in self.timing.told(name, samples, self._initialized[name]):
+                echo(line)
 
         return command
+
+    def _dispatch_onnx(self, name: str, bindings: Mapping[str, Any], where: str) -> Command | None:
+        before = len(self._problems)
+        views = dict(self._shaped(bindings, f"{where}.bindings"))
+        if len(self._problems) > before:
+            return None
+        try:
+            return self._timed(name, self.models[name].bound(views))
+        except InvalidModel as error:
+            self._problems += [p.under(f"{where}.bindings") for p in error.problems]
+            return None
+
+    def _shaped(
+        self, bindings: Mapping[str, Any], where: str
+    ) -> Iterator[tuple[str, tuple[Resource, list[int] | None]]]:
+        """The buffer behind each input and output of a model, and the shape it is given."""
+        for point, target in bindings.items():
+            place = f"{where}.{point}"
+            single = target[0] if isinstance(target, list) and len(target) == 1 else target
+            view = {"name": single} if isinstance(single, str) else single
+            if not isinstance(view, dict):
+                self._broken(place, f"expected a resource's name, but got {shown(single)}")
+                continue
+            self._problems += [p.under(place) for p in check_fields(view, ("name", "shape"))]
+            shape = view.get("shape")
+            if shape is not None and not (
+                isinstance(shape, list)
+                and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape)
+            ):
+                self._broken(f"{place}.shape", f"expected sizes, but got {shown(shape)}")
+                continue
+            resource = self._named(view, "name", self._declared, place)
+            if resource in self.resources:
+                yield point, (self.resources[resource], shape)
 
     def _bindings(
         self, operator: CompiledOperator, bindings: Mapping[str, Any], where: str
@@ -236,7 +302,6 @@ _COMMAND_FIELDS = {
 _VIEW_FIELDS = ("name", "format", "elementCount", "elementStride", "elementOffset", "shape")
 _ELSEWHERE = {
     "hlsl": "compute shaders need Direct3D 12",
-    "onnx": "run the ONNX file itself: anydml run model.onnx",
     "dmlserializedgraph": "serialized DirectML graphs cannot be read yet",
 }
 

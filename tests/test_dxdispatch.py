@@ -1,13 +1,16 @@
 """DxDispatch JSON models: buffers, operators, commands, and what is said when they are wrong."""
 
 import json
+import re
 
 import numpy as np
+import onnx
 import pytest
 
+from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import parse_json
-from anydml.problems import AnyDMLError, InvalidModel, InvalidOperator, Unsupported
+from anydml.problems import AnyDMLError, ExecutionFailed, InvalidModel, InvalidOperator, Unsupported
 
 
 def model(**changes):
@@ -421,3 +424,101 @@ def test_the_problems_of_all_operators(tmp_path):
         ["m.json", "dispatchables.one"],
         ["m.json", "dispatchables.two"],
     ]
+
+
+# ---- ONNX models, and timing -------------------------------------------------------------------------
+
+
+def with_onnx(tmp_path, bindings, **dispatchable):
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[N, 2] a, float[N, 2] b, bool c) => (float[N, 2] y, float[M, 2] z) {
+        y = If (c) <then_branch = t () => (float[N, 2] p) { p = Add (a, b) }, else_branch = e () => (float[N, 2] q) { q = Sub (a, b) }>
+        z = Concat <axis = 0> (a, b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    parts = {
+        "resources": {
+            "A": {"initialValuesDataType": "FLOAT32", "initialValues": [1, 2, 3, 4]},
+            "B": {"initialValuesDataType": "FLOAT32", "initialValues": [10, 20, 30, 40]},
+            "Y": {"initialValuesDataType": "FLOAT32", "initialValues": {"valueCount": 4, "value": 0}},
+        },
+        "dispatchables": {"net": {"type": "onnx", "sourcePath": "model.onnx", **dispatchable}},
+        "commands": [
+            {"type": "dispatch", "dispatchable": "net", "bindings": bindings},
+            {"type": "print", "resource": "Y"},
+        ],
+    }
+    return written(tmp_path, parts)
+
+
+def test_an_onnx_model(tmp_path):
+    """Free dimensions are given by name, by a binding's shape, or are 1; what is not bound is zeros."""
+    fixed = {"freeDimensionNameOverrides": {"N": 2}}
+    assert (
+        lines(with_onnx(tmp_path, {"a": "A", "b": "B", "y": "Y"}, **fixed))[-1]
+        == "Resource 'Y': -9, -18, -27, -36"
+    )
+    shaped = {n: {"name": r, "shape": [2, 2]} for n, r in (("a", "A"), ("b", "B"))}
+    assert lines(with_onnx(tmp_path, {**shaped, "y": ["Y"]}))[-1] == "Resource 'Y': -9, -18, -27, -36"
+    assert lines(with_onnx(tmp_path, {"a": "A", "b": "B", "y": "Y"}))[-1] == "Resource 'Y': -9, -18, 0, 0"
+    assert lines(with_onnx(tmp_path, {"b": "B", "y": "Y"}))[-1] == "Resource 'Y': -10, -20, 0, 0"
+    assert lines(with_onnx(tmp_path, {}))[1].startswith("Dispatch 'net': 1 iterations, ")
+
+
+@pytest.mark.parametrize(
+    ("bindings", "dispatchable", "message"),
+    [
+        ({"x": "A"}, {}, r"commands\[0\].bindings: x: expected an input or output"),
+        ({"a": "Q"}, {}, r"bindings\.a\.name: expected the name of one of the 3"),
+        ({"a": {"name": "A", "shape": [9, 2]}}, {}, "expected 72 bytes for float32"),
+        ({"a": {"name": "A", "shape": "wide"}}, {}, "shape: expected sizes"),
+        ({"a": {"name": "A", "elementCount": 2}}, {}, "expected only known fields"),
+        ({}, {"sourcePath": "none.onnx"}, "expected a file, but there is none"),
+        ({}, {"sourcePath": 5}, "sourcePath: expected a file name"),
+        ({}, {"freeDimensionNameOverrides": {"K": 2}}, "expected a symbol of an input"),
+        ({}, {"freeDimensionNameOverrides": 3}, "expected an object"),
+        ({}, {"sourcPath": "x"}, "did you mean 'sourcePath'"),
+    ],
+)
+def test_onnx_models_that_do_not_hold_together(tmp_path, bindings, dispatchable, message):
+    with pytest.raises(InvalidModel, match=message):
+        DispatchModel(with_onnx(tmp_path, bindings, **dispatchable))
+
+
+def test_a_result_that_does_not_fit_its_buffer(tmp_path):
+    path = with_onnx(tmp_path, {"z": "Y"}, freeDimensionNameOverrides={"N": 2})
+    with pytest.raises(
+        ExecutionFailed, match="output 'z': expected a buffer of at least 32 bytes, but it has 16"
+    ):
+        lines(path)
+
+
+@pytest.mark.parametrize("verbosity", [0, 1, 2])
+def test_timing(tmp_path, verbosity):
+    timing = DispatchTiming(
+        dispatch_iterations=5, dispatch_repeat=3, warmup_samples=2, timing_verbosity=verbosity
+    )
+    said = lines(written(tmp_path, model()), timing=timing)
+    number = r"\d+\.\d{4} ms"
+    kinds = "average", "min", "median", "max"
+    figures = ", ".join(f"{number} {kind}" for kind in kinds)
+    expected = {
+        0: [rf"Dispatch 'if': 5 iterations, {number} median \(CPU\)"],
+        1: [
+            f"Initialize 'if': {number}",
+            "Dispatch 'if': 5 iterations",
+            rf"CPU Timings \(Cold\) : 2 samples, {figures}",
+            rf"CPU Timings \(Hot\)  : 3 samples, {figures}",
+        ],
+    }
+    expected[2] = [
+        *expected[1],
+        "The timings of each iteration:",
+        *(rf"iteration {k}: {number} \(CPU\)" for k in range(5)),
+    ]
+    assert len(said) == len(expected[verbosity]) + 2
+    for line, pattern in zip(said[1:], expected[verbosity], strict=False):
+        assert re.fullmatch(pattern, line), line
+
+
+def test_time_to_run(tmp_path):
+    said = lines(written(tmp_path, model()), timing=DispatchTiming(milliseconds_to_run=20))
+    assert int(re.search(r"(\d+) iterations", said[1])[1]) > 5

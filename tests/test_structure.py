@@ -34,7 +34,8 @@ DOORS_THAT_USE_DOORS = {  # and which
     "cli_flatten": {"flattening"},
     "cli_inspect": {"inspection"},
     "inspection": {"flattening"},
-    "dxdispatch": {"device"},
+    "dispatch_onnx": {"session"},
+    "dxdispatch": {"device", "dispatch_onnx", "dispatch_timing"},
     "functions": {"eager", "expression"},
     "builder": {"device", "eager", "expression"},
 }

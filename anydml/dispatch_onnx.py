@@ -1,0 +1,113 @@
+"""ONNX models as dispatchables of a DxDispatch model: their inputs and outputs are its buffers.
+
+    {"type": "onnx", "sourcePath": "gemm.onnx", "freeDimensionNameOverrides": {"N": 2}}
+
+What is not bound is made: inputs of zeros, of the declared sizes, free ones being 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.ir.buffers import Resource, check_fields
+from anydml.problems import ExecutionFailed, InvalidModel, Problem, nearest, shown
+
+if TYPE_CHECKING:
+    from anydml.session import NodeArg
+
+FIELDS = ("type", "sourcePath", "freeDimensionNameOverrides", "graphOptimizationLevel", "loggingLevel")
+_RENAMED = {"float": "float32", "double": "float64"}
+
+
+class OnnxDispatchable:
+    """A model that was loaded."""
+
+    def __init__(self, item: Mapping[str, Any], folder: Path) -> None:
+        """Read what the JSON says, and load the model.
+
+        Raises:
+            InvalidModel: a wrong field, or no such file; and whatever `load` raises.
+        """
+        from anydml.session import load  # which loads onnx: only models that have one wait for it
+
+        problems = list(check_fields(item, FIELDS))
+        source = item.get("sourcePath")
+        if not isinstance(source, str) or "\0" in source or not source:
+            problems.append(Problem("sourcePath", f"expected a file name, but got {shown(source)}"))
+        dims = item.get("freeDimensionNameOverrides", {})
+        if not isinstance(dims, dict):
+            problems.append(
+                Problem("freeDimensionNameOverrides", f"expected an object, but got {shown(dims)}")
+            )
+        paths = [p for p in (folder / str(source), Path(str(source))) if p.is_file()]
+        if not problems and not paths:
+            problems.append(Problem("sourcePath", f"expected a file, but there is none at {source!r}"))
+        if problems:
+            raise InvalidModel(*problems)
+        self.session = load(paths[0], dims=dims or None)
+        self.inputs = {a.name: a for a in self.session.get_inputs()}
+        self.outputs = {a.name: a for a in self.session.get_outputs()}
+
+    def bound(self, views: Mapping[str, tuple[Resource, list[int] | None]]) -> Callable[[], None]:
+        """What runs the model on buffers, each with the shape that it is to be seen in.
+
+        Raises:
+            InvalidModel: no such input or output, or a buffer too small for it.
+        """
+        problems = [
+            Problem(
+                name, "expected an input or output of the model", nearest(name, [*self.inputs, *self.outputs])
+            )
+            for name in views
+            if name not in self.inputs and name not in self.outputs
+        ]
+        feeds: dict[str, NDArray[Any]] = {}
+        for name, argument in self.inputs.items():
+            try:
+                feeds[name] = _tensor(argument, *views.get(name, (None, None)))
+            except InvalidModel as error:
+                problems += [p.under(name) for p in error.problems]
+        if problems:
+            raise InvalidModel(*problems)
+        targets = {name: view[0] for name, view in views.items() if name in self.outputs}
+
+        def run() -> None:
+            results = self.session.run(None, feeds)
+            for name, result in zip(self.outputs, results, strict=True):
+                if name in targets:
+                    _store(name, result, targets[name])
+
+        return run
+
+
+def _tensor(argument: NodeArg, resource: Resource | None, shape: list[int] | None) -> NDArray[Any]:
+    """An input's array: a view of a buffer, or zeros."""
+    name = argument.type.removeprefix("tensor(").removesuffix(")")
+    try:
+        dtype = np.dtype(_RENAMED.get(name, name))
+    except TypeError as error:
+        raise InvalidModel(Problem("", f"expected a tensor of numbers, but it is {argument.type}")) from error
+    declared = argument.shape or []
+    sizes = shape if shape is not None else [n if isinstance(n, int) else 1 for n in declared]
+    if resource is None:
+        return np.zeros(sizes, dtype)
+    needed = prod(sizes) * dtype.itemsize
+    if needed > resource.data.size:
+        message = f"expected {needed} bytes for {dtype}{list(sizes)}, but the buffer has {resource.data.size}"
+        raise InvalidModel(Problem("", message, 'its shape can be given: {"name": ..., "shape": [...]}'))
+    return resource.data[:needed].view(dtype).reshape(sizes)
+
+
+def _store(name: str, result: Any, resource: Resource) -> None:
+    """Put a result into a buffer."""
+    data = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
+    if data.size > resource.data.size:
+        message = f"expected a buffer of at least {data.size} bytes, but it has {resource.data.size}"
+        raise ExecutionFailed(Problem(f"output {name!r}", message))
+    resource.data[: data.size] = data

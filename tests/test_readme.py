@@ -45,3 +45,31 @@ def test_the_page_about_flatten():
         exec(compile(block, "flatten.md", "exec"), {})
     told = said.getvalue().splitlines()
     assert told == ["['Relu', 'Softplus', 'Where']", "0 converted - both branches can always run", "['Relu']"]
+
+
+def test_the_tutorial(tmp_path, monkeypatch):
+    """Each block prints what stands below it, where something does."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```\n((?:\n(?:    [^\n]*\n)+)?)", page, re.DOTALL)
+    assert len(blocks) == 5
+    for block, expected in blocks:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(block, "tutorial.md", "exec"), names)
+        shown = [line.removeprefix("    ") for line in expected.strip("\n").splitlines()]
+        if shown:
+            assert said.getvalue().splitlines() == shown
+        else:
+            assert said.getvalue()
+
+
+def test_links_between_pages():
+    """Every relative link leads to a file that is there."""
+    root = Path(__file__).parent.parent
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

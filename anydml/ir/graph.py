@@ -88,8 +88,10 @@ class Constant:
 
     @property
     def content(self) -> Any:
-        if self._decode is not None:
-            self._content, self._decode = self._decode(), None
+        decode = self._decode  # another thread may be done with it any time
+        if decode is not None:
+            self._content = decode()
+            self._decode = None
         return self._content
 
     def derived(self, key: Any, make: Callable[[Any], Any]) -> Constant:

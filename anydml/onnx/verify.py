@@ -6,6 +6,7 @@ free are drawn from small ones and from those given. That both fail alike counts
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from anydml.runtime.library import OnnxRuntime, Reference
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
 PATIENCE = 20
 """Attempts for each that is wanted: most random sizes fit no model."""
+SECONDS, FEWEST = 60.0, 3
+"""After so long, so many are enough: a model may take minutes for a run."""
 Feeds = dict[str, Any]
 Sizes_ = dict[object, int]
 """A number for each symbol, and for each size without a name: (input, axis)."""
@@ -82,7 +85,10 @@ def verify(
         sizes = [n for n in sizes if n]  # onnxruntime ends the process on an empty batch
     agreed = refused = 0
     good: list[Sizes_] = []
+    end = time.monotonic() + SECONDS
     while agreed < trials and agreed + refused < PATIENCE * trials:
+        if time.monotonic() > end and agreed >= FEWEST:
+            break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
         feeds = drawn(graph, fixed, numbers, shapes, rng)

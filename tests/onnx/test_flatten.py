@@ -643,6 +643,12 @@ def test_a_fault_would_be_found(monkeypatch):
         anydml.flatten(built, seed=3)
 
 
+def test_verification_of_a_slow_model_ends(monkeypatch):
+    monkeypatch.setattr(verify, "SECONDS", 0.0)
+    _, report = anydml.flatten(FIXTURES["a sign by its data"].model)
+    assert report.verified.agreed == verify.FEWEST
+
+
 def test_constant_weights_are_computed_now():
     built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
         m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")

@@ -62,6 +62,16 @@ class Value:
     name: str
     type: Type | None = None
 
+    @property
+    def sizes(self) -> tuple[Dim, ...] | None:
+        """Those of a tensor whose rank is known."""
+        return self.type.sizes if isinstance(self.type, TensorType) else None
+
+    @property
+    def known_sizes(self) -> tuple[int, ...] | None:
+        """Those of a tensor, if every one is a number."""
+        return self.type.known_sizes if isinstance(self.type, TensorType) else None
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -127,6 +137,10 @@ class Node:
     """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
     views: Mapping[int, TensorType] = field(default_factory=dict)
     """Inputs whose memory is read with other sizes and strides than their value's type says, by number."""
+
+    def is_onnx(self, name: str) -> bool:
+        """Whether it is this operator of ONNX's own domain."""
+        return isinstance(self.op, OnnxOp) and (self.op.domain, self.op.name) == ("", name)
 
     @property
     def reads(self) -> Iterator[Value]:

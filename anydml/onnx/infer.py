@@ -237,8 +237,7 @@ def named_sizes(name: str, type: Type | None) -> Type | None:
 
 
 def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
-    type = None if fact is None else fact.value.type
-    return type.sizes if isinstance(type, TensorType) else None
+    return None if fact is None else fact.value.sizes
 
 
 def _truth(fact: Fact | None) -> bool | None:

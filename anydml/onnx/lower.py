@@ -326,8 +326,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
 
 def _elements(value: Value) -> int:
     """How many elements a value has; 0 where that is not known."""
-    sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
-    return 0 if sizes is None else prod(sizes)
+    return 0 if value.known_sizes is None else prod(value.known_sizes)
 
 
 def _is_weight(value: Value) -> bool:
@@ -340,7 +339,7 @@ def _is_weight(value: Value) -> bool:
 
 def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:
     """Type and sizes, where all are known."""
-    sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
+    sizes = value.known_sizes
     return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.passes.substitute import substituted
 
 OWN = "anydml"
@@ -130,8 +130,8 @@ class Nodes:
         return None
 
     def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
-        sizes = condition.type.known_sizes if isinstance(condition.type, TensorType) else None
-        if sizes is None or len(sizes) > len(_sizes(a.type) or ()):
+        sizes = condition.known_sizes
+        if sizes is None or len(sizes) > len(a.sizes or ()):
             condition = self._scalar(condition, value)  # which fails where it is not one element
         self.op("Where", [condition, a, b], value)
 
@@ -151,7 +151,7 @@ class Nodes:
         )
         flat, counts, shapes = [], [], []
         for word, v in (("then", a), ("else", b)):
-            rank = len(_sizes(v.type) or ())
+            rank = len(v.sizes or ())
             flat.append(self.op("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
             counts.append(self.op("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
             shapes.append(self.op("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
@@ -160,7 +160,7 @@ class Nodes:
         end = self.op("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
         both = self.op("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
         part = self.op("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
-        rank = len(_sizes(a.type) or ())
+        rank = len(a.sizes or ())
         shape = self.op("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
         self.op("Reshape", [part, shape], value, allowzero=1)
 
@@ -194,10 +194,10 @@ class Nodes:
         return self.op("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
 
     def _scalar(self, condition: Value, value: Value) -> Value:
-        if _sizes(condition.type) == ():
+        if condition.sizes == ():
             return condition
         scalar = _named(f"{value.name}~condition", "bool", ())
-        rank = len(_sizes(condition.type) or (1,))
+        rank = len(condition.sizes or (1,))
         if self.opset < 5:  # whose Reshape knows no empty shape
             return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
         return self.op("Reshape", [condition, self.constant(f"{value.name}~scalar", [])], scalar)
@@ -206,7 +206,7 @@ class Nodes:
         """The values along a new first axis."""
         parts = []
         for k, v in enumerate(values):
-            sizes = _sizes(v.type)
+            sizes = v.sizes
             part = Value(
                 f"{value.name}~part{k}", TensorType(_dtype(v), None if sizes is None else (1, *sizes))
             )
@@ -217,7 +217,7 @@ class Nodes:
                 parts.append(self.op("Unsqueeze", [v], part, axes=[0]))
         if len(parts) == 1:
             return parts[0]
-        sizes = _sizes(values[0].type)
+        sizes = values[0].sizes
         both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
         return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
 
@@ -232,10 +232,6 @@ def renamed(node: Node | If, values: Mapping[Value, Value]) -> Node | If:
 
 def _named(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:
     return Value(name, TensorType(dtype, sizes))
-
-
-def _sizes(type: Type | None) -> tuple[Dim, ...] | None:
-    return type.sizes if isinstance(type, TensorType) else None
 
 
 def _dtype(value: Value) -> str:

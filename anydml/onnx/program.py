@@ -252,9 +252,7 @@ def _open_sizes(shapes: Key) -> int:
 
 def _quick(branch: Graph) -> bool:
     """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
-    sizes = [
-        v.type.known_sizes if isinstance(v.type, TensorType) else None for n in branch.nodes for v in n.writes
-    ]
+    sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
     small = all(s is not None and prod(s) <= QUICK for s in sizes)
     moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
     return small and moved and all(isinstance(n, Node) and meaning_of(n) is not None for n in branch.nodes)

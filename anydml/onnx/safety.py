@@ -45,11 +45,11 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
 
 
 def _sizes(value: Value | None) -> Sizes | None:
-    return value.type.sizes if value is not None and isinstance(value.type, TensorType) else None
+    return None if value is None else value.sizes
 
 
 def _all_sizes(node: Node) -> list[Sizes] | None:
-    found = [_sizes(v) for v in node.reads]
+    found = [v.sizes for v in node.reads]
     return None if any(s is None for s in found) else [s for s in found if s is not None]
 
 

@@ -11,8 +11,6 @@ from math import prod
 
 from anydml.ir.graph import Node, OnnxOp, TensorType, Type
 
-Dims = tuple[object, ...]
-
 
 def impossible(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] | None = None) -> bool:
     """Whether the sizes prove that the node fails when it runs.
@@ -58,13 +56,9 @@ def window_fits(node: Node, sizes: Sequence[int | str | None], kernel: Sequence[
     )
 
 
-def _dims(type: Type | None) -> tuple[int | str | None, ...] | None:
-    return type.sizes if isinstance(type, TensorType) else None
-
-
 def _input(node: Node, k: int) -> tuple[int | str | None, ...] | None:
     value = node.inputs[k] if k < len(node.inputs) else None
-    return None if value is None else _dims(value.type)
+    return None if value is None else value.sizes
 
 
 def _kernel(node: Node) -> list[int] | None:
@@ -97,10 +91,8 @@ def _reflection(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] 
 
 
 def _count(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] | None) -> bool:
-    before, after = (
-        t.known_sizes if isinstance(t, TensorType) else None
-        for t in (node.inputs[0].type if node.inputs and node.inputs[0] else None, outputs[0])
-    )
+    before = node.inputs[0].known_sizes if node.inputs and node.inputs[0] else None
+    after = outputs[0].known_sizes if isinstance(outputs[0], TensorType) else None
     return before is not None and after is not None and prod(before) != prod(after)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
+from anydml.onnx.evaluate import specialise
 from anydml.onnx.infer import Oracle
 from anydml.onnx.safety import hazard
 
@@ -36,21 +37,18 @@ def stand_in(
         witnesses: sizes that the user gives, by the name of a value.
         around: constants of the graphs around.
     """
-    from anydml.onnx.evaluate import specialise  # which knows of this room's neighbours
-
-    captured = [v for v in branch.inputs if isinstance(v.type, TensorType) and v.type.sizes is not None]
-    free = [v for v in captured if isinstance(v.type, TensorType) and v.type.known_sizes is None]
-    symbols = list(dict.fromkeys(n for v in free for n in _sizes(v) if isinstance(n, str)))
+    free = [v for v in branch.inputs if v.sizes is not None and v.known_sizes is None]
+    symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, str)))
     if not symbols:
         return None
     for guess in _guesses(symbols):
         chosen = {
             v: witnesses.get(
-                v.name, tuple(n if isinstance(n, int) else guess[n] for n in _sizes(v) if n is not None)
+                v.name, tuple(n if isinstance(n, int) else guess[n] for n in (v.sizes or ()) if n is not None)
             )
             for v in free
         }
-        if any(len(s) != len(_sizes(v)) for v, s in chosen.items()):
+        if any(len(s) != len(v.sizes or ()) for v, s in chosen.items()):
             return None
         types: dict[Value, Type] = {
             v: TensorType(v.type.dtype, s) for v, s in chosen.items() if isinstance(v.type, TensorType)
@@ -70,8 +68,3 @@ def _guesses(symbols: list[str]) -> Iterator[dict[str, int]]:
             yield {**dict.fromkeys(symbols, 1), varied: size}
     for size in SIZES:
         yield dict.fromkeys(symbols, size)
-
-
-def _sizes(value: Value) -> tuple[int | str | None, ...]:
-    assert isinstance(value.type, TensorType)
-    return value.type.sizes or ()

@@ -26,7 +26,7 @@ def _empty(node: Node) -> bool:
 def _sizes(node: Node, k: int) -> tuple[Any, ...] | None:
     """The sizes of input k, as far as known; None if it is not there, or of unknown rank."""
     value = node.inputs[k] if k < len(node.inputs) else None
-    return value.type.sizes if value is not None and isinstance(value.type, TensorType) else None
+    return None if value is None else value.sizes
 
 
 def _dtype(node: Node) -> str | None:

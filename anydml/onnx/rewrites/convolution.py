@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.rewrites.reshape import known_sizes, reshape_node
+from anydml.onnx.rewrites.reshape import reshape_node
 from anydml.onnx.sizes import window_fits
 
 MAX_WEIGHT = 1 << 22
@@ -35,12 +35,12 @@ def single_convolutions(graph: Graph) -> Graph:
 
 def _as_product(node: Node, constants: dict[Value, Constant]) -> list[Node] | None:
     op = node.op
-    if not isinstance(op, OnnxOp) or (op.domain, op.name) != ("", "Conv") or op.version < 11:
+    if not node.is_onnx("Conv") or not isinstance(op, OnnxOp) or op.version < 11:
         return None
     (x, w, *bias), (y,) = node.inputs, node.outputs
     if x is None or w is None or y is None or w not in constants:
         return None
-    given, weight, result = known_sizes(x), known_sizes(w), known_sizes(y)
+    given, weight, result = x.known_sizes, w.known_sizes, y.known_sizes
     if given is None or weight is None or result is None or not isinstance(x.type, TensorType):
         return None
     taps = _taps(node, given, weight, result)

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.rewrites.reshape import known_sizes
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 
 
 def keep_gathered_axes(graph: Graph) -> Graph:
@@ -21,19 +20,15 @@ def keep_gathered_axes(graph: Graph) -> Graph:
 
 
 def _kept(node: Node, makers: dict[Value, Node], constants: dict[Value, Constant]) -> Node | If:
-    if not isinstance(node.op, OnnxOp) or (node.op.domain, node.op.name) != ("", "Reshape"):
+    if not node.is_onnx("Reshape"):
         return node
     gather = makers.get(node.inputs[0]) if node.inputs[0] else None
-    if (
-        gather is None
-        or not isinstance(gather.op, OnnxOp)
-        or (gather.op.domain, gather.op.name) != ("", "Gather")
-    ):
+    if gather is None or not gather.is_onnx("Gather"):
         return node
     (x, place), (output,) = gather.inputs, node.outputs
-    if x is None or place is None or output is None or place not in constants or known_sizes(place) != ():
+    if x is None or place is None or output is None or place not in constants or place.known_sizes != ():
         return node
-    sizes, wanted = known_sizes(x), known_sizes(output)
+    sizes, wanted = x.known_sizes, output.known_sizes
     axis = gather.attributes["axis"].i if "axis" in gather.attributes else 0
     if sizes is None or wanted != tuple(1 if k == axis % len(sizes) else n for k, n in enumerate(sizes)):
         return node

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from anydml.ir.graph import Graph, Node, OnnxOp, Value
+from anydml.ir.graph import Graph, Node, Value
 from anydml.passes.substitute import substituted
 
 
@@ -13,11 +13,7 @@ def drop_identities(graph: Graph) -> Graph:
     same: dict[Value, Value] = {}
     nodes = []
     for node in graph.nodes:
-        if (
-            isinstance(node, Node)
-            and isinstance(node.op, OnnxOp)
-            and (node.op.domain, node.op.name) == ("", "Identity")
-        ):
+        if isinstance(node, Node) and node.is_onnx("Identity"):
             match node.inputs, node.outputs:
                 case (Value() as source,), (Value() as target,):
                     same[target] = same.get(source, source)

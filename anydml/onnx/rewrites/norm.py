@@ -12,7 +12,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.rewrites.reshape import known_sizes, reshape_node
+from anydml.onnx.rewrites.reshape import reshape_node
 
 
 def merge_norms(graph: Graph) -> Graph:
@@ -31,17 +31,17 @@ Makers = Mapping[Value, Node]
 
 
 def _as_norm(node: Node, makers: Makers, constants: dict[Value, Constant]) -> list[Node] | None:
-    if not _is(node, "Sqrt") or not isinstance(node.op, OnnxOp) or node.op.version < 13:
+    if not node.is_onnx("Sqrt") or not isinstance(node.op, OnnxOp) or node.op.version < 13:
         return None
     total = makers.get(node.inputs[0]) if node.inputs[0] else None
-    if total is None or not _is(total, "Add") or len(total.inputs) != 2:
+    if total is None or not total.is_onnx("Add") or len(total.inputs) != 2:
         return None
     parts = [_half(_squared(v, makers, constants), makers, constants) for v in total.inputs]
     first, second = parts
     y = node.outputs[0]
     if first is None or second is None or y is None or not isinstance(y.type, TensorType):
         return None
-    (x, axis, _), sizes = first, known_sizes(first[0])
+    (x, axis, _), sizes = first, first[0].known_sizes
     if second[:2] != (x, axis) or {first[2], second[2]} != {0, 1} or sizes is None:
         return None
     halves = (*sizes[:axis], 2, sizes[axis] // 2, *sizes[axis + 1 :])
@@ -60,20 +60,16 @@ def _as_norm(node: Node, makers: Makers, constants: dict[Value, Constant]) -> li
     return [reshape_node(x, pair, constants, node), norm]
 
 
-def _is(node: Node, name: str) -> bool:
-    return isinstance(node.op, OnnxOp) and (node.op.domain, node.op.name) == ("", name)
-
-
 def _squared(value: Value | None, makers: Makers, constants: Mapping[Value, Constant]) -> Value | None:
     """What a value is the square of."""
     node = makers.get(value) if value else None
     if node is None or len(node.inputs) != 2:
         return None
     base, other = node.inputs
-    if _is(node, "Mul") and base is other:
+    if node.is_onnx("Mul") and base is other:
         return base
     known = (
-        constants[other].content if _is(node, "Pow") and other is not None and other in constants else None
+        constants[other].content if node.is_onnx("Pow") and other is not None and other in constants else None
     )
     return base if known is not None and known.size == 1 and known.item() == 2 else None
 
@@ -83,10 +79,10 @@ def _half(
 ) -> tuple[Value, int, int] | None:
     """What a value is the first (0) or second (1) half of, and along which axis."""
     node = makers.get(value) if value else None
-    if node is None or not _is(node, "Slice") or len(node.inputs) < 4:
+    if node is None or not node.is_onnx("Slice") or len(node.inputs) < 4:
         return None
     x, *told = node.inputs
-    sizes = known_sizes(x) if x else None
+    sizes = x.known_sizes if x else None
     numbers = [constants[v].content.reshape(-1).tolist() for v in told if v is not None and v in constants]
     if x is None or sizes is None or len(numbers) != len(told) or any(len(n) != 1 for n in numbers):
         return None

@@ -65,16 +65,11 @@ def merge_reshapes(graph: Graph) -> Graph:
 def reshape_node(source: Value, output: Value, constants: dict[Value, Constant], like: Node) -> Node:
     """A Reshape to the sizes of `output`, in the place of the node `like`. Adds a constant."""
     assert isinstance(like.op, OnnxOp)
-    sizes = known_sizes(output) or ()
+    sizes = output.known_sizes or ()
     wanted = Value(f"{output.name}~sizes", TensorType("int64", (len(sizes),)))
     constants[wanted] = Constant(np.array(sizes, np.int64))
     op = OnnxOp("", "Reshape", like.op.version)
     return Node(op, (source, wanted), (output,), {}, like.name, like.path)
-
-
-def known_sizes(value: Value) -> tuple[int, ...] | None:
-    """The sizes of a tensor, if every one is known."""
-    return value.type.known_sizes if isinstance(value.type, TensorType) else None
 
 
 def _element_by_element(node: Node) -> bool:
@@ -89,7 +84,7 @@ def _kept(node: Node, graph: Graph) -> Value | None:
     if not isinstance(node.op, OnnxOp) or node.op.domain or not node.inputs or len(node.outputs) != 1:
         return None
     value, output = node.inputs[0], node.outputs[0]
-    if value is None or output is None or known_sizes(value) is None or known_sizes(output) is None:
+    if value is None or output is None or value.known_sizes is None or output.known_sizes is None:
         return None
     given, result = _type(value), _type(output)
     sizes, wanted = given.known_sizes or (), result.known_sizes or ()

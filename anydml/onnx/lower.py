@@ -32,6 +32,7 @@ from anydml.onnx.types import CODES, leaf, onnx_name
 from anydml.onnx.unfit import unfit
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
+from anydml.runtime.arena import Arena
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.runtime.memory import size_problem
 from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
@@ -81,6 +82,7 @@ class _Lowering:
     def __init__(self, graph: Graph, libraries: Libraries, program: ProgramOf) -> None:
         self.graph, self.libraries, self.program = graph, libraries, program
         self.slots: dict[Value, int] = {}
+        self.arena = Arena()
         self.elementwise = self._worthwhile()
 
     def plan(self) -> Plan:
@@ -98,7 +100,10 @@ class _Lowering:
         inputs = tuple(self.slots[v] for v in graph.inputs)
         fresh = {k for step in steps if not _lends(step) for k in step.writes}
         shared = frozenset(p for p, k in enumerate(outputs) if k not in fresh or k in outputs[:p])
-        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), shared)
+        drops = _drops(steps, set(outputs))
+        return Plan(
+            template, inputs, tuple(steps), outputs, drops, shared, self.arena, _returned(steps, outputs)
+        )
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))
@@ -257,6 +262,7 @@ class _Lowering:
             self.libraries.threads,
             tuple(map(self.slot, inputs)),
             tuple(map(self.slot, outputs)),
+            self.arena,
         )
 
     def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
@@ -350,6 +356,17 @@ def _numpy(dtype: str) -> np.dtype:
 def _lends(step: Step) -> bool:
     """Whether a step may answer with memory of what it was given: onnx.reference makes views."""
     return isinstance(step, RegionStep) and step.provider != OnnxRuntime.name
+
+
+def _returned(steps: Sequence[Step], outputs: Sequence[int]) -> frozenset[int]:
+    """The slots whose memory nobody has but the plan: a branch might answer with it, or onnx.reference."""
+    made = {k for step in steps if isinstance(step, ElementwiseStep) for k in step.writes}
+    keeping = [
+        s
+        for s in steps
+        if not isinstance(s, ElementwiseStep) and (not isinstance(s, RegionStep) or _lends(s))
+    ]
+    return frozenset(made - set(outputs) - {k for step in keeping for k in step.reads})
 
 
 def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -15,6 +16,8 @@ from anydml.runtime.launch import DATA, Array, address, threads_for
 from anydml.runtime.plan import KernelStep, plan
 from anydml.runtime.reference import run_reference
 from anydml.spec.dtypes import NUMPY
+
+Empty = Callable[[tuple[int, ...], np.dtype], Array]
 
 
 class Repeated:
@@ -52,9 +55,12 @@ class Repeated:
         places = [(len(head) + k, arrays.index(name)) for k, name in enumerate(step.names)]
         return head + array("q", bytes(8 * len(places))) + tail, places
 
-    def __call__(self, inputs: list[Array]) -> list[Array]:
-        """The outputs, for packed inputs of the graph's sizes and types. Safe from several threads."""
-        results = [np.empty(sizes, dtype) for sizes, dtype in self._made]
+    def __call__(self, inputs: list[Array], empty: Empty = np.empty) -> list[Array]:
+        """The outputs, for packed inputs of the graph's sizes and types. Safe from several threads.
+
+        `empty` makes an array of given sizes and type, whose contents do not matter.
+        """
+        results = [empty(sizes, dtype) for sizes, dtype in self._made]
         if self._empty:  # nothing for a kernel to do, or next to nothing
             buffers = zip((*self._inputs, *self._outputs), (*inputs, *results), strict=True)
             run_reference(self._graph, dict(buffers))

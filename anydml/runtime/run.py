@@ -13,6 +13,7 @@ from anydml.ir.graph import Graph, If, Node
 from anydml.ir.provider import Call, RegionFailed
 from anydml.passes.fuse import dtype_of, sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
+from anydml.runtime.arena import Arena
 from anydml.runtime.repeat import Repeated
 from anydml.spec.dtypes import NUMPY
 
@@ -83,8 +84,10 @@ class ElementwiseStep:
         threads: int,
         reads: tuple[int, ...],
         writes: tuple[int, ...],
+        arena: Arena,
     ) -> None:
         self.nodes, self.reads, self.writes = nodes, reads, writes
+        self._arena = arena
         self._given, self._results = given, results
         self._lowered, self._threads = lowered, threads
         self._made: dict[tuple[Shape, ...], _Made] = {}
@@ -99,7 +102,7 @@ class ElementwiseStep:
                 self._lied([slots[k] for k in self.reads])
         sizes = tuple(shapes)
         compute, finish = self._made.get(sizes) or self._make(sizes)
-        results = compute(inputs)
+        results = compute(inputs, self._arena.empty)
         for place, k in enumerate(self.writes):
             change = finish[place]
             slots[k] = results[place] if change is None else results[place].view(change[0]).reshape(change[1])
@@ -185,6 +188,9 @@ class Plan:
     """For each step, the slots that nobody reads after it: their memory can go."""
     shared: frozenset[int]
     """The outputs, by place, that may be memory of an input or a constant: they are returned as copies."""
+    arena: Arena
+    returned: frozenset[int]
+    """The slots whose memory goes back to the arena: kernels make them, and no reader might keep them."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         slots = [*self.template]
@@ -193,6 +199,8 @@ class Plan:
         for step, drops in self._each:
             step.run(slots)
             for k in drops:
+                if k in self.returned:
+                    self.arena.give_back(slots[k])
                 slots[k] = None
         results = [slots[k] for k in self.outputs]
         for place in self.shared:

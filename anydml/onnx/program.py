@@ -11,9 +11,9 @@ that stays are programs themselves, so they specialise by what reaches them.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -58,37 +58,45 @@ class _Planned:
     """How many are left in it, branches included."""
     folded: tuple[str, ...]
     """Those that are not in it any more, and why."""
+    used: int = 0
+    """When it ran last, counted in runs."""
 
 
 class Program:
     def __init__(self, graph: Graph, libraries: Libraries) -> None:
         self.graph, self.libraries = graph, libraries
         self._deciding = deciding_inputs(graph)
-        self._plans: OrderedDict[Key, _Planned] = OrderedDict()
+        self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
         self._worse: set[Key] = set()
         """Shapes with open sizes that were found to leave more Ifs."""
-        self._met: dict[Key, Plan] = {}
+        self._met: dict[Key, _Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
+        self._runs = count(1)
         self._lock = threading.RLock()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs' contents."""
         key = self.key(values)
-        plan = None if key is None else self._met.get(key)
-        if plan is None:
-            plan = self._planned(values)
+        planned = None if key is None else self._met.get(key)
+        if planned is None:
+            planned = self._planned(values)
             if key is not None:
                 if len(self._met) >= MAX_MET:
                     self._met.clear()
-                self._met[key] = plan
-        return plan.run(values)
+                self._met[key] = planned
+        planned.used = next(self._runs)
+        return planned.plan.run(values)
 
     def met(self, values: Sequence[Any]) -> Plan | None:
-        """The plan of arrays of which the like was run before."""
+        """The plan of arrays of which the like was run before, which is about to run again."""
         key = self.key(values)
-        return None if key is None else self._met.get(key)
+        planned = None if key is None else self._met.get(key)
+        if planned is None:
+            return None
+        planned.used = next(self._runs)
+        return planned.plan
 
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
@@ -102,7 +110,7 @@ class Program:
             key.append(value.tobytes() if value.size <= MAX_DECIDING else None)
         return tuple(key)
 
-    def _planned(self, values: Sequence[Any]) -> Plan:
+    def _planned(self, values: Sequence[Any]) -> _Planned:
         shapes = tuple([_shape_key(v) for v in values])
         contents = tuple([_content_key(values[k]) for k in self._deciding])
         with self._lock:
@@ -112,11 +120,12 @@ class Program:
                 else:
                     contents = _ANY
             found = self._fitting(shapes, contents) or self._made(shapes, contents, values)
-            self._plans.move_to_end(found)
-            while len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
+            planned = self._plans[found]
+            if len(self._plans) > MAX_PLANS:
+                others = (key for key in self._plans if key != found)
+                del self._plans[min(others, key=lambda key: self._plans[key].used)]
                 self._met.clear()  # it may be there, too
-            return self._plans[found].plan
+            return planned
 
     def _fitting(self, shapes: Key, contents: Key) -> Key | None:
         """The key of a plan for these inputs: the one with the fewest open sizes."""

@@ -260,6 +260,23 @@ def test_a_hundred_values_of_a_deciding_input():
     assert plans(session) <= MAX_PLANS
 
 
+def test_the_plan_that_was_not_used_longest_goes(monkeypatch):
+    """Also where its runs have found it by the quick way."""
+    monkeypatch.setattr(program, "MAX_PLANS", 3)
+    session = loaded([*BY_INTEGER, if_node("c", NEG, ABS)], info("k", "int64", []))
+    x = np.float32([1, -2])
+
+    def run(k):
+        assert_same(session.run(None, {"x": x, "k": np.array(k)})[0], -x if k > 3 else abs(x))
+
+    for k in (1, 2, 9, 1, 1, 2, 7):
+        run(k)
+    text = session.explain()
+    assert [f"k = {k}" in text for k in (1, 2, 9, 7)] == [True, True, False, True]
+    run(9)
+    assert "k = 1\n" not in session.explain()
+
+
 def test_values_and_shapes_together():
     session = loaded([*BY_INTEGER, if_node("c", NEG, ABS)], info("k", "int64"))
     rng = np.random.default_rng(0)

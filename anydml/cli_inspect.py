@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from anydml.inspection import Branch, Control, Inspection, inspect, page
+from anydml.inspection import Branch, Control, Inspection, drawn, inspect
 from anydml.ir.buffers import write_atomically
 
 _MOST = 12
@@ -37,11 +37,12 @@ def inspect_command(model: Path, as_json: bool, html: Path | None) -> None:
       anydml inspect model.onnx --html model.html
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
-    if html is not None:
-        drawn = page(model, model.name).encode()
-        write_atomically(html, lambda file: file.write(drawn))
+    if html is None:
+        found = inspect(model)
+    else:
+        found, page = drawn(model, model.name)
+        write_atomically(html, lambda file: file.write(page.encode()))
         click.echo(f"drawn in {html}", err=True)
-    found = inspect(model)
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
         return

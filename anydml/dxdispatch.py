@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,6 @@ class DispatchModel:
         except AnyDMLError as error:
             self._problems += [p.under(where) for p in error.problems]
             return None
-
         return self._timed(name, bound.dispatch)
 
     def _timed(self, name: str, dispatch: Callable[[], object]) -> Command:
@@ -207,18 +206,25 @@ class DispatchModel:
             self._problems += [p.under(f"{where}.bindings") for p in error.problems]
             return None
 
+    def _view(self, target: Any, fields: Iterable[str], place: str) -> Mapping[str, Any] | None:
+        """What a binding says of its resource: a name alone, an object, or a list of one of them."""
+        single = target[0] if isinstance(target, list) and len(target) == 1 else target
+        view = {"name": single} if isinstance(single, str) else single
+        if not isinstance(view, dict):
+            self._broken(place, f"expected a resource's name, but got {shown(single)}")
+            return None
+        self._problems += [p.under(place) for p in check_fields(view, fields)]
+        return view
+
     def _shaped(
         self, bindings: Mapping[str, Any], where: str
     ) -> Iterator[tuple[str, tuple[Resource, list[int] | None]]]:
         """The buffer behind each input and output of a model, and the shape it is given."""
         for point, target in bindings.items():
             place = f"{where}.{point}"
-            single = target[0] if isinstance(target, list) and len(target) == 1 else target
-            view = {"name": single} if isinstance(single, str) else single
-            if not isinstance(view, dict):
-                self._broken(place, f"expected a resource's name, but got {shown(single)}")
+            view = self._view(target, ("name", "shape"), place)
+            if view is None:
                 continue
-            self._problems += [p.under(place) for p in check_fields(view, ("name", "shape"))]
             shape = view.get("shape")
             if shape is not None and not (
                 isinstance(shape, list)
@@ -239,12 +245,9 @@ class DispatchModel:
             if point not in operator.tensors:
                 self._broken(place, "expected a tensor of the operator", nearest(point, operator.tensors))
                 continue
-            single = target[0] if isinstance(target, list) and len(target) == 1 else target
-            view = {"name": single} if isinstance(single, str) else single
-            if not isinstance(view, dict):
-                self._broken(place, f"expected a resource's name, but got {shown(single)}")
+            view = self._view(target, _VIEW_FIELDS, place)
+            if view is None:
                 continue
-            self._problems += [p.under(place) for p in check_fields(view, _VIEW_FIELDS)]
             resource = self._named(view, "name", self._declared, place)
             if resource in self.resources:
                 try:

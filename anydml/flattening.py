@@ -198,8 +198,7 @@ class _Flattening:
             outside = {v: node.captures[n] for n, v in captured.items()}
             known = {v: graph.constants[o] for v, o in outside.items() if o in graph.constants}
             types = {v: t for v, o in outside.items() if (t := o.type) is not None}
-            way = "/".join((*filter(None, [around]), *node.path, node.name or node.op.name))
-            flat = self.flattened(body, types, known, way)
+            flat = self.flattened(body, types, known, way_to(node, around))
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
             changed.g.CopyFrom(body_proto(flat, attribute.g, outside))
             attributes[name] = changed
@@ -217,7 +216,7 @@ def _checked(
     inputs = {v.name: v for v in model.graph.inputs}
     if convert not in ("auto", "always", "never"):
         problems.append(Problem("convert", f"expected auto, always or never, but got {shown(convert)}"))
-    for word, given in (("fixed", fixed), ("shapes", shapes)):
+    for word, given in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
         for name in given:
             if name not in inputs:
                 message = f"expected a name of an input, but got {shown(name)}"
@@ -226,7 +225,7 @@ def _checked(
     types: dict[Value, Type] = {}
     symbols: dict[str, int] = {}
     for name, value in inputs.items():
-        sizes = value.type.sizes if isinstance(value.type, TensorType) else None
+        sizes = value.sizes
         if name in fixed:
             array, wrong = _content(fixed[name], value.type)
             if wrong is not None or array is None:
@@ -301,8 +300,10 @@ def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | No
 # ---- the report --------------------------------------------------------------------------------------
 
 
-def _way(node: If, around: str) -> str:
-    return "/".join((*filter(None, [around]), *node.path, node.name or "If"))
+def way_to(node: Node | If, around: str) -> str:
+    """How a report calls a node: the way through the branches to it, behind the way to the body it is in."""
+    own = node.name or ("If" if isinstance(node, If) else str(node.op))
+    return "/".join((*filter(None, [around]), *node.path, own))
 
 
 def _folded(folded: Folded, around: str) -> IfReport:
@@ -312,31 +313,27 @@ def _folded(folded: Folded, around: str) -> IfReport:
         because = f"{'then' if folded.taken else 'else'}: {because}"
     gone = folded.node.branches if folded.taken is None else folded.node.branches[int(folded.taken) :][:1]
     saved = 1 + sum(len(list(b.walk())) for _, b in gone)
-    return IfReport(_way(folded.node, around), decision, because, nodes=-saved)
+    return IfReport(way_to(folded.node, around), decision, because, nodes=-saved)
 
 
 def _decided(decision: Decision, around: str) -> IfReport:
     return IfReport(
-        _way(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
+        way_to(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
     )
 
 
 def _size(proto: ModelProto, work: int) -> Size:
-    operators = Counter(_operators(proto.graph))
+    operators = Counter(name for _, name in called(proto.graph))
     nodes = sum(operators.values())
     return Size(operators["If"], nodes, proto.ByteSize(), work, dict(sorted(operators.items())))
-
-
-def _operators(graph: onnx.GraphProto) -> list[str]:
-    return [name for _, name in _called(graph)]
 
 
 def _functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
     """The local functions that hold an If, or call one that does."""
     bodies = {(f.domain, f.name): onnx.GraphProto(node=f.node) for f in proto.functions}
-    calls = {key: set(_called(body)) for key, body in bodies.items()}
+    calls = {key: set(called(body)) for key, body in bodies.items()}
     found: set[tuple[str, str]] = set()
-    while more := {key for key, called in calls.items() if called & (found | _IF)} - found:
+    while more := {key for key, its in calls.items() if its & (found | _IF)} - found:
         found |= more
     return sorted(found)
 
@@ -344,6 +341,7 @@ def _functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
 _IF = {("", "If"), ("ai.onnx", "If")}
 
 
-def _called(graph: onnx.GraphProto) -> list[tuple[str, str]]:
-    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in _called(g)]
+def called(graph: onnx.GraphProto) -> list[tuple[str, str]]:
+    """Domain and name of every node's operator, those of branches and bodies too."""
+    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in called(g)]
     return [(n.domain, n.op_type) for n in graph.node] + inner

@@ -18,13 +18,13 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
-from anydml.flattening import IfReport, flatten
+from anydml.flattening import IfReport, called, flatten, way_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.export import renamed
 from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
 from anydml.onnx.safety import graph_work
-from anydml.onnx.types import from_proto, onnx_name
+from anydml.onnx.types import from_proto, type_text
 from anydml.problems import AnyDMLError
 
 DEPTH = 4
@@ -93,39 +93,58 @@ def inspect(model: ModelSource) -> Inspection:
     Raises:
         InvalidModel, Unsupported, OSError: as `load` does.
     """
-    proto, read, graph = _typed(model)
-    operators = Counter(_operators(proto.graph))
-    for function in proto.functions:
-        operators.update(_operators(GraphProto(node=function.node)))
-    return Inspection(
-        {a.name: type_text(a.type) for a in read.inputs},
-        {a.name: type_text(v.type or a.type) for a, v in zip(read.outputs, graph.outputs, strict=True)},
-        {domain or "ai.onnx": version for domain, version in read.opsets.items()},
-        f"{proto.producer_name} {proto.producer_version}".strip(),
-        sum(operators.values()),
-        operators["If"],
-        proto.ByteSize(),
-        dict(operators.most_common()),
-        _Inspector(read.opsets, _decisions(model)).controls(graph, {}),
-    )
+    return _Looked(model).inspection()
 
 
-def page(model: ModelSource, title: str) -> str:
-    """A model's graph as one HTML page, which needs no network: its branches open and close.
+def drawn(model: ModelSource, title: str) -> tuple[Inspection, str]:
+    """What `inspect` says, and the graph as one HTML page without network: branches open and close.
 
     Raises:
         InvalidModel, Unsupported, OSError: as `load` does.
     """
-    proto, read, graph = _typed(model)
-    inspector = _Inspector(read.opsets, _decisions(model))
-    operators = Counter(_operators(proto.graph))
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in read.opsets.items())
-    counts = f"{sum(operators.values()):,} nodes, {operators['If']} Ifs"
-    facts = f"{counts}, opset {opsets}, {proto.ByteSize():,} bytes"
-    data = json.dumps({"title": title, "facts": facts, "graph": inspector.drawing(graph, {}, "")})
-    template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
-    embedded = data.replace("<", "\\u003c")  # or a name could end the script
-    return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
+    looked = _Looked(model)
+    return looked.inspection(), looked.page(title)
+
+
+class _Looked:
+    """A model that was read, typed and tried to flatten, once for all that is told of it."""
+
+    def __init__(self, model: ModelSource) -> None:
+        self.proto, self.read, self.graph = _typed(model)
+        self.inspector = _Inspector(self.read.opsets, _decisions(model))
+        self.operators = Counter(_named(self.proto.graph))
+        for function in self.proto.functions:
+            self.operators.update(_named(GraphProto(node=function.node)))
+        self.opsets = {domain or "ai.onnx": version for domain, version in self.read.opsets.items()}
+
+    def inspection(self) -> Inspection:
+        proto, outputs = self.proto, zip(self.read.outputs, self.graph.outputs, strict=True)
+        return Inspection(
+            {a.name: type_text(a.type) for a in self.read.inputs},
+            {a.name: type_text(v.type or a.type) for a, v in outputs},
+            self.opsets,
+            f"{proto.producer_name} {proto.producer_version}".strip(),
+            sum(self.operators.values()),
+            self.operators["If"],
+            proto.ByteSize(),
+            dict(self.operators.most_common()),
+            self.inspector.controls(self.graph, {}),
+        )
+
+    def page(self, title: str) -> str:
+        opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
+        counts = f"{sum(self.operators.values()):,} nodes, {self.operators['If']} Ifs"
+        facts = f"{counts}, opset {opsets}, {self.proto.ByteSize():,} bytes"
+        data = json.dumps(
+            {"title": title, "facts": facts, "graph": self.inspector.drawing(self.graph, {}, "")}
+        )
+        template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
+        embedded = data.replace("<", "\\u003c")  # or a name could end the script
+        return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
+
+
+def _named(graph: GraphProto) -> Iterator[str]:
+    return (f"{domain}.{name}" if domain else name for domain, name in called(graph))
 
 
 def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
@@ -139,15 +158,6 @@ def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
         read.graph, {v: Value(v.name, types[v.name]) for v in _values(read.graph) if v.name in types}
     )
     return proto, read, graph
-
-
-def type_text(type: Type | None) -> str:
-    """A type as `float32[2,n]`, and as ONNX has it where it is no tensor."""
-    if not isinstance(type, TensorType):
-        return onnx_name(type)
-    if type.sizes is None:
-        return f"{type.dtype}[...]"
-    return f"{type.dtype}[{','.join('?' if n is None else str(n) for n in type.sizes)}]"
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -204,14 +214,13 @@ class _Inspector:
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 body = read_body(attribute.g, node.captures, self.opsets)
-                inner = "/".join((*filter(None, [way]), *node.path, node.name or str(node.op)))
-                drawn["branches"][name] = self.drawing(body, {}, inner)
+                drawn["branches"][name] = self.drawing(body, {}, way_to(node, way))
             else:
                 drawn["attributes"][name] = _attribute_text(attribute)
         return drawn
 
     def _fate(self, node: If, way: str) -> str:
-        one = self.decisions.get("/".join((*filter(None, [way]), *node.path, node.name or "If")))
+        one = self.decisions.get(way_to(node, way))
         return "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
 
     def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node], way: str) -> Control:
@@ -224,7 +233,7 @@ class _Inspector:
 
     def _loop(self, node: Node, graph: Graph, way: str) -> Control:
         branches = {}
-        inner = "/".join((*filter(None, [way]), *node.path, node.name or str(node.op)))
+        inner = way_to(node, way)
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 body = read_body(attribute.g, node.captures, self.opsets)
@@ -323,10 +332,3 @@ def _values(graph: Graph) -> Iterator[Value]:
     yield from graph.inputs
     for node in graph.walk():
         yield from node.writes
-
-
-def _operators(graph: GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        for inner in graphs_of(node.attribute):
-            yield from _operators(inner)

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.onnx.evaluate import node_key, same_content
 from anydml.onnx.infer import Fact
 from anydml.onnx.nodes import Choice, Nodes, renamed
 from anydml.onnx.safety import hazard, work
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
+from anydml.onnx.types import type_text
 from anydml.passes.dead import drop_dead
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import substituted
@@ -169,8 +170,8 @@ class Conversion:
         if (failing[0] is None) == (failing[1] is None):
             return None
         truth = failing[0] is None
-        branch = node.then_branch if truth else node.else_branch
-        made.splice(self.converted(branch, 0, made.constants))
+        branch = self.converted(node.then_branch if truth else node.else_branch, 0, made.constants)
+        made.splice(branch)
         for v, a in zip(node.outputs, branch.outputs, strict=True):
             if v is not None:
                 made.guard(node.condition, a, truth, v)
@@ -185,7 +186,7 @@ def _constructor(graph: Graph, value: Value) -> Node | None:
     """The node that constructs a sequence in a graph, if one does."""
     for node in graph.nodes:
         if isinstance(node, Node) and value in node.outputs:
-            return node if isinstance(node.op, OnnxOp) and node.op.name == "SequenceConstruct" else None
+            return node if node.is_onnx("SequenceConstruct") else None
     return None
 
 
@@ -253,13 +254,5 @@ def _without(node: If, outputs: Collection[Value]) -> If:
 
 
 def _differ(value: Value, a: Value, b: Value) -> str:
-    shown = " and ".join(_type_text(v) for v in (a, b))
+    shown = " and ".join(type_text(v.type) for v in (a, b))
     return f"the branches give {shown} for {value.name!r}, which may differ in shape"
-
-
-def _type_text(value: Value) -> str:
-    if not isinstance(value.type, TensorType):
-        return "something that is no tensor, or of unknown type"
-    if value.type.sizes is None:
-        return f"{value.type.dtype} of unknown rank"
-    return f"{value.type.dtype}[{','.join(str(n) if isinstance(n, int) else '?' for n in value.type.sizes)}]"

@@ -141,11 +141,8 @@ class _Evaluator:
     def _inner(self, deep: bool) -> _Evaluator:
         """An evaluator that knows the same, for nodes that may not come to be."""
         inner = _Evaluator(self.oracle, deep)
-        inner.facts, inner._computed, inner._makers = (
-            dict(self.facts),
-            dict(self._computed),
-            dict(self._makers),
-        )
+        inner.facts, inner._makers = dict(self.facts), dict(self._makers)
+        inner._computed = dict(self._computed)
         return inner
 
     def _failing(self, node: If, truth: bool, rest: Sequence[Node | If]) -> str | None:
@@ -165,7 +162,7 @@ class _Evaluator:
         If(Equal(Shape(%x)[2], 1)) {then Squeeze(%x, 2)}: where the size is not 1, Squeeze fails.
         """
         maker = self._makers.get(self.facts[node.condition].value)
-        if not truth or maker is None or not isinstance(maker.op, OnnxOp) or maker.op.name != "Equal":
+        if not truth or maker is None or not maker.is_onnx("Equal"):
             return False
         by_value = {f.value: f for f in self.facts.values()}
         a, b = (self.oracle.integers(by_value.get(v) if v is not None else None) for v in maker.inputs)
@@ -173,7 +170,7 @@ class _Evaluator:
             return False
         difference = a.reshape(-1)[0] - b.reshape(-1)[0]
         for inner in node.then_branch.nodes:
-            if isinstance(inner, Node) and isinstance(inner.op, OnnxOp) and inner.op.name == "Squeeze":
+            if isinstance(inner, Node) and inner.is_onnx("Squeeze"):
                 for size in self._squeezed(inner, node.then_branch):
                     if size - whole(1) in (difference, -difference):
                         return True
@@ -250,7 +247,7 @@ class _Evaluator:
 
     def _tell(self, value: Value, content: np.generic) -> None:
         """Know the content of a value of one element."""
-        sizes = value.type.known_sizes if isinstance(value.type, TensorType) else None
+        sizes = value.known_sizes
         if sizes is None or prod(sizes) != 1:
             return
         known = Constant(np.full(sizes, content))

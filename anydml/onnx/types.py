@@ -33,6 +33,16 @@ def onnx_name(type: Type | None) -> str:
     return "unknown"
 
 
+def type_text(type: Type | None) -> str:
+    """As messages and reports write it: `float32[2,n,?]`; what is no tensor, as ONNX has it."""
+    if not isinstance(type, TensorType):
+        return onnx_name(type)
+    if type.sizes is None:
+        return f"{type.dtype}[...]"
+    known = ("?" if n is None or str(n).startswith("{") else str(n) for n in type.sizes)
+    return f"{type.dtype}[{','.join(known)}]"
+
+
 def from_proto(proto: TypeProto) -> Type | None:
     """None where the file says nothing, or has a map or a sparse tensor, which no operator here makes."""
     kind = proto.WhichOneof("value")

@@ -419,6 +419,27 @@ def test_a_branch_that_always_fails_still_does():
         runner.run(None, {"c": np.array(False), **feeds})
 
 
+def test_what_is_left_of_a_failing_branch_may_return_what_another_if_gave():
+    """The inner If goes, as both of its branches do the same; then the outer one's guard needs what it gave."""
+    built = parsed("""(bool c, bool d, float[2, 3] x, float[3, 3, 1] w) => (float[2, 3] y) {
+        y = If (c) <
+            then_branch = t () => (float[2, 3] v) {
+                v = If (d) <then_branch = t2 () => (float[2, 3] a) { a = Relu (x) }, else_branch = e2 () => (float[2, 3] b) { b = Relu (x) }> },
+            else_branch = e () => (float[2, 3] u) { u = Conv (x, w) }> }""")
+    flat, report = anydml.flatten(built, convert="always", verify=False)
+    assert report.left == 0
+    feeds = {
+        "c": np.array(True),
+        "d": np.array(True),
+        "x": -np.ones((2, 3), np.float32),
+        "w": np.ones((3, 3, 1), np.float32),
+    }
+    assert (
+        session(flat).run(None, {i.name: feeds[i.name] for i in flat.graph.input})[0].tolist()
+        == [[0] * 3] * 2
+    )
+
+
 @pytest.mark.parametrize("counts", [(2, 2), (2, 1)])
 def test_sequences(counts):
     def built(count, op, prefix):
@@ -606,6 +627,7 @@ def test_external_data(tmp_path):
     [
         ({"fixed": {"cc": True}}, r"fixed: expected a name of an input, but got 'cc'; did you mean 'c'"),
         ({"shapes": {"z": (1,)}}, "shapes: expected a name of an input, but got 'z'"),
+        ({"witness": {"xx": (3, 4)}}, "witness: expected a name of an input, but got 'xx'; did you mean 'x'"),
         ({"fixed": {"c": 2}}, "fixed 'c': expected bool, but got 2"),
         ({"fixed": {"c": "yes"}}, "fixed 'c': expected bool"),
         ({"fixed": {"k": 1.5}}, r"fixed 'k': expected int64, but got 1\.5"),

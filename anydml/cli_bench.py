@@ -20,7 +20,6 @@ from anydml.problems import Problem, Unsupported
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--feed",
-    "-f",
     "feeds",
     multiple=True,
     metavar="NAME=VALUE",

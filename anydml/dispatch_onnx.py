@@ -15,46 +15,61 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.buffers import Resource, check_fields
-from anydml.problems import ExecutionFailed, InvalidModel, Problem, nearest, shown
+from anydml.ir.buffers import Resource, check_fields, found_file
+from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, shown
+from anydml.spec.dtypes import FROM_NUMPY
 
 if TYPE_CHECKING:
     from anydml.session import NodeArg
 
-FIELDS = ("type", "sourcePath", "freeDimensionNameOverrides", "graphOptimizationLevel", "loggingLevel")
+_FIELDS = (
+    "type",
+    "sourcePath",
+    "freeDimensionNameOverrides",
+    "freeDimensionDenotationOverrides",
+    # onnxruntime's own, which have no meaning here:
+    "graphOptimizationLevel",
+    "loggingLevel",
+    "sessionOptionsConfigEntries",
+)
 _RENAMED = {"float": "float32", "double": "float64"}
 
 
 class OnnxDispatchable:
     """A model that was loaded."""
 
-    def __init__(self, item: Mapping[str, Any], folder: Path) -> None:
-        """Read what the JSON says, and load the model.
+    def __init__(self, item: Mapping[str, Any], folder: Path, overrides: Mapping[str, int]) -> None:
+        """Read what the JSON says, and load the model; `overrides` go before its own free dimensions.
 
         Raises:
             InvalidModel: a wrong field, or no such file; and whatever `load` raises.
+            Unsupported: dimensions by denotation.
         """
         from anydml.session import load  # which loads onnx: only models that have one wait for it
 
-        problems = list(check_fields(item, FIELDS))
+        if item.get("freeDimensionDenotationOverrides"):
+            message = "dimensions by denotation are not supported; give them by name"
+            raise Unsupported(Problem("freeDimensionDenotationOverrides", message))
+        problems = list(check_fields(item, _FIELDS))
         source = item.get("sourcePath")
         if not isinstance(source, str) or "\0" in source or not source:
+            source = None
             problems.append(Problem("sourcePath", f"expected a file name, but got {shown(source)}"))
         dims = item.get("freeDimensionNameOverrides", {})
         if not isinstance(dims, dict):
             problems.append(
                 Problem("freeDimensionNameOverrides", f"expected an object, but got {shown(dims)}")
             )
-        paths = [p for p in (folder / str(source), Path(str(source))) if p.is_file()]
-        if not problems and not paths:
-            problems.append(Problem("sourcePath", f"expected a file, but there is none at {source!r}"))
-        if problems:
+        path = found_file(source, folder)
+        if source is not None and path is None:
+            problems.append(Problem("sourcePath", f"expected a file, but there is none at {shown(source)}"))
+        if problems or path is None:
             raise InvalidModel(*problems)
-        self.session = load(paths[0], dims=dims or None)
+        self.session = load(path, dims={**dims, **overrides} or None)
         self.inputs = {a.name: a for a in self.session.get_inputs()}
         self.outputs = {a.name: a for a in self.session.get_outputs()}
 
-    def bound(self, views: Mapping[str, tuple[Resource, list[int] | None]]) -> Callable[[], None]:
+    def bound(self, views: Mapping[str, tuple[Resource | None, list[int] | None]]) -> Callable[[], None]:
         """What runs the model on buffers, each with the shape that it is to be seen in.
 
         Raises:
@@ -80,8 +95,9 @@ class OnnxDispatchable:
         def run() -> None:
             results = self.session.run(None, feeds)
             for name, result in zip(self.outputs, results, strict=True):
-                if name in targets:
-                    _store(name, result, targets[name])
+                target = targets.get(name)
+                if target is not None:
+                    _store(name, result, target)
 
         return run
 
@@ -97,6 +113,8 @@ def _tensor(argument: NodeArg, resource: Resource | None, shape: list[int] | Non
     sizes = shape if shape is not None else [n if isinstance(n, int) else 1 for n in declared]
     if resource is None:
         return np.zeros(sizes, dtype)
+    if resource.deferred:
+        raise InvalidModel(Problem("", "expected a buffer, but it is deferred, which is for results"))
     needed = prod(sizes) * dtype.itemsize
     if needed > resource.data.size:
         message = f"expected {needed} bytes for {dtype}{list(sizes)}, but the buffer has {resource.data.size}"
@@ -106,7 +124,16 @@ def _tensor(argument: NodeArg, resource: Resource | None, shape: list[int] | Non
 
 def _store(name: str, result: Any, resource: Resource) -> None:
     """Put a result into a buffer."""
+    if isinstance(result, np.ndarray) and result.dtype == bool:
+        result = result.view(np.uint8)
+    if not isinstance(result, np.ndarray) or result.dtype not in FROM_NUMPY:
+        message = "expected a tensor of a DirectML type for a buffer, but the model returned something else"
+        raise ExecutionFailed(Problem(f"output {name!r}", message))
     data = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
+    if resource.deferred:
+        resource.data, resource.shape, resource.dtype = data.copy(), result.shape, result.dtype
+        resource.written = True
+        return
     if data.size > resource.data.size:
         message = f"expected a buffer of at least {data.size} bytes, but it has {resource.data.size}"
         raise ExecutionFailed(Problem(f"output {name!r}", message))

@@ -19,6 +19,7 @@ class DispatchTiming:
         dispatch_iterations: samples to take.
         dispatch_repeat: dispatches in each, which is their mean.
         milliseconds_to_run: time to go on taking samples, instead of their number.
+        dispatch_interval: milliseconds from one sample's beginning to the next one's, at least.
         warmup_samples: the first ones, which are cold.
         timing_verbosity: 0, the median of the hot ones; 1, more of both kinds; 2, every sample, too.
     """
@@ -26,6 +27,7 @@ class DispatchTiming:
     dispatch_iterations: int = 1
     dispatch_repeat: int = 1
     milliseconds_to_run: float | None = None
+    dispatch_interval: float = 0
     warmup_samples: int = 1
     timing_verbosity: int = 0
 
@@ -33,10 +35,13 @@ class DispatchTiming:
         """Milliseconds of a dispatch, sample by sample."""
         found: list[float] = []
         clock = time.perf_counter
-        end = clock() + (self.milliseconds_to_run or 0) / 1e3
+        start = clock()
+        end = start + (self.milliseconds_to_run or 0) / 1e3
         while not found or (
             clock() < end if self.milliseconds_to_run is not None else len(found) < self.dispatch_iterations
         ):
+            if found and (early := start + self.dispatch_interval / 1e3 - clock()) > 0:
+                time.sleep(early)
             start = clock()
             for _ in range(self.dispatch_repeat):
                 dispatch()

@@ -6,15 +6,14 @@
                        {"type": "print", "resource": "Out"}]}
 
 The format is that of microsoft/DirectML's DxDispatch tool. The whole model is read, checked and bound
-before its first command runs. Of that tool's features, DirectML operators and ONNX models with all buffer
-initializers but images are here; what is not says so.
+before its first command runs. DirectML operators and ONNX models are here; what needs Direct3D 12 says so.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 
 from anydml.device import Binding, CompiledOperator, Device
 from anydml.dispatch_onnx import OnnxDispatchable
+from anydml.dispatch_output import FileOutput, check_print, printed
 from anydml.dispatch_timing import DispatchTiming
-from anydml.ir.buffers import Resource, check_fields, kind_of, parse_json, read_resource, write_atomically
+from anydml.ir.buffers import Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
 from anydml.problems import (
     AnyDMLError,
     InvalidInput,
@@ -50,8 +50,18 @@ class DispatchModel:
         path: str | os.PathLike[str],
         feature_level: FeatureLevel | str | None = None,
         timing: DispatchTiming | None = None,
+        *,
+        dims: Mapping[str, int] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Read `path`; `timing` says how often its dispatches run.
+        """Read `path`: a model, or an ONNX model that is to run once on zeros.
+
+        Args:
+            path: .json or .onnx.
+            feature_level: of the device.
+            timing: how often dispatches run.
+            dims: free dimensions of ONNX models by name, before those that the model gives.
+            shapes: of inputs and outputs of ONNX models, before those of its bindings.
 
         Raises:
             InvalidModel: malformed JSON (with the place), or a model that does not hold together.
@@ -61,9 +71,13 @@ class DispatchModel:
         self.path = Path(path)
         self.device = Device(feature_level)
         self.timing = timing or DispatchTiming()
+        self._dims, self._shapes = dict(dims or {}), {n: list(s) for n, s in (shapes or {}).items()}
         self._initialized: dict[str, float] = {}
         """Milliseconds that it took to make each dispatchable."""
-        root = parse_json(self.path.read_bytes(), self.path.name)
+        if self.path.suffix.lower() == ".onnx":
+            root = _alone(self.path.name)
+        else:
+            root = parse_json(self.path.read_bytes(), self.path.name)
         self._problems: list[Problem] = []
         if not isinstance(root, dict):
             raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
@@ -73,6 +87,8 @@ class DispatchModel:
         self._declared: dict[str, Any] = sections["resources"]
         self.resources = dict(self._resources(self._declared))
         self._named_operators: dict[str, Any] = sections["dispatchables"]
+        self._given_first: dict[str, Mapping[str, Any]] = {}
+        """Bindings that belong to a dispatchable: of tensors that it owns."""
         self._only_operators = not self._problems
         self.models: dict[str, OnnxDispatchable] = {}
         self.operators = dict(self._operators(self._named_operators))
@@ -131,9 +147,11 @@ class DispatchModel:
             start = time.perf_counter()
             try:
                 if isinstance(kind, str) and kind.lower() == "onnx":
-                    self.models[name] = OnnxDispatchable(item, self.path.parent)
+                    self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims)
                 else:
-                    yield name, self.device.compile_operator(self.device.create_operator(item))
+                    desc = {field: value for field, value in item.items() if field != "bindings"}
+                    self._given_first[name] = self._object(item.get("bindings", {}), f"{where}.bindings")
+                    yield name, self.device.compile_operator(self.device.create_operator(desc))
             except Unsupported as error:
                 raise self._unsupported(where, str(error)) from error
             except InvalidOperator as error:
@@ -165,19 +183,25 @@ class DispatchModel:
             return None
         return name
 
+    def _object(self, value: Any, where: str) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._broken(where, f"expected an object, but got {kind_of(value)}")
+        return {}
+
     def _dispatch(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "dispatchable", self._named_operators, where)
-        bindings = item.get("bindings")
-        if not isinstance(bindings, dict):
-            self._broken(f"{where}.bindings", f"expected an object, but got {kind_of(bindings)}")
+        before = len(self._problems)
+        bindings = self._object(item.get("bindings"), f"{where}.bindings")
+        if len(self._problems) > before:
             return None
         if name in self.models:
             return self._dispatch_onnx(name, bindings, where)
         operator = self.operators.get(name or "")
         if operator is None or name is None:
             return None
-        before = len(self._problems)
-        arrays = dict(self._bindings(operator, bindings, f"{where}.bindings"))
+        arrays = dict(self._bindings(operator, self._given_first[name], f"dispatchables.{name}.bindings"))
+        arrays |= self._bindings(operator, bindings, f"{where}.bindings")
         if len(self._problems) > before:
             return None
         try:
@@ -218,23 +242,23 @@ class DispatchModel:
 
     def _shaped(
         self, bindings: Mapping[str, Any], where: str
-    ) -> Iterator[tuple[str, tuple[Resource, list[int] | None]]]:
+    ) -> Iterator[tuple[str, tuple[Resource | None, list[int] | None]]]:
         """The buffer behind each input and output of a model, and the shape it is given."""
         for point, target in bindings.items():
             place = f"{where}.{point}"
             view = self._view(target, ("name", "shape"), place)
             if view is None:
                 continue
-            shape = view.get("shape")
-            if shape is not None and not (
-                isinstance(shape, list)
-                and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape)
-            ):
+            shape = self._shapes.get(point, view.get("shape"))
+            if shape is not None and not are_sizes(shape):
                 self._broken(f"{place}.shape", f"expected sizes, but got {shown(shape)}")
                 continue
             resource = self._named(view, "name", self._declared, place)
             if resource in self.resources:
                 yield point, (self.resources[resource], shape)
+        for point, shape in self._shapes.items():
+            if point not in bindings:
+                yield point, (None, shape)
 
     def _bindings(
         self, operator: CompiledOperator, bindings: Mapping[str, Any], where: str
@@ -249,7 +273,10 @@ class DispatchModel:
             if view is None:
                 continue
             resource = self._named(view, "name", self._declared, place)
-            if resource in self.resources:
+            if resource in self.resources and self.resources[resource].deferred:
+                message = "expected a buffer, but it is deferred, which is for results of ONNX models"
+                self._broken(place, message)
+            elif resource in self.resources:
                 try:
                     yield point, _part(self.resources[resource], view, operator.tensors[point].data_type)
                 except InvalidModel as error:
@@ -259,41 +286,36 @@ class DispatchModel:
 
     def _print(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "resource", self._declared, where)
+        try:
+            check_print(item)
+        except InvalidModel as error:
+            self._problems += [p.under(where) for p in error.problems]
         if name is None:
             return None
 
         def command(echo: Echo) -> None:
-            values = self.resources[name].values.reshape(-1)
-            texts = (f"{v:g}" if isinstance(v, float) else str(v) for v in values.tolist())
-            echo(f"Resource '{name}': {', '.join(texts)}")
+            for line in printed(name, self.resources[name], item.get("verbose", False)):
+                echo(line)
 
         return command
 
     def _write_file(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "resource", self._declared, where)
-        target = item.get("targetPath")
-        if not isinstance(target, str) or not target or "\0" in target:
-            self._broken(f"{where}.targetPath", f"expected a file name, but got {shown(target)}")
+        try:
+            output = FileOutput(item, self.resources.get(name or ""))
+        except InvalidModel as error:
+            self._problems += [p.under(where) for p in error.problems]
             return None
-        kind = Path(target).suffix.lower()
-        if kind in (".png", ".jpg", ".jpeg"):
-            raise self._unsupported(f"{where}.targetPath", "images cannot be written yet; .npy and .bin can")
-        if kind not in (".npy", ".bin", ".dat"):
-            message = f"expected a file of type .npy, .bin or .dat, but got {target!r}"
-            self._broken(f"{where}.targetPath", message)
-            return None
-        if name is None:
-            return None
+        return None if name is None else lambda echo: echo(output.write(name, self.resources[name]))
 
-        def command(echo: Echo) -> None:
-            resource = self.resources[name]
-            if kind == ".npy":
-                write_atomically(Path(target), lambda file: np.save(file, resource.values))
-            else:
-                write_atomically(Path(target), lambda file: file.write(resource.data.tobytes()))
-            echo(f"Resource '{name}' written to '{target}'")
 
-        return command
+def _alone(name: str) -> dict[str, Any]:
+    """The model that runs an ONNX model once, on nothing that would be given."""
+    return {
+        "resources": {},
+        "dispatchables": {name: {"type": "onnx", "sourcePath": name}},
+        "commands": [{"type": "dispatch", "dispatchable": name, "bindings": {}}],
+    }
 
 
 _SECTIONS: dict[str, type] = {"resources": dict, "dispatchables": dict, "commands": list}
@@ -302,10 +324,18 @@ _COMMAND_FIELDS = {
     "print": ("type", "resource", "verbose"),
     "writefile": ("type", "resource", "targetPath", "dimensions"),
 }
-_VIEW_FIELDS = ("name", "format", "elementCount", "elementStride", "elementOffset", "shape")
+_VIEW_FIELDS = (
+    "name",
+    "format",
+    "elementCount",
+    "elementStride",
+    "elementSizeInBytes",
+    "elementOffset",
+    "shape",
+)
 _ELSEWHERE = {
     "hlsl": "compute shaders need Direct3D 12",
-    "dmlserializedgraph": "serialized DirectML graphs cannot be read yet",
+    "dmlserializedgraph": "serialized DirectML graphs cannot be read; give its operators, or the ONNX model",
 }
 
 
@@ -320,7 +350,8 @@ def _bound(operator: CompiledOperator, arrays: Mapping[str, NDArray[Any]]) -> Bi
 
 def _part(resource: Resource, view: Mapping[str, Any], data_type: TensorDataType) -> NDArray[Any]:
     """The part of a buffer that a binding names, as elements of a tensor's type."""
-    numbers = {"elementOffset": 0, "elementStride": resource.dtype.itemsize, "elementCount": None}
+    width = view.get("elementSizeInBytes", resource.dtype.itemsize)  # the tool's other name for the stride
+    numbers = {"elementOffset": 0, "elementStride": width, "elementCount": None}
     for field in numbers:
         value = view.get(field, numbers[field])
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):

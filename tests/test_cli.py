@@ -1,5 +1,6 @@
 """The command line as a user types it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -54,12 +55,15 @@ def test_run_prints_and_saves(model, tmp_path):
 
 
 def test_literals_take_the_type_of_the_input(model):
-    assert "y: float32[2]\n[1. 2.]" in run("run", model, "-f", "cond=false", "-f", "x=[1, -2]").stdout
-    assert "y: float32[1]\n[5.]" in run("run", model, "-f", "cond=false", "-f", "x=-5").stdout
+    assert "y: float32[2]\n[1. 2.]" in run("run", model, "--feed", "cond=false", "--feed", "x=[1, -2]").stdout
+    assert "y: float32[1]\n[5.]" in run("run", model, "--feed", "cond=false", "--feed", "x=-5").stdout
 
 
 def test_explain(model):
-    assert "plan for cond bool[]" in run("run", model, "-f", "cond=true", "-f", "x=[1]", "--explain").stdout
+    assert (
+        "plan for cond bool[]"
+        in run("run", model, "--feed", "cond=true", "--feed", "x=[1]", "--explain").stdout
+    )
 
 
 def test_output_names_cannot_leave_the_folder(tmp_path):
@@ -71,7 +75,7 @@ def test_output_names_cannot_leave_the_folder(tmp_path):
         onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
         tmp_path / "m.onnx",
     )
-    assert run("run", tmp_path / "m.onnx", "-f", "x=[2]", "-o", tmp_path / "out").exit_code == 0
+    assert run("run", tmp_path / "m.onnx", "--feed", "x=[2]", "-o", tmp_path / "out").exit_code == 0
     assert len(list((tmp_path / "out").iterdir())) == 4
     assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", "out"}
 
@@ -136,19 +140,19 @@ def test_strings_and_sequences(tmp_path):
     common = (
         "run",
         tmp_path / "m.onnx",
-        "-f",
+        "--feed",
         "s=hello there",
-        "-f",
+        "--feed",
         "q=[[1, 2], [3]]",
         "-o",
         tmp_path / "out",
     )
-    taken = run(*common, "-f", "cond=true")
+    taken = run(*common, "--feed", "cond=true")
     assert "word: string[1]\n['hello there']" in taken.stdout
     assert "all: sequence of 2\nall[0]: float32[2]\n[1. 2.]\nall[1]: float32[1]\n[3.]" in taken.stdout
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["all.0.npy", "all.1.npy", "word.npy"]
     assert np.load(tmp_path / "out" / "word.npy").tolist() == ["hello there"]
-    assert "all: sequence of 0" in run(*common, "-f", "cond=false").stdout
+    assert "all: sequence of 0" in run(*common, "--feed", "cond=false").stdout
 
 
 def test_files_are_saved_though_nobody_reads_what_is_printed(model, tmp_path):
@@ -157,9 +161,9 @@ def test_files_are_saved_though_nobody_reads_what_is_printed(model, tmp_path):
         "anydml",
         "run",
         str(model),
-        "-f",
+        "--feed",
         "cond=true",
-        "-f",
+        "--feed",
         "x=[1]",
         "-o",
         str(tmp_path / "out"),
@@ -186,7 +190,7 @@ def test_ctrl_c_ends_a_run_that_a_library_is_busy_with(tmp_path):
         }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "slow.onnx")
     np.save(tmp_path / "x.npy", np.zeros((64, 64), np.float32))
-    arguments = ["-m", "anydml", "run", str(tmp_path / "slow.onnx"), "-f", f"x=@{tmp_path / 'x.npy'}"]
+    arguments = ["-m", "anydml", "run", str(tmp_path / "slow.onnx"), "--feed", f"x=@{tmp_path / 'x.npy'}"]
     with subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE) as process:
         time.sleep(5)
         process.send_signal(signal.SIGINT)
@@ -196,7 +200,7 @@ def test_ctrl_c_ends_a_run_that_a_library_is_busy_with(tmp_path):
 def test_absurd_literals(model):
     for literal in ("9" * 5000, "[" * 5000):
         with pytest.raises(InvalidInput, match=r"input 'x': expected a (JSON )?literal"):
-            run("run", model, "-f", "cond=true", "-f", f"x={literal}")
+            run("run", model, "--feed", "cond=true", "--feed", f"x={literal}")
 
 
 # ---- operators ---------------------------------------------------------------------------------------
@@ -248,3 +252,46 @@ def test_an_unknown_operator_is_told():
 def test_a_dispatch_models_kernels(tmp_path):
     result = run("run", written(tmp_path, dispatch_model()), "--emit", "text")
     assert "OutputTensor = ConditionTensor != 0 ? ATensor : BTensor" in result.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    assert "_ANYDML_COMPLETE" in run("completion", shell).stdout
+
+
+def test_completion_of_operators():
+    complete = {
+        "_ANYDML_COMPLETE": "bash_complete",
+        "COMP_WORDS": "anydml operators activation_g",
+        "COMP_CWORD": "2",
+    }
+    code = "import sys; sys.argv = ['anydml']; from anydml.cli import cli; cli(prog_name='anydml')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **complete},
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == ["plain,ACTIVATION_GELU"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_ctrl_c_outside_of_libraries(tmp_path):
+    """The shell's exit code, one line and no traceback."""
+    code = """
+import os, signal, anydml.cli_inspect
+from anydml.cli import main
+import anydml.cli_inspect as verb
+verb.inspect = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
+main()
+"""
+    (tmp_path / "m.onnx").write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(tmp_path / "m.onnx")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() == "anydml: interrupted"

@@ -229,7 +229,7 @@ def test_a_failing_command_says_which(tmp_path):
     [
         {"dispatchables": {"x": {"type": "hlsl", "sourcePath": "x.hlsl"}}},
         {"dispatchables": {"x": {"type": "DML_OPERATOR_GEMM", "desc": {}}}},
-        {"commands": [{"type": "writeFile", "resource": "A", "targetPath": "x.png"}]},
+        {"dispatchables": {"x": {"type": "dmlSerializedGraph", "sourcePath": "x.bin"}}},
     ],
 )
 def test_what_is_not_here_yet_says_so(tmp_path, part):
@@ -307,7 +307,10 @@ def test_buffers_that_do_not_hold_together(tmp_path, resource, message):
     [
         ({"type": "print"}, r"commands\[0\]\.resource: expected the name"),
         ({"type": "writeFile", "resource": "A"}, "targetPath: expected a file name"),
-        ({"type": "writeFile", "resource": "A", "targetPath": "a.txt"}, "of type .npy, .bin or .dat"),
+        (
+            {"type": "writeFile", "resource": "A", "targetPath": "a.txt"},
+            "expected a file of type .npy, .bin, .dat, .png",
+        ),
         ({"type": "dispatch", "dispatchable": "if"}, "bindings: expected an object"),
         ({"type": "dispatch", "dispatchable": "fi", "bindings": {}}, "got 'fi'; did you mean 'if'"),
         (

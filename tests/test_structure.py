@@ -33,9 +33,10 @@ DOORS_THAT_USE_DOORS = {  # and which
     "cli_bench": {"benchmark", "cli_flatten"},
     "cli_flatten": {"flattening"},
     "cli_inspect": {"inspection"},
+    "cli_run": {"dispatch_timing", "dxdispatch", "session"},
     "inspection": {"flattening"},
     "dispatch_onnx": {"session"},
-    "dxdispatch": {"device", "dispatch_onnx", "dispatch_timing"},
+    "dxdispatch": {"device", "dispatch_onnx", "dispatch_output", "dispatch_timing"},
     "functions": {"eager", "expression"},
     "builder": {"device", "eager", "expression"},
 }

@@ -7,14 +7,16 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.ir import images
 from anydml.problems import InvalidModel, Problem, Unsupported, nearest, shown
 from anydml.spec.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.spec.enums import TensorDataType, parse
@@ -25,19 +27,46 @@ MAX_BYTES = 1 << 36
 
 @dataclass
 class Resource:
-    """A buffer: `data` in bytes (padded to 4), the first `count` elements of `dtype` initialised."""
+    """A buffer: `data` in bytes (padded to 4), of which the elements of `shape` and `dtype` were given.
+
+    Attributes:
+        offset: of these elements, in bytes.
+        deferred: takes the size of what is written to it.
+        written: not so before that.
+    """
 
     data: NDArray[np.uint8]
     dtype: np.dtype
     shape: tuple[int, ...]
+    offset: int = 0
+    deferred: bool = False
+    written: bool = True
 
     @property
     def values(self) -> NDArray[Any]:
-        count = int(np.prod(self.shape, dtype=np.int64))
-        return self.data[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
+        return self.seen_as(self.shape)
+
+    def seen_as(self, shape: Sequence[int]) -> NDArray[Any]:
+        """The elements in another shape, which may have fewer of them.
+
+        Raises:
+            InvalidModel: the buffer does not have as many.
+        """
+        count, size = prod(shape), self.dtype.itemsize
+        if self.offset + count * size > self.data.size:
+            message = f"expected at most {(self.data.size - self.offset) // size:,} elements of {self.dtype}"
+            raise InvalidModel(Problem("", f"{message}, the buffer's, but got {shown(list(shape))}"))
+        return self.data[self.offset : self.offset + count * size].view(self.dtype).reshape(shape)
 
 
-_FIELDS = ("initialValues", "initialValuesDataType", "sizeInBytes", "resampleSize", "resampleMode")
+_FIELDS = (
+    "initialValues",
+    "initialValuesDataType",
+    "initialValuesOffsetInBytes",
+    "sizeInBytes",
+    "resampleSize",
+    "resampleMode",
+)
 
 
 def check_fields(item: Mapping[str, Any], known: Iterable[str]) -> Iterable[Problem]:
@@ -54,9 +83,9 @@ def read_resource(item: Any, folder: Path) -> Resource:
     problems = list(check_fields(item, _FIELDS))
     if problems:
         raise InvalidModel(*problems)
-    if "resampleSize" in item:
-        raise Unsupported(Problem("", "images cannot be read yet"))
     initial = item.get("initialValues")
+    if initial == "deferred":
+        return Resource(np.zeros(0, np.uint8), np.dtype(np.uint8), (0,), deferred=True, written=False)
     declared = item.get("initialValuesDataType")
     dtype = None
     if declared is not None and declared != "UNKNOWN":
@@ -64,7 +93,7 @@ def read_resource(item: Any, folder: Path) -> Resource:
         if dtype is None:
             raise Unsupported(Problem("initialValuesDataType", f"{declared} buffers cannot be made yet"))
     if isinstance(initial, dict) and "sourcePath" in initial:
-        values = _from_file(str(initial["sourcePath"]), dtype, folder)
+        values = _from_file(item, dtype, folder)
     elif dtype is None:
         if declared != "UNKNOWN":
             message = f"expected a data type, but got {shown(declared)}"
@@ -83,14 +112,18 @@ def read_resource(item: Any, folder: Path) -> Resource:
                 'or {"sourcePath": "x.npy"}',
             )
         )
-    size = item.get("sizeInBytes", values.nbytes)
-    if not isinstance(size, int) or isinstance(size, bool) or not values.nbytes <= size <= MAX_BYTES:
-        raise InvalidModel(
-            Problem("sizeInBytes", f"expected a number from {values.nbytes} on, but got {shown(size)}")
-        )
+    offset = _byte_count(item, "initialValuesOffsetInBytes", 0, 0)
+    size = _byte_count(item, "sizeInBytes", offset + values.nbytes, offset + values.nbytes)
     data = np.zeros(-(-size // 4) * 4, np.uint8)
-    data[: values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    return Resource(data, values.dtype, values.shape)
+    data[offset : offset + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return Resource(data, values.dtype, values.shape, offset)
+
+
+def _byte_count(item: Mapping[str, Any], field: str, default: int, least: int) -> int:
+    size = item.get(field, default)
+    if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= MAX_BYTES:
+        raise InvalidModel(Problem(field, f"expected a number from {least} on, but got {shown(size)}"))
+    return size
 
 
 def _listed(initial: Any) -> NDArray[Any]:
@@ -160,13 +193,16 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
     raise InvalidModel(Problem(where, f"expected a value of {dtype}, but got {shown(value)}"))
 
 
-def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
-    path = next((p for p in (folder / source, Path(source)) if p.is_file()), None)
+def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
+    source = item["initialValues"]["sourcePath"]
+    path = found_file(source, folder)
     if path is None:
         raise InvalidModel(
-            Problem("initialValues.sourcePath", f"expected a file, but there is none at {source!r}")
+            Problem("initialValues.sourcePath", f"expected a file, but there is none at {shown(source)}")
         )
     kind = path.suffix.lower()
+    if kind in images.SUFFIXES:
+        return _from_image(item, dtype, path)
     if kind == ".npy":
         try:
             values = np.load(path, allow_pickle=False)
@@ -193,7 +229,39 @@ def _from_file(source: str, dtype: np.dtype | None, folder: Path) -> NDArray[Any
                 )
             )
         return raw.view(dtype)
-    raise Unsupported(Problem("initialValues.sourcePath", f"files of type {kind!r} cannot be read yet"))
+    message = f"expected a file of type .npy, .bin, .dat, .png or .jpg, but got {shown(source)}"
+    raise InvalidModel(Problem("initialValues.sourcePath", message))
+
+
+def _from_image(item: Mapping[str, Any], dtype: np.dtype | None, path: Path) -> NDArray[Any]:
+    if dtype is None:
+        raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {path.name!r}"))
+    if item.get("resampleMode", "scale") != "scale":
+        message = f'expected "scale", but got {shown(item["resampleMode"])}'
+        raise InvalidModel(Problem("resampleMode", message))
+    sizes = item.get("resampleSize")
+    if sizes is not None and not are_sizes(sizes):
+        raise InvalidModel(Problem("resampleSize", f"expected four sizes, but got {shown(sizes)}"))
+    if prod(sizes or (1,)) * dtype.itemsize > MAX_BYTES:
+        raise InvalidModel(Problem("resampleSize", f"expected a reasonable size, but got {shown(sizes)}"))
+    return images.read_image(path, dtype, sizes or None)
+
+
+def found_file(source: Any, folder: Path) -> Path | None:
+    """The file that a model names: in the model's folder, or in the current one."""
+    if not isinstance(source, str) or not source or "\0" in source:
+        return None
+    try:
+        return next((p for p in (folder / source, Path(source)) if p.is_file()), None)
+    except OSError:  # no name of a file, being too long
+        return None
+
+
+def are_sizes(value: Any) -> bool:
+    """A list of non-negative integers."""
+    return isinstance(value, list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value
+    )
 
 
 _TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)

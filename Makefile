@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench format clean
+.PHONY: help demo test lint types check bench docs package format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -39,10 +39,16 @@ bench: $(READY)  ## Measure against NumPy, onnxruntime, torch, JAX, numexpr and 
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench
 
+docs: $(READY)  ## Build the documentation as a site that opens from the disk: site/index.html
+	$(BIN)/python -m tools.site site
+
+package: $(READY)  ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build --outdir dist
+
 format: $(READY)  ## Format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and everything built
-	rm -rf $(VENV) build dist demo/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site demo/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

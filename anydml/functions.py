@@ -1658,7 +1658,7 @@ def activation_softsign(input: Tensor, *, out: Out) -> Out: ...
 @overload
 def activation_softsign(input: Expression) -> Expression: ...
 def activation_softsign(input: Any, *, out: Any = None) -> Any:
-    """Output is Input / (1 + |Input|).
+    """Output is Input / (1 + abs(Input)).
 
     DirectML: ACTIVATION_SOFTSIGN, from feature level 1_0 on.
 

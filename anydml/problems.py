@@ -1,6 +1,6 @@
 """What can go wrong, and how it is told: *where*, `expected X, but got Y`, then the remedy.
 
-A check collects `Problem`s, so that a caller sees all broken rules at once; whoever must stop
+A check collects each `Problem`, so that a caller sees all broken rules at once; whoever must stop
 raises them together as one of the errors below.
 """
 

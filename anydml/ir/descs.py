@@ -37,7 +37,7 @@ class OperatorDesc:
 
     Args:
         type: the operator, as `OperatorType` or by name, with or without `DML_OPERATOR_`.
-        fields: its fields by DirectML's names: `TensorDesc`s and attribute values.
+        fields: its fields by DirectML's names: each a `TensorDesc` or an attribute value.
     """
 
     type: OperatorType | str

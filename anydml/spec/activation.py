@@ -215,7 +215,7 @@ ACTIVATION_SCALED_TANH = unary(
 )
 ACTIVATION_SOFTSIGN = unary(
     "ACTIVATION_SOFTSIGN",
-    "Output is Input / (1 + |Input|).",
+    "Output is Input / (1 + abs(Input)).",
     ACTIVATION_FROM_1_0,
     lambda x: div(math.wide(x), add(1.0, absolute(math.wide(x)))),
     example([1, -3], [0.5, -0.75]),

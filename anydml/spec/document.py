@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from anydml.spec.attributes import EnumKind
@@ -92,7 +93,8 @@ def example(operator: Operator) -> str:
     while arguments[-1] == "None":
         arguments.pop()
     arguments += [f"{k}={v!r}" for k, v in shown.attributes.items()]
-    return f"dml.{operator.function}({', '.join(arguments)})  # {shown.output}"
+    given = re.sub(r"\b(inf|nan)\b", r"np.\1", ", ".join(arguments))
+    return f"dml.{operator.function}({given})  # {shown.output}"
 
 
 def types_in_words(operator: Operator) -> str:

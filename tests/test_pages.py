@@ -1,0 +1,158 @@
+"""What the documentation shows, happens: code blocks run, commands exist, links lead somewhere, the site builds."""
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+import pytest
+
+import anydml as dml
+from anydml.cli import cli
+from anydml.dxdispatch import DispatchModel
+from anydml.spec.catalog import CATALOG
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    p.relative_to(ROOT).as_posix(): p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "operators"
+}
+BLOCK = re.compile(r"```(python|json)\n(.*?)```\n((?:\n(?:    [^\n]*\n)+)?)", re.DOTALL)
+WITH_BLOCKS = {name for name, path in PAGES.items() if BLOCK.search(path.read_text(encoding="utf-8"))}
+
+
+def run(kind, block, name, names):
+    """What a block prints."""
+    said = io.StringIO()
+    if kind == "json":
+        Path("model.json").write_text(block, encoding="utf-8")
+        lines = []
+        DispatchModel("model.json").run(lines.append)
+        return "\n".join(line for line in lines if not line.startswith(("Running on", "Dispatch ")))
+    with contextlib.redirect_stdout(said):
+        exec(compile(block, name, "exec"), names)
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(WITH_BLOCKS))
+def test_blocks(name, tmp_path, monkeypatch):
+    """In order; what is indented below a block, or below "prints" after it, is what it prints."""
+    monkeypatch.chdir(tmp_path)
+    text = (
+        PAGES[name]
+        .read_text(encoding="utf-8")
+        .replace("```\n\nprints, after the time that it took,\n", "```\n")
+    )
+    names: dict = {}
+    compared = 0
+    for kind, block, expected in BLOCK.findall(text):
+        told = run(kind, block, name, names)
+        shown = [line.removeprefix("    ") for line in expected.strip("\n").splitlines()]
+        if shown and not shown[0].startswith("anydml "):
+            assert told.splitlines() == shown
+            compared += 1
+    assert compared or "# [" in text, "a page compares something"
+
+
+def test_readme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (bool cond) => (float[2] y) {
+            y = If (cond) <then_branch = t () => (float[2] a) { a = Constant <value_floats = [1.0, 2.0]> () },
+                           else_branch = e () => (float[2] b) { b = Constant <value_floats = [3.0, 4.0]> () }>
+        }"""
+    onnx.save(onnx.parser.parse_model(text), "model.onnx")
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 7
+    told = "".join(run("python", block, "README.md", names) for block in blocks)
+    assert names["y"].tolist() == [[1, 8], [1, 2]]
+    assert np.isfinite(names["a"]).all()
+    for line in re.findall(r"^    (ELEMENT_WISE_IF: .*)$", README, re.MULTILINE):
+        assert line in told.splitlines()
+    assert "  leaky = x < 0 ? (x * 0.01) : x" in told.splitlines()
+    assert "plan for cond bool[], cond = True" in told
+    assert "0 converted ['Where']" in told.splitlines()
+
+
+def test_the_page_about_flatten(tmp_path, monkeypatch):
+    """Its comments tell what is printed."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(
+        r"```python\n(.*?)```", PAGES["docs/flatten.md"].read_text(encoding="utf-8"), re.DOTALL
+    )
+    told = run("python", block, "flatten.md", {}).splitlines()
+    assert told == ["['Relu', 'Softplus', 'Where']", "0 converted - both branches can always run", "['Relu']"]
+
+
+@pytest.mark.parametrize("operator", CATALOG, ids=lambda o: o.name)
+def test_the_example_of_an_operator(operator):
+    """The page's line computes what its comment says."""
+    page = (ROOT / "docs" / "operators" / f"{operator.name}.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code, _, comment = block.strip().rpartition("  # ")
+    result = eval(code, {"dml": dml, "np": np})
+    expected = eval(comment, {"nan": np.nan, "inf": np.inf})
+    assert np.allclose(
+        np.asarray(result, float), np.asarray(expected, float), rtol=1e-3, atol=1e-4, equal_nan=True
+    )
+
+
+def shown_commands():
+    for path in [ROOT / "README.md", *PAGES.values()]:
+        for line in re.findall(r"^    anydml (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield pytest.param(line, id=f"{path.stem}: {line}")
+
+
+@pytest.mark.parametrize("line", list(shown_commands()))
+def test_commands_exist(line):
+    """Their options, too; what they need, files above all, is not looked at."""
+    name, *arguments = shlex.split(line, comments=True)
+    verb = cli.commands[name]
+    context = click.Context(verb, info_name=name)
+    verb.make_parser(context).parse_args(arguments)
+
+
+def test_links_between_pages():
+    """Every relative link leads to a file that is there."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).exists() or target == "cli.md", f"{page.name}: {target}"
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    pages = [
+        PAGES[f"docs/reference/{n}.md"].read_text(encoding="utf-8") for n in ("api", "errors", "functions")
+    ]
+    told = {name.rpartition(".")[2] for name in re.findall(r":: (\S+)", "\n".join(pages))}
+    missing = {
+        n
+        for n in dml.__all__
+        if n not in told and dml._MODULE_OF.get(n) not in {"anydml.functions", "anydml.problems"}
+    }
+    assert missing == {"__version__"}
+
+
+def test_the_site_builds(tmp_path):
+    """With no warning: a link to nowhere, or a docstring that cannot be read, is one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.site", str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=600,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for page in ("index", "reference/functions", "reference/cli", "operators/ELEMENT_WISE_IF"):
+        assert (tmp_path / "site" / f"{page}.html").stat().st_size > 5000
+    functions = (tmp_path / "site" / "reference" / "functions.html").read_text(encoding="utf-8")
+    assert functions.count("DirectML: ELEMENT_WISE_") == 65

@@ -1,0 +1,171 @@
+"""Build the documentation as a site: `make docs`, or `python -m tools.site FOLDER`.
+
+The pages are the Markdown files that can be read as they are, in docs/ and at the root, and what is made
+from the code: the command line's help, and the reference of the docstrings. They are brought together in a
+folder of their own, with links led to where pages are in the site; links to sources, which the site has
+not, become plain text. Whatever Sphinx warns of, a link to nowhere above all, fails the build.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from sphinx.application import Sphinx
+
+import anydml
+
+ROOT = Path(__file__).parent.parent
+_FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_FOLDERS = {"docs/decisions": "docs/decisions/README.md"}
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+_CONTENTS = """
+```{toctree}
+:hidden:
+:caption: Begin
+
+A first hour <tutorial>
+```
+
+```{toctree}
+:hidden:
+:caption: How to
+
+Check and run operators <howto/operators>
+Run DxDispatch models <howto/dxdispatch>
+Make one kernel of many <howto/graphs>
+Look into a model, measure it <howto/models>
+Get rid of If <flatten>
+Add an operator <contributing>
+```
+
+```{toctree}
+:hidden:
+:caption: Reference
+
+Operators <operators/README>
+Functions <reference/functions>
+Devices, graphs, sessions <reference/api>
+Command line <reference/cli>
+Errors <reference/errors>
+How exact <accuracy>
+```
+
+```{toctree}
+:hidden:
+:caption: Inside
+
+Sessions <sessions>
+Where everything is <map>
+Why it is so <decisions/README>
+What changed <changelog>
+```
+"""
+
+_SETTINGS = {
+    "project": "anydml",
+    "version": anydml.__version__,
+    "extensions": ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"],
+    "html_theme": "furo",
+    "html_title": "anydml",
+    "html_show_copyright": False,
+    "html_show_sphinx": False,
+    "html_copy_source": False,
+    "autodoc_member_order": "bysource",
+    "autodoc_typehints": "signature",
+    "autodoc_class_signature": "mixed",
+    "autodoc_preserve_defaults": True,
+    "autodoc_type_aliases": {"Array": "Array", "Tensor": "Tensor"},
+    "python_maximum_signature_line_length": 88,
+    "add_module_names": False,
+    "default_role": "code",
+    "myst_heading_anchors": 3,
+    "suppress_warnings": ["toc.excluded"],
+}
+
+
+def build(target: Path) -> None:
+    """Write the site to `target`.
+
+    Raises:
+        SystemExit: with all that Sphinx warns of.
+    """
+    told = io.StringIO()
+    with tempfile.TemporaryDirectory() as name:
+        pages = Path(name) / "pages"
+        assemble(pages)
+        site = Sphinx(
+            pages,
+            None,
+            target,
+            Path(name) / "doctrees",
+            "html",
+            confoverrides=_SETTINGS,
+            status=None,
+            warning=told,
+            freshenv=True,
+        )
+        site.build()
+    if told.getvalue():
+        raise SystemExit(told.getvalue())
+
+
+def assemble(pages: Path) -> None:
+    """All pages in one folder, as Sphinx reads them."""
+    shutil.copytree(ROOT / "docs", pages)
+    for page in pages.rglob("*.md"):
+        path = page.relative_to(pages).as_posix()
+        _write(page, page.read_text(encoding="utf-8"), f"docs/{path}", path)
+    for source, path in _FROM_ROOT.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        _write(pages / path, text + (_CONTENTS if path == "index.md" else ""), source, path)
+    (pages / "reference" / "cli.md").write_text(command_line(), encoding="utf-8")
+    for part in ("operators", "decisions"):
+        names = sorted(p.stem for p in (pages / part).glob("*.md") if p.stem != "README")
+        listed = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
+        with (pages / part / "README.md").open("a", encoding="utf-8") as file:
+            file.write(listed)
+
+
+def _write(page: Path, text: str, source: str, path: str) -> None:
+    page.write_text(_LINK.sub(lambda match: _led(match, source, path), text), encoding="utf-8")
+
+
+def _led(match: re.Match[str], source: str, page: str) -> str:
+    """A link of a file of the repository as one of a page of the site."""
+    image, text, target = match.groups()
+    if re.match(r"[a-z]+:|#", target):
+        return match[0]
+    file, hash_, anchor = target.partition("#")
+    full = posixpath.normpath(posixpath.join(posixpath.dirname(source), file))
+    full = _FOLDERS.get(full, full)
+    there = full.removeprefix("docs/") if full.startswith("docs/") else _FROM_ROOT.get(full)
+    if there is None:
+        return text
+    return f"{image}[{text}]({posixpath.relpath(there, posixpath.dirname(page) or '.')}{hash_}{anchor})"
+
+
+def command_line() -> str:
+    """Every verb's --help as a page."""
+    from anydml.cli import cli
+
+    parts = [
+        "# Command line\n",
+        "The same as `python -m anydml`. `anydml VERB --help` shows what stands here.\n",
+    ]
+    verbs = {"anydml": cli} | {f"anydml {name}": verb for name, verb in sorted(cli.commands.items())}
+    for name, verb in verbs.items():
+        context = click.Context(verb, info_name=name, max_content_width=88, terminal_width=88)
+        parts.append(f"## {name}\n\n```text\n{verb.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1] if len(sys.argv) > 1 else "site"))

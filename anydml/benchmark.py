@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.ir.provider import Region, RegionFailed
-from anydml.onnx.read import ModelSource, parse, read
+from anydml.onnx.asked import sized, unknown_names
+from anydml.onnx.parse import ModelSource, parse
+from anydml.onnx.read import read
 from anydml.onnx.verify import drawn
-from anydml.problems import AnyDMLError, InvalidInput, Problem, Unsupported, nearest
+from anydml.problems import AnyDMLError, InvalidInput, Unsupported
 from anydml.runtime.library import OnnxRuntime
 from anydml.session import load
 
@@ -125,23 +127,16 @@ def _inputs(
     """What is fed: what was given, and random contents for the rest."""
     found = read(model)
     names = {v.name: v for v in found.graph.inputs}
-    wrong = [
-        Problem(word, f"expected a name of an input, but got {name!r}", nearest(name, names))
-        for word, told in (("shapes", shapes), ("feeds", feeds))
-        for name in told
-        if name not in names
-    ]
+    types, wrong = sized(names, shapes)
+    wrong += [*unknown_names("shapes", shapes, names), *unknown_names("feeds", feeds, names)]
     if wrong:
         raise InvalidInput(*wrong)
     sizes: dict[object, int] = {}
     for name, value in names.items():
-        dims = getattr(value.type, "sizes", None) or ()
-        for k, n in enumerate(dims):
-            told = shapes.get(name)
+        known = getattr(types.get(value), "sizes", None) or ()
+        for k, (n, m) in enumerate(zip(value.sizes or (), known, strict=False)):
             if not isinstance(n, int):
-                sizes[n or (name, k)] = (
-                    told[k] if told is not None and k < len(told) else sizes.get(n or (name, k), 1)
-                )
+                sizes[n or (name, k)] = m if isinstance(m, int) else 1
     random = drawn(found.graph, feeds, [0, 1], sizes, np.random.default_rng(seed))
     optional = {v.name for v in found.defaults}
     return {n: x for n, x in random.items() if n in feeds or n not in optional}

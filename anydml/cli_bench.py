@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from anydml.benchmark import Timing, bench
-from anydml.cli_flatten import bar, named_values, pairs, sizes_of
-from anydml.problems import Problem, Unsupported
+from anydml.cli_common import bar, console, named_values, pairs, sizes_of
+from anydml.problems import ExecutionFailed, Problem, Unsupported
 
 
 @click.command("bench")
@@ -49,7 +49,7 @@ from anydml.problems import Problem, Unsupported
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the distribution of times here, as .png.",
+    help="Draw the distribution of times here: .png, .svg, .pdf.",
 )
 def bench_command(
     model: Path,
@@ -71,20 +71,29 @@ def bench_command(
       anydml bench vad.onnx --feed sr=16000 --shape input=1,576 --seconds 5
       anydml bench model.onnx -i 1000 --threads 2 --json
     """
+    if model.suffix.lower() == ".json":
+        raise click.UsageError("expected an ONNX model; this one is measured by `anydml run ... -i 1000`")
+    given = {name: _array(value) for name, value in named_values("--feed", feeds).items()}
+    asked = {n: tuple(sizes_of("--shape", n, t)) for n, t in pairs("--shape", shapes)}
     with bar("measuring", True) as progress:
-        times = bench(
-            model,
-            {name: _array(value) for name, value in named_values("--feed", feeds).items()},
-            shapes={n: tuple(sizes_of("--shape", n, t)) for n, t in pairs("--shape", shapes)},
-            seconds=seconds,
-            iterations=iterations,
-            warmup=warmup,
-            threads=threads,
-            against=not alone,
-            progress=progress,
-        )
+        try:
+            times = bench(
+                model,
+                given,
+                shapes=asked,
+                seconds=seconds,
+                iterations=iterations,
+                warmup=warmup,
+                threads=threads,
+                against=not alone,
+                progress=progress,
+            )
+        except ExecutionFailed as error:
+            remedy = "sizes that are free were taken as 1, contents as random: give --shape, --feed"
+            raise ExecutionFailed(*(replace(p, remedy=p.remedy or remedy) for p in error.problems)) from error
     if plot is not None:
-        draw(times, plot)
+        draw(times, plot, model.name)
+        click.echo(f"drawn in {plot}", err=True)
     if as_json:
         click.echo(json.dumps([t.as_dict() for t in times], indent=2))
         return
@@ -100,21 +109,23 @@ def _array(value: Any) -> Any:
 
 
 def _print(times: list[Timing], alone: bool) -> None:
-    console = Console(highlight=False)
-    table = Table("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "memory")
+    out = console()
+    table = Table()
+    for head in ("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "more memory"):
+        table.add_column(head, overflow="fold")  # a figure that lost its end would be another figure
     for t in times:
         percentiles = [f"{t.percentile(p) * 1e6:,.1f}" for p in (50, 10, 90, 99)]
         counts = [f"{len(t.seconds):,}", f"{t.throughput:,.0f}", f"{t.memory:,.1f} MB"]
         table.add_row(t.name, *percentiles, *counts)
-    console.print(table)
+    out.print(table)
     if len(times) == 2:
-        console.print(f"median / onnxruntime's: {times[0].percentile(50) / times[1].percentile(50):.2f}")
+        out.print(f"median / onnxruntime's: {times[0].percentile(50) / times[1].percentile(50):.2f}")
     elif not alone:
-        console.print("onnxruntime does not run this model on these inputs")
+        out.print("onnxruntime does not run this model on these inputs")
 
 
-def draw(times: list[Timing], path: Path) -> None:
-    """A histogram of the times, but for the slowest hundredth."""
+def draw(times: list[Timing], path: Path, title: str) -> None:
+    """A histogram of the times, but for the slowest, which would push the rest into one bar."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -124,11 +135,12 @@ def draw(times: list[Timing], path: Path) -> None:
         ) from error
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
-    last = max(t.percentile(99) for t in times) * 1e6
+    last = max(min(t.percentile(99), 3 * t.percentile(50)) for t in times) * 1e6
     bins = np.linspace(min(t.seconds.min() for t in times) * 1e6, last, 80)
     for t in times:
         label = f"{t.name}: median {t.percentile(50) * 1e6:,.1f} µs"
         axes.hist(t.seconds * 1e6, bins=bins, alpha=0.6, label=label)  # type: ignore[arg-type]
+    axes.set_title(title)
     axes.set_xlabel("µs of a run")
     axes.set_ylabel("runs")
     axes.legend()

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from anydml.cli_common import bar, console, named_values, pairs, short, sizes_of
 from anydml.flattening import Report, flatten
 from anydml.onnx.export import save
-from anydml.problems import InvalidInput, Problem, shown
 
 _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded": "cyan", "kept": "yellow"}
 
@@ -78,6 +73,8 @@ def flatten_command(
 
     Exit codes: 0, written; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
     """
+    if output.exists() and output.samefile(model):
+        raise click.UsageError("expected another file than the model itself, which would be lost")
     values = named_values("--set", fixed)
     with bar("verifying", verify) as progress:
         flat, report = flatten(
@@ -103,82 +100,34 @@ def flatten_command(
         sys.exit(2)
 
 
-def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE, each name once."""
-    seen = set()
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"{option} {text!r}: expected NAME=VALUE")
-        if name in seen:
-            raise click.UsageError(f"{option} {name}: given twice")
-        seen.add(name)
-        yield name, value
-
-
-def named_values(option: str, texts: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE by name: literals as JSON, arrays from files, and what is neither as a string."""
-    return {name: _value(option, name, text) for name, text in pairs(option, texts)}
-
-
-def _value(option: str, name: str, text: str) -> Any:
-    try:
-        return np.load(text[1:], allow_pickle=False) if text.startswith("@") else json.loads(text)
-    except (OSError, EOFError) as error:
-        message = f"expected a NumPy file, but got {text[1:]}: {error}"
-        raise InvalidInput(Problem(f"{option} {name}", message)) from error
-    except (ValueError, RecursionError):
-        return text  # a string, if the input is one
-
-
-def sizes_of(option: str, name: str, text: str) -> list[int]:
-    """N,N,... as numbers."""
-    try:
-        return [int(n) for n in text.split(",")] if text else []
-    except ValueError as error:
-        message = f"expected sizes like 1,576, but got {shown(text)}"
-        raise InvalidInput(Problem(f"{option} {name}", message)) from error
-
-
-@contextmanager
-def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
-    if not wanted or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("")
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
 def _print(report: Report, output: Path | None) -> None:
-    console = Console(highlight=False)
+    out = console()
     if report.ifs:
         table = Table("If", "what became of it", "nodes", "why")
         for one in report.ifs:
             colour = _COLOURS.get(one.decision, "white")
-            table.add_row(one.path, f"[{colour}]{one.decision}[/]", f"{one.nodes:+,}", one.because)
-        console.print(table)
+            nodes = f"{one.nodes:+,}" if one.decision != "kept" else ""
+            table.add_row(short(one.path), f"[{colour}]{one.decision}[/]", nodes, short(one.because))
+        out.print(table)
     before, after = report.before, report.after
+    if before.ifs > len(report.ifs):
+        others = before.ifs - len(report.ifs)
+        out.print(f"the other {others} of {before.ifs} Ifs were in branches that are gone")
     table = Table("", "before", "after")
     table.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
     table.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
     table.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
-    table.add_row("operations, about", f"{before.work:,}", f"{after.work:,}")
+    table.add_row("operations, about, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
     for name in sorted({*before.operators, *after.operators}):
         counts = [str(side.operators.get(name, 0)) for side in (before, after)]
         if counts[0] != counts[1] and name != "If":
             table.add_row(f"  {name}", *counts)
-    console.print(table)
+    out.print(table)
     done = report.verified
     if done is not None:
         refused = f", both refused {done.refused} others" if done.refused else ""
-        console.print(
-            f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})"
-        )
+        out.print(f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})")
         if not done.agreed:
-            console.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
+            out.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
     if output is not None:
-        console.print(f"written to {output}", soft_wrap=True)
+        out.print(f"written to {output}", soft_wrap=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from anydml.cli_common import console, short
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
 from anydml.ir.buffers import write_atomically
 
@@ -46,41 +45,36 @@ def inspect_command(model: Path, as_json: bool, html: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
         return
-    console = Console(highlight=False)
-    _print(found, model, console)
+    _print(found, model)
 
 
-def _print(found: Inspection, model: Path, console: Console) -> None:
+def _print(found: Inspection, model: Path) -> None:
+    out = console()
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
     made = f", made by {found.producer}" if found.producer else ""
-    console.print(f"[bold]{model.name}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
+    out.print(f"[bold]{model.name}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     for word, values in (("input", found.inputs), ("output", found.outputs)):
         for name, type in values.items():
             table.add_row(word, escape(name), escape(type))
-    console.print(table)
+    out.print(table)
     listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
     more = f", and {len(found.operators) - _MOST} others" if len(found.operators) > _MOST else ""
-    console.print(f"{found.nodes:,} nodes: {', '.join(listed)}{more}")
+    out.print(f"{found.nodes:,} {'node' if found.nodes == 1 else 'nodes'}: {', '.join(listed)}{more}")
     if not found.control:
-        console.print("no control flow")
+        out.print("no control flow")
         return
     tree = Tree(f"control flow: {found.ifs} Ifs" if found.ifs != 1 else "control flow: 1 If")
     for control in found.control:
         _grow(tree, control)
-    console.print(tree)
-
-
-def _short(text: str) -> str:
-    """A text whose longest words, exporters' names, have lost their beginning."""
-    return escape(re.sub(r"[^\s,()'\[\]]{41,}", lambda name: f"…{name[0][-36:]}", text))
+    out.print(tree)
 
 
 def _grow(tree: Tree, control: Control) -> None:
-    asked = f" on [cyan]{_short(control.condition)}[/]" if control.condition else ""
-    branch = tree.add(f"[bold]{control.kind}[/] {_short(control.name)}{asked}")
+    asked = f" on [cyan]{short(control.condition)}[/]" if control.condition else ""
+    branch = tree.add(f"[bold]{control.kind}[/] {short(control.name)}{asked}")
     if control.flatten:
-        branch.add(f"[green]flatten[/]: {_short(control.flatten)}")
+        branch.add(f"[green]flatten[/]: {short(control.flatten)}")
     if control.kind == "If" and not control.same_types:
         branch.add("[yellow]the branches may return other types or sizes[/]")
     for word, inside in control.branches.items():
@@ -90,8 +84,8 @@ def _grow(tree: Tree, control: Control) -> None:
 def _sprout(tree: Tree, word: str, inside: Branch) -> None:
     count = "1 node" if inside.nodes == 1 else f"{inside.nodes:,} nodes"
     leaf = tree.add(f"[bold]{word}[/]: {count}, about {inside.work:,} operations")
-    leaf.add(f"returns {_short(', '.join(inside.returns)) or 'nothing'}")
+    leaf.add(f"returns {short(', '.join(inside.returns)) or 'nothing'}")
     if inside.captures:
-        leaf.add(f"uses {_short(', '.join(inside.captures))}")
+        leaf.add(f"uses {short(', '.join(inside.captures))}")
     for control in inside.inside:
         _grow(leaf, control)

@@ -14,18 +14,12 @@ from typing import Any
 import click
 import numpy as np
 
+from anydml.cli_common import EMIT
 from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
 from anydml.problems import InvalidInput, Problem, shown
 from anydml.session import Session, load
-
-EMIT = click.option(
-    "--emit",
-    type=click.Choice(["text", "llvm", "asm"]),
-    help="Print the kernels instead of running them: formulas, LLVM's code, or this machine's.",
-)
-
 
 _DIRECTX_FLAGS = (
     ("--show_adapters", "-s"),
@@ -160,7 +154,8 @@ def run_command(
     if model.suffix.lower() == ".json" or shapes or timing:
         unused = [n for n, v in (("--feed", feeds), ("--output", output), ("--explain", explain)) if v]
         if unused:
-            kind = "a .json model says so itself" if model.suffix.lower() == ".json" else "not with -b to -v"
+            kind = "only for ONNX models; a .json model's resources hold its inputs"
+            kind = kind if model.suffix.lower() == ".json" else "not with -b to -v"
             raise click.UsageError(f"{', '.join(unused)}: {kind}")
         if threads is not None:
             raise click.UsageError("--threads: set ANYDML_NUM_THREADS for what is dispatched")
@@ -191,7 +186,9 @@ def _dispatch(model: DispatchModel, emit: str | None) -> None:
             model.run(click.echo)
         return
     for name, operator in model.operators.items():
-        click.echo(f"; {name}: {operator!r}\n{operator.emit(emit)}")
+        click.echo(f"; {name}\n{operator.emit(emit)}")
+    for name in model.models:
+        click.echo(f"; {name}: an ONNX model, which is not one kernel")
 
 
 @contextmanager
@@ -228,9 +225,9 @@ def _load_array(name: str, path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(
-            Problem(f"input {name!r}", f"expected a NumPy file, but got {path}: {error}")
-        ) from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none"
+        message = f"expected a NumPy file, but got {path}: {why}"
+        raise InvalidInput(Problem(f"input {name!r}", message)) from error
 
 
 _NUMPY = {"float": "float32", "double": "float64", "string": "object"}
@@ -243,9 +240,9 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
         if "string" not in type:
-            raise InvalidInput(
-                Problem(where, f"expected a JSON literal or @file.npy, but got {shown(text)}", f"{error}")
-            ) from error
+            hint = "true and false are written small" if text.lower() in ("true", "false") else ""
+            message = f"expected a JSON literal or @file.npy, but got {shown(text)}"
+            raise InvalidInput(Problem(where, message, hint)) from error
         value = text
     sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
     tensor = re.fullmatch(r"tensor\((\w+)\)", type)
@@ -260,6 +257,8 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
     dtype = np.dtype(_NUMPY.get(type, type))
+    if dtype.kind == "b" and _all_of(value, (0, 1)):
+        return _shaped(np.array(value, bool), rank)
     try:
         natural = np.array(value)
         exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
@@ -270,8 +269,17 @@ def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
             raise ValueError("a number is out of range")
     except (ValueError, OverflowError, TypeError) as error:
         message = f"expected a literal of {dtype}, but got {shown(value)}"
-        raise InvalidInput(Problem(where, message, str(error))) from error
+        why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
+        raise InvalidInput(Problem(where, message, why)) from error
+    return _shaped(array, rank)
+
+
+def _shaped(array: Any, rank: int | None) -> Any:
     return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
+
+
+def _all_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return all(_all_of(v, allowed) for v in value) if isinstance(value, list) else value in allowed
 
 
 def _show(name: str, result: Any) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.buffers import Resource, check_fields, found_file
+from anydml.ir.buffers import MAX_BYTES, Resource, check_fields, found_file
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, shown
 from anydml.spec.dtypes import FROM_NUMPY
 
@@ -111,6 +111,9 @@ def _tensor(argument: NodeArg, resource: Resource | None, shape: list[int] | Non
         raise InvalidModel(Problem("", f"expected a tensor of numbers, but it is {argument.type}")) from error
     declared = argument.shape or []
     sizes = shape if shape is not None else [n if isinstance(n, int) else 1 for n in declared]
+    if prod(sizes) * dtype.itemsize > MAX_BYTES:
+        message = f"expected at most {MAX_BYTES:,} bytes, but got {dtype}{list(sizes)}"
+        raise InvalidModel(Problem("", message))
     if resource is None:
         return np.zeros(sizes, dtype)
     if resource.deferred:

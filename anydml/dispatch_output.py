@@ -13,6 +13,7 @@ from anydml.ir import images
 from anydml.ir.buffers import Resource, are_sizes, write_atomically
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, shown
 
+MOST_PRINTED = 1_000_000
 _KINDS = (".npy", ".bin", ".dat", *images.SUFFIXES)
 
 
@@ -25,15 +26,19 @@ def check_print(item: Mapping[str, Any]) -> None:
 def printed(name: str, resource: Resource, verbose: bool) -> Iterator[str]:
     """The lines that print a buffer: its elements in one; or, verbosely, each with its index and its bits."""
     values = _written(name, resource).reshape(-1)
+    total, values = len(values), values[:MOST_PRINTED]
+    rest = f", ... ({total:,} in all)" if total > MOST_PRINTED else ""
     texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in values.tolist()]
     if not verbose:
-        yield f"Resource '{name}': {', '.join(texts)}"
+        yield f"Resource '{name}': {', '.join(texts)}{rest}"
         return
     yield f"Resource '{name}':"
     bits = values.view(f"u{values.dtype.itemsize}").tolist()
     width, digits = len(str(len(texts))), 2 * values.dtype.itemsize
     for k, (text, word) in enumerate(zip(texts, bits, strict=True)):
         yield f"[{k:{width}}] {text} (0x{word:0{digits}X})"
+    if rest:
+        yield rest.removeprefix(", ")
 
 
 class FileOutput:

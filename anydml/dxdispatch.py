@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from anydml.device import Binding, CompiledOperator, Device
 from anydml.dispatch_onnx import OnnxDispatchable
 from anydml.dispatch_output import FileOutput, check_print, printed
 from anydml.dispatch_timing import DispatchTiming
-from anydml.ir.buffers import Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
+from anydml.ir.buffers import MAX_BYTES, Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
 from anydml.problems import (
     AnyDMLError,
     InvalidInput,
@@ -34,6 +33,7 @@ from anydml.problems import (
     Unsupported,
     nearest,
     shown,
+    telling_memory,
 )
 from anydml.spec.dtypes import NUMPY
 from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
@@ -45,6 +45,7 @@ Command = Callable[[Echo], None]
 class DispatchModel:
     """A DxDispatch model that was read, whose operators were accepted by the device, and that is bound."""
 
+    @telling_memory
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -97,6 +98,7 @@ class DispatchModel:
         only_operators = self._only_operators and len(self._problems) == before
         self._raise(InvalidOperator if only_operators else InvalidModel)
 
+    @telling_memory
     def run(self, echo: Echo = print) -> None:
         """Run the commands in order; `echo` receives what they print, a line at a time."""
         echo(f"Running on 'anydml, feature level {self.device.feature_level.label}'")
@@ -126,14 +128,21 @@ class DispatchModel:
         return kind()
 
     def _resources(self, section: Mapping[str, Any]) -> Iterator[tuple[str, Resource]]:
+        total = 0
         for name, item in section.items():
             where = f"resources.{name}"
             try:
-                yield name, read_resource(item, self.path.parent)
+                resource = read_resource(item, self.path.parent)
             except Unsupported as error:
                 raise self._unsupported(where, str(error)) from error
             except AnyDMLError as error:
                 self._problems += [p.under(where) for p in error.problems]
+                continue
+            total += resource.data.size
+            if total > MAX_BYTES:
+                self._broken(where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more")
+                return
+            yield name, resource
 
     def _operators(self, section: Mapping[str, Any]) -> Iterator[tuple[str, CompiledOperator]]:
         for name, item in section.items():
@@ -200,9 +209,10 @@ class DispatchModel:
         operator = self.operators.get(name or "")
         if operator is None or name is None:
             return None
-        arrays = dict(self._bindings(operator, self._given_first[name], f"dispatchables.{name}.bindings"))
-        arrays |= self._bindings(operator, bindings, f"{where}.bindings")
-        if len(self._problems) > before:
+        found = dict(self._bindings(operator, self._given_first[name], f"dispatchables.{name}.bindings"))
+        found |= self._bindings(operator, bindings, f"{where}.bindings")
+        arrays = {point: array for point, array in found.items() if array is not None}
+        if len(self._problems) > before or len(arrays) < len(found):
             return None
         try:
             bound = _bound(operator, arrays)
@@ -262,8 +272,8 @@ class DispatchModel:
 
     def _bindings(
         self, operator: CompiledOperator, bindings: Mapping[str, Any], where: str
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """The memory behind each bind point."""
+    ) -> Iterator[tuple[str, NDArray[Any] | None]]:
+        """The memory behind each bind point; None where that is known to be wrong."""
         for point, target in bindings.items():
             place = f"{where}.{point}"
             if point not in operator.tensors:
@@ -282,7 +292,7 @@ class DispatchModel:
                 except InvalidModel as error:
                     self._problems += [p.under(place) for p in error.problems]
             else:
-                yield point, np.zeros(0)  # its resource's problems are told already
+                yield point, None  # its resource's problems are told already
 
     def _print(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "resource", self._declared, where)

@@ -10,7 +10,7 @@ can run, and one result is chosen. `Report` says what became of each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,12 +19,15 @@ import onnx
 from onnx import AttributeProto, ModelProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.onnx.asked import Shapes, are_sizes, sized, unknown_names
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
 from anydml.onnx.evaluate import Folded, specialise
 from anydml.onnx.export import body_proto, model_proto
+from anydml.onnx.functions import inlined
 from anydml.onnx.infer import Oracle
-from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
+from anydml.onnx.parse import ModelSource, parse
+from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.rewrites.fold import fold_weights
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.safety import graph_work
@@ -32,10 +35,8 @@ from anydml.onnx.standin import stand_in
 from anydml.onnx.types import CODES
 from anydml.onnx.verify import Verified
 from anydml.onnx.verify import verify as _verify
-from anydml.problems import InvalidInput, Problem, nearest, shown
+from anydml.problems import InvalidInput, Problem, shown, telling_memory
 from anydml.runtime.library import Reference
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Report:
         return asdict(self)
 
 
+@telling_memory
 def flatten(
     model: ModelSource,
     *,
@@ -128,7 +130,7 @@ def flatten(
     if proto.functions:
         with_if = _functions_with_if(proto)
         if with_if:
-            proto = onnx.inliner.inline_selected_functions(proto, with_if)
+            proto = inlined(proto, where, with_if)
     read = read_proto(proto, folder, where)
     contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
     work = _Flattening(read, convert, max_extra_cost, {n: tuple(s) for n, s in (witness or {}).items()})
@@ -217,54 +219,25 @@ def _checked(
     if convert not in ("auto", "always", "never"):
         problems.append(Problem("convert", f"expected auto, always or never, but got {shown(convert)}"))
     for word, given in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
-        for name in given:
-            if name not in inputs:
-                message = f"expected a name of an input, but got {shown(name)}"
-                problems.append(Problem(word, message, nearest(str(name), inputs)))
+        problems += unknown_names(word, given, inputs)
+    problems += [
+        Problem(f"witness {name!r}", f"expected sizes, but got {shown(asked)}")
+        for name, asked in witness.items()
+        if not are_sizes(asked)
+    ]
     contents: dict[Value, Constant] = {}
-    types: dict[Value, Type] = {}
-    symbols: dict[str, int] = {}
     for name, value in inputs.items():
-        sizes = value.sizes
         if name in fixed:
             array, wrong = _content(fixed[name], value.type)
             if wrong is not None or array is None:
                 problems.append(Problem(f"fixed {name!r}", wrong or ""))
-                continue
-            contents[value] = Constant(array)
-            asked: Sequence[int] | None = array.shape
-        else:
-            asked = shapes.get(name)
-        if asked is None:
-            continue
-        if not isinstance(asked, list | tuple) or any(
-            isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in asked
-        ):
-            problems.append(Problem(f"shapes {name!r}", f"expected sizes, but got {shown(asked)}"))
-            continue
-        if not isinstance(value.type, TensorType):
-            problems.append(Problem(f"shapes {name!r}", "expected a tensor, which has sizes"))
-            continue
-        if sizes is not None and len(sizes) != len(asked):
-            problems.append(
-                Problem(f"shapes {name!r}", f"expected {len(sizes)} sizes, but got {list(asked)}")
-            )
-            continue
-        for k, (n, m) in enumerate(zip(sizes or (None,) * len(asked), asked, strict=True)):
-            known = n if isinstance(n, int) else symbols.setdefault(n, m) if n else m
-            if known != m:
-                place = f"shapes {name!r}, axis {k}"
-                problems.append(
-                    Problem(place, f"expected {known}{f' ({n})' if isinstance(n, str) else ''}, but got {m}")
-                )
-        types[value] = TensorType(value.type.dtype, tuple(asked))
+            else:
+                contents[value] = Constant(array)
+    fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
+    types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
+    problems += wrong_sizes
     if problems:
         raise InvalidInput(*problems)
-    for value in model.graph.inputs:
-        type = types.get(value, value.type)
-        if isinstance(type, TensorType) and type.sizes is not None:
-            sized = tuple(symbols.get(n, n) if isinstance(n, str) else n for n in type.sizes)
-            types[value] = TensorType(type.dtype, sized)
     return contents, types
 
 

@@ -22,10 +22,12 @@ from anydml.flattening import IfReport, called, flatten, way_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.export import renamed
-from anydml.onnx.read import Model, ModelSource, parse, read_body, read_proto
+from anydml.onnx.functions import inlined
+from anydml.onnx.parse import ModelSource, parse
+from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.safety import graph_work
 from anydml.onnx.types import from_proto, type_text
-from anydml.problems import AnyDMLError
+from anydml.problems import AnyDMLError, telling_memory
 
 DEPTH = 4
 """How far back the origin of a condition is written out."""
@@ -84,6 +86,7 @@ class Inspection:
         return asdict(self)
 
 
+@telling_memory
 def inspect(model: ModelSource) -> Inspection:
     """Look at a model without running it; local functions are inlined.
 
@@ -150,7 +153,7 @@ def _named(graph: GraphProto) -> Iterator[str]:
 def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
     """The file, what was read of it, and its graph with the types that ONNX infers."""
     proto, folder, where = parse(model)
-    whole = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    whole = inlined(proto, where)
     read = read_proto(whole, folder, where)
     symbols = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
     types = {name: _known(type, symbols) for name, type in _types(_inferred(whole).graph)}
@@ -303,7 +306,7 @@ def origin(
 
 def _inferred(proto: ModelProto) -> ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return onnx.shape_inference.infer_shapes(proto)  # without contents: large ones would take for ever
     except Exception:  # a model that inference refuses, or of more than 2 GB, has fewer types
         return proto
 

@@ -7,9 +7,10 @@ raises them together as one of the errors below.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import wraps
+from typing import ClassVar, ParamSpec, TypeVar
 
 E_INVALIDARG = 0x80070057
 """The HRESULT that DirectML itself answers an invalid description with."""
@@ -61,12 +62,36 @@ class ExecutionFailed(AnyDMLError, RuntimeError):
     """A node failed while it ran; the message names the node and its path through the branches."""
 
 
+class OutOfMemory(ExecutionFailed, MemoryError):
+    """There is not as much memory as is needed. What was there before is as it was, and can be used."""
+
+
 class VerificationFailed(AnyDMLError, RuntimeError):
     """A rewritten model does not do what the original does; nothing was written."""
 
 
 class Unsupported(AnyDMLError, NotImplementedError):
     """A valid request that anydml cannot fulfil yet."""
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def telling_memory(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A door behind which memory may run out anywhere: what comes out is an error of ours."""
+
+    @wraps(function)
+    def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            message = f"expected as much memory as is needed, but there is no more {error}".rstrip()
+            raise OutOfMemory(Problem("", message)) from error
+
+    return told
 
 
 def shown(value: object) -> str:

@@ -20,10 +20,11 @@ from onnx import ModelProto
 
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.lower import Libraries
+from anydml.onnx.parse import ModelSource
 from anydml.onnx.program import Program
-from anydml.onnx.read import Argument, Meta, ModelSource, read
+from anydml.onnx.read import Argument, Meta, read
 from anydml.onnx.types import dtype_name, onnx_name
-from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown
+from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
 from anydml.runtime.threads import check_threads, default_threads
 from anydml.spec.dtypes import native
 
@@ -40,6 +41,7 @@ class NodeArg:
     shape: list[int | str | None] | None
 
 
+@telling_memory
 def load(model: ModelSource, *, threads: int | None = None, dims: Mapping[str, int] | None = None) -> Session:
     """An ONNX model, ready to run.
 
@@ -123,6 +125,7 @@ class Session:
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         return Bound(self, self._checked(inputs), places)
 
+    @telling_memory
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
     ) -> list[Any]:
@@ -138,7 +141,8 @@ class Session:
 
         Raises:
             InvalidInput: unknown or missing names, a wrong data type, rank or size.
-            ExecutionFailed: a node failed; tells which one, and the way through the branches to it.
+            ExecutionFailed: a node failed; tells which one, and the way through the branches to it. One
+                that needs more memory than there is raises `OutOfMemory`, one of its kind.
             Unsupported: no provider runs a node that is needed.
         """
         if type(input_feed) is not dict and not isinstance(input_feed, Mapping):

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydml.cli import cli, main
-from anydml.problems import InvalidInput, InvalidOperator
+from anydml.problems import InvalidInput, Unsupported
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
 
@@ -89,7 +89,10 @@ def test_dispatch_model(tmp_path):
     ("feeds", "message"),
     [
         (["cond=maybe", "x=[1]"], "input 'cond': expected a JSON literal or @file.npy, but got 'maybe'"),
-        (["cond=1", "x=[1]"], "input 'cond': expected a literal of bool, but got 1"),
+        (["cond=2", "x=[1]"], "input 'cond': expected a literal of bool, but got 2"),
+        (["cond=True", "x=[1]"], "true and false are written small"),
+        (["cond=true", "x=[[1, 2], [3]]"], "its lists differ in length"),
+        (["cond=true", "x=@test_cli.py"], "input 'x': expected a NumPy file, but got test_cli.py"),
         (["cond=true", 'x=["a"]'], "input 'x': expected a literal of float32"),
         (["cond=true", "x=@nowhere.npy"], "input 'x': expected a NumPy file, but got nowhere.npy"),
         (["cond=true"], "input 'x': expected tensor(float), but it is missing"),
@@ -242,8 +245,15 @@ def test_operators_emits_code():
 def test_an_unknown_operator_is_told():
     with pytest.raises(InvalidInput, match=r"did you mean 'GELU'\?"):
         run("operators", "gleu")
-    with pytest.raises(InvalidOperator, match="expected a DML_FEATURE_LEVEL name"):
-        run("operators", "--level", "9")
+    with pytest.raises(Unsupported, match="GEMM: DirectML has this operator"):
+        run("operators", "gemm")
+    for options, message in (
+        (["--level", "9"], "expected a DML_FEATURE_LEVEL name"),
+        (["gelu", "--level", "1_0"], "exists from feature level 5_1 on"),
+    ):
+        result = run("operators", *options)
+        assert result.exit_code == 2
+        assert message in " ".join(result.stderr.split())
     result = run("operators", "--emit", "asm")
     assert result.exit_code == 2
     assert "name an operator" in result.output
@@ -295,3 +305,68 @@ main()
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.strip() == "anydml: interrupted"
+
+
+def test_an_operator_at_a_level():
+    assert "float64" in run("operators", "dml.if_").stdout
+    older = run("operators", "if", "--level", "3_0").stdout
+    assert "float64" not in older
+    assert "5_0" not in older
+
+
+def python(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_a_reader_that_has_seen_enough():
+    """As `anydml operators | head -1`."""
+    done = subprocess.run(
+        [f"{sys.executable} -m anydml operators gelu --emit llvm | head -1; exit ${{PIPESTATUS[0]}}"],
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_standard_output():
+    done = subprocess.run(
+        [f"{sys.executable} -m anydml operators >&-"],
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_verbs_are_loaded_when_they_are_asked_for():
+    """The shell's completion waits for what is loaded."""
+    code = "import sys; from anydml.cli import cli; cli(['--version'], standalone_mode=False); print('onnx' in sys.modules, 'numpy' in sys.modules)"
+    assert python(code).stdout.split()[-2:] == ["False", "False"]
+
+
+def test_ctrl_c_while_loading():
+    code = "import sys, signal, os; from anydml.__main__ import main; sys.modules['click'] = None; sys.meta_path.insert(0, type('F', (), {'find_spec': lambda *a: os.kill(os.getpid(), signal.SIGINT)})()); main()"
+    done = python(code)
+    assert (done.returncode, done.stderr.strip()) == (130, "anydml: interrupted")
+
+
+def test_signs_that_a_terminal_lacks(model):
+    options = {"env": {**os.environ, "PYTHONIOENCODING": "ascii"}}
+    done = python(
+        "import sys; sys.argv[0] = 'anydml'; from anydml.cli import main; main()",
+        "bench",
+        str(model),
+        "-i",
+        "3",
+        "--alone",
+        **options,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?s of a run" in done.stdout

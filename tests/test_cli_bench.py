@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydml.cli import cli
+from anydml.problems import InvalidInput
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]> m (bool c, float[n, 3] x) => (float[n, 3] y) {
     y = If (c) <then_branch = t () => (float[n, 3] p) { p = Neg (x) }, else_branch = e () => (float[n, 3] q) { q = Abs (x) }> }"""
@@ -31,11 +32,26 @@ def test_a_table(path):
 
 def test_json_and_a_picture(path, tmp_path):
     result = invoke(path, "--seconds", "0.05", "--json", "--plot", tmp_path / "times.png")
-    ours, peer = json.loads(result.output)
+    assert "drawn in" in result.stderr
+    ours, peer = json.loads(result.stdout)
     assert (ours["name"], peer["name"]) == ("anydml", "onnxruntime")
     assert ours["runs"] > 10
     assert 0 < ours["p10"] <= ours["p50"] <= ours["p99"]
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("x=2,3,2", "expected 2 sizes, but got"),
+        ("x=-1,3", "expected sizes, but got"),
+        ("q=1", "expected a name of an input"),
+    ],
+)
+def test_shapes_that_do_not_fit(path, shape, message):
+    error = invoke(path, "--shape", shape).exception
+    assert isinstance(error, InvalidInput)
+    assert message in str(error)
 
 
 def test_alone(path):

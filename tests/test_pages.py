@@ -115,7 +115,7 @@ def shown_commands():
 def test_commands_exist(line):
     """Their options, too; what they need, files above all, is not looked at."""
     name, *arguments = shlex.split(line, comments=True)
-    verb = cli.commands[name]
+    verb = cli.get_command(click.Context(cli), name)
     context = click.Context(verb, info_name=name)
     verb.make_parser(context).parse_args(arguments)
 

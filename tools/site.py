@@ -160,8 +160,10 @@ def command_line() -> str:
         "# Command line\n",
         "The same as `python -m anydml`. `anydml VERB --help` shows what stands here.\n",
     ]
-    verbs = {"anydml": cli} | {f"anydml {name}": verb for name, verb in sorted(cli.commands.items())}
+    top = click.Context(cli)
+    verbs = {"anydml": cli} | {f"anydml {n}": cli.get_command(top, n) for n in cli.list_commands(top)}
     for name, verb in verbs.items():
+        assert verb is not None
         context = click.Context(verb, info_name=name, max_content_width=88, terminal_width=88)
         parts.append(f"## {name}\n\n```text\n{verb.get_help(context)}\n```\n")
     return "\n".join(parts)

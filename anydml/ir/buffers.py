@@ -21,8 +21,9 @@ from anydml.problems import InvalidModel, Problem, Unsupported, nearest, shown
 from anydml.spec.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.spec.enums import TensorDataType, parse
 
-MAX_BYTES = 1 << 36
-"""A buffer larger than this is taken for a mistake."""
+MAX_BYTES = 1 << 30
+"""Buffers larger than this are taken for a mistake: a few words can ask for any number."""
+_CHUNK = 1 << 20
 
 
 @dataclass
@@ -114,8 +115,12 @@ def read_resource(item: Any, folder: Path) -> Resource:
         )
     offset = _byte_count(item, "initialValuesOffsetInBytes", 0, 0)
     size = _byte_count(item, "sizeInBytes", offset + values.nbytes, offset + values.nbytes)
-    data = np.zeros(-(-size // 4) * 4, np.uint8)
-    data[offset : offset + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    given = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    if given.size == size and size % 4 == 0 and given.flags.writeable:
+        data = given
+    else:
+        data = np.zeros(-(-size // 4) * 4, np.uint8)
+        data[offset : offset + values.nbytes] = given
     return Resource(data, values.dtype, values.shape, offset)
 
 
@@ -159,14 +164,20 @@ def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
         return np.full(count, _number(initial["value"], dtype, "initialValues.value"), dtype)
     if "valueStart" in initial and "valueDelta" in initial:
         start, delta = (_plain(initial[n], dtype, f"initialValues.{n}") for n in ("valueStart", "valueDelta"))
-        if dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                return np.asarray(start + np.arange(count) * delta).astype(dtype)
-        for end in (start, start + (count - 1) * delta):
-            _number(end, dtype, "initialValues")
+        if dtype.kind != "f":
+            for end in (start, start + (count - 1) * delta):
+                _number(end, dtype, "initialValues")
         unsigned = np.dtype(f"u{dtype.itemsize}")  # whose arithmetic wraps, and so ends where it must
-        step, first = (np.array(n % 2 ** (8 * dtype.itemsize), unsigned) for n in (delta, start))
-        return np.asarray(np.arange(count).astype(unsigned) * step + first).view(dtype)
+        values = np.empty(count, dtype)
+        for k in range(0, count, _CHUNK):
+            steps = np.arange(k, min(k + _CHUNK, count))
+            if dtype.kind == "f":
+                with np.errstate(over="ignore", invalid="ignore"):
+                    values[k : k + _CHUNK] = start + steps * delta
+            else:
+                step, first = (np.array(n % 2 ** (8 * dtype.itemsize), unsigned) for n in (delta, start))
+                values[k : k + _CHUNK] = (steps.astype(unsigned) * step + first).view(dtype)
+        return values
     raise InvalidModel(Problem("initialValues", 'expected "value", or "valueStart" and "valueDelta"'))
 
 
@@ -319,8 +330,11 @@ def kind_of(value: object) -> str:
 def write_atomically(path: Path, write: Callable[[Any], object]) -> None:
     """A file that is either written whole or left as it was."""
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    except OSError as error:  # which names the file that nobody asked for
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)

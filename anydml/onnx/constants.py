@@ -20,7 +20,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from anydml.ir.graph import Constant, Stored, TensorType, Type
 from anydml.onnx.types import DTYPES
-from anydml.problems import InvalidModel, Problem
+from anydml.problems import InvalidModel, Problem, shown
 from anydml.runtime.memory import size_problem
 
 Path_ = tuple[str, ...]
@@ -97,15 +97,15 @@ class ConstantReader:
                 "load the model by its path, or load the data with onnx.load_external_data_for_model first",
             )
             return None
-        file = (self.folder / location).resolve()
+        file = _resolved(self.folder, location)
         offset, length = entries.get("offset") or "0", entries.get("length") or str(_byte_count(tensor) or 0)
         expected = _byte_count(tensor)
-        if not location or not file.is_relative_to(self.folder):
-            message = f"expected external data inside the model's folder, but got {location!r}"
+        if file is None or not file.is_relative_to(self.folder):
+            message = f"expected external data inside the model's folder, but got {shown(location)}"
         elif not file.is_file():
             message = f"expected external data in {location!r}, but there is no such file"
-        elif not (offset.isdecimal() and length.isdecimal()):
-            message = f"expected numbers, but got offset {offset!r} and length {length!r}"
+        elif not (_is_count(offset) and _is_count(length)):
+            message = f"expected numbers, but got offset {shown(offset)} and length {shown(length)}"
         elif expected is not None and int(length) != expected:
             message = f"expected {expected} bytes, but got length {length}"
         elif (needed := int(offset) + int(length)) > (size := file.stat().st_size):
@@ -140,6 +140,20 @@ class ConstantReader:
         return Constant(array), TensorType(
             "string" if array.dtype == object else str(array.dtype), array.shape
         )
+
+
+def _resolved(folder: Path, location: str) -> Path | None:
+    """Where a location leads; None if it is no name of a file."""
+    try:
+        file = (folder / location).resolve()
+        file.exists()
+    except (OSError, ValueError):  # too long, or with a NUL in it
+        return None
+    return file if location else None
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20
 
 
 LARGE = 1 << 12
@@ -212,7 +226,7 @@ def _load_external(tensor: TensorProto, folder: Path) -> NDArray[Any]:
         ) from error
     copy.data_location = TensorProto.DEFAULT
     del copy.external_data[:]
-    return numpy_helper.to_array(copy)
+    return _decode(copy, f"constant {tensor.name!r}")
 
 
 def _dense(tensor: SparseTensorProto, where: str) -> NDArray[Any]:
@@ -220,11 +234,13 @@ def _dense(tensor: SparseTensorProto, where: str) -> NDArray[Any]:
     dense = np.zeros(tuple(tensor.dims), values.dtype)
     limits = np.array([dense.size] if indices.ndim == 1 else dense.shape)
     columns = indices[:, None] if indices.ndim == 1 else indices
+    if indices.dtype.kind != "i":
+        raise InvalidModel(Problem(where, f"expected indices of type int64, but got {indices.dtype}"))
     if columns.shape != (values.size, len(limits)) or ((columns < 0) | (columns >= limits)).any():
         message = f"expected {values.size} indices into sizes {dense.shape}, but got others"
         raise InvalidModel(Problem(where, message))
     if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
+        dense.reshape(-1)[indices] = values.reshape(-1)
     else:
-        dense[tuple(indices.T)] = values
+        dense[tuple(indices.T)] = values.reshape(-1)
     return dense

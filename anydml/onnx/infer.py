@@ -17,6 +17,7 @@ from onnx import TensorProto, TypeProto
 from anydml.ir.graph import Constant, Dim, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider, Region, RegionFailed
 from anydml.onnx.bodies import graphs_of
+from anydml.onnx.form import schema_of
 from anydml.onnx.sizes import impossible
 from anydml.onnx.symbols import (
     FOLLOWED,
@@ -254,14 +255,6 @@ def is_small(type: Type | None) -> bool:
         return False
     sizes = type.known_sizes
     return sizes is not None and prod(sizes) <= SMALL
-
-
-@cache
-def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op.name, op.version, op.domain)
-    except onnx.defs.SchemaError:  # an operator that ONNX does not know
-        return None
 
 
 @cache

@@ -25,7 +25,7 @@ from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
-from anydml.onnx.infer import schema_of
+from anydml.onnx.form import schema_of
 from anydml.onnx.iteration import iteration
 from anydml.onnx.nodes import OWN
 from anydml.onnx.types import CODES, leaf, onnx_name

@@ -8,24 +8,22 @@ taken from the file's value_info, which exporters get wrong; the evaluator infer
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
-import onnx.inliner
-from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.onnx import form
 from anydml.onnx.bodies import external_tensors, free_names, graphs_of
 from anydml.onnx.constants import ConstantReader
+from anydml.onnx.functions import inlined
+from anydml.onnx.parse import ModelSource, domain_of, opsets_of, parse
 from anydml.onnx.types import from_proto, onnx_name, without_sizes
-from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, nearest, shown
-
-ModelSource = str | os.PathLike[str] | bytes | ModelProto
+from anydml.problems import InvalidInput, InvalidModel, Problem, nearest, shown
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,8 @@ def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
         OSError: the file cannot be read.
     """
     proto, folder, where = parse(source)
-    _opsets(proto, where)  # before anything is made of it
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+    opsets_of(proto, where)  # before anything is made of it
+    proto = inlined(proto, where)
     if dims:
         proto = _sized(proto, dims)
     return read_proto(proto, folder, where)
@@ -85,7 +82,7 @@ def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
 
 def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
     """The model of a parsed file; the nodes that call local functions stay calls."""
-    opsets = _opsets(proto, where)
+    opsets = opsets_of(proto, where)
     reader = _Reader(opsets, folder)
     scope = _Scope(reader, None, ())
     try:
@@ -166,57 +163,6 @@ def _signature(proto: GraphProto, graph: Graph) -> Iterator[tuple[ValueInfoProto
     for info in proto.input:
         if info.name in by_name:
             yield info, by_name[info.name]
-
-
-def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
-    """The ModelProto, the folder that its external data must lie in, and how messages call the file."""
-    if isinstance(source, ModelProto):
-        return _whole(source, source.ByteSize(), ""), None, ""
-    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
-        message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
-        raise InvalidInput(Problem("model", message))
-    if isinstance(source, str) and "\0" in source:
-        raise InvalidInput(Problem("model", f"expected a path, but got {shown(source)}"))
-    if isinstance(source, bytes | bytearray | memoryview):
-        data, folder, where = bytes(source), None, ""
-    else:
-        path = Path(source)
-        data, folder, where = path.read_bytes(), path.resolve().parent, path.name
-    try:
-        proto = ModelProto.FromString(data)
-    except DecodeError as error:
-        message = f"expected an ONNX model, but got {len(data)} bytes that do not parse"
-        remedy = "damaged, truncated, or nested deeper than protobuf reads (about 30 Ifs)?"
-        raise InvalidModel(Problem(where, message, remedy)) from error
-    return _whole(proto, len(data), where), folder, where
-
-
-def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
-    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
-        message = f"expected an ONNX model, but got {size} bytes without a graph"
-        raise InvalidModel(Problem(where, message))
-    return proto
-
-
-def _opsets(proto: ModelProto, where: str) -> dict[str, int]:
-    opsets = {_domain(o.domain): int(o.version) for o in proto.opset_import}
-    opsets.setdefault("", 1)
-    if opsets[""] < 1:
-        raise InvalidModel(Problem(where, f"expected opset 1 or newer, but got opset {opsets['']}"))
-    newest = onnx.defs.onnx_opset_version()
-    if opsets[""] > newest:
-        raise Unsupported(
-            Problem(
-                where,
-                f"expected opset {newest} or older, but got opset {opsets['']}",
-                f"onnx {onnx.__version__} is installed; a newer one may know it",
-            )
-        )
-    return opsets
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 class _Scope:
@@ -303,6 +249,7 @@ class _Reader:
         return self._finish(proto, scope, None)
 
     def _finish(self, proto: GraphProto, scope: _Scope, inputs: tuple[Value, ...] | None) -> Graph:
+        self._texts(scope.path, proto.name, *(o.name for o in proto.output))
         nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
         outputs = []
         for info in proto.output:
@@ -322,10 +269,13 @@ class _Reader:
         ):
             self.problem(scope.path, "expected names in UTF-8, but got other bytes", "damaged?")
             return None
-        op = OnnxOp(_domain(proto.domain), proto.op_type, self.opsets.get(_domain(proto.domain), 1))
+        op = OnnxOp(domain_of(proto.domain), proto.op_type, self.opsets.get(domain_of(proto.domain), 1))
         label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
+        is_if = op.domain == "" and op.name == "If"
+        for message in () if is_if else form.problems(proto, op):
+            self.problem((*scope.path, label), message)
         inputs: list[Value | None] = []
-        for name in proto.input:
+        for name in form.inputs_given(proto, op):
             value = scope.take(name) if name else None
             if name and value is None:
                 self.problem(
@@ -341,7 +291,7 @@ class _Reader:
         ):
             scope.define_constant(proto.output[0], *known)
             return None
-        if op.domain == "" and op.name == "If":
+        if is_if:
             return self._if(proto, scope, inputs, label)
         attributes, captures = self._attributes(proto, scope)
         outputs = tuple(scope.define(name) if name else None for name in proto.output)
@@ -387,6 +337,9 @@ class _Reader:
     def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Value]]:
         """A node's attributes as the file has them, and what their bodies capture."""
         captures: dict[str, Value] = {}
+        if not all(isinstance(a.name, str) for a in proto.attribute):
+            self.problem(scope.path, "expected names of attributes in UTF-8, but got other bytes", "damaged?")
+            return {}, {}
         attributes = {a.name: _own(a) for a in proto.attribute}
         where = (*scope.path, proto.name or proto.op_type)
         for graph in graphs_of(attributes.values()):
@@ -400,16 +353,21 @@ class _Reader:
                     captures[name] = value
         return attributes, captures
 
+    def _texts(self, path: tuple[str, ...], *texts: object) -> None:
+        if not all(isinstance(text, str) for text in texts):
+            self.problem(path, "expected names in UTF-8, but got other bytes", "damaged?")
+
     def _initial(self, proto: GraphProto, scope: _Scope) -> dict[str, Any]:
         """The initializers by name."""
         named = [
             *((t.name, t) for t in proto.initializer),
             *((t.values.name, t) for t in proto.sparse_initializer),
         ]
-        for name in dict.fromkeys(n for k, (n, _) in enumerate(named) if n in {m for m, _ in named[:k]}):
-            self.problem(
-                scope.path, f"expected every name to be defined once, but got initializer {name!r} twice"
-            )
+        self._texts(scope.path, *(name for name, _ in named))
+        for name, count in Counter(name for name, _ in named).items():
+            if count > 1:
+                message = f"expected every name to be defined once, but got initializer {name!r} twice"
+                self.problem(scope.path, message)
         return dict(named)
 
     def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:

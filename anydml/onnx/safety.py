@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from onnx import GraphProto
+
 from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM
 from anydml.onnx.sizes import fails, impossible
 
@@ -305,4 +308,11 @@ def _work(node: Node) -> int:
             return 2 * given[0][0] * given[0][1] * gates
         case "Shape" | "Size" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Constant" | "Flatten":
             return 0
-    return max([results, *map(prod, given)])
+    own = max([results, *map(prod, given)])
+    return own + sum(_body_work(graph) for graph in graphs_of(node.attributes.values()))
+
+
+def _body_work(graph: GraphProto) -> int:
+    """That of a body, once; every node counting as one on a small tensor, whose types are not known here."""
+    inner = sum(_body_work(g) for n in graph.node for g in graphs_of(n.attribute))
+    return inner + UNKNOWN_SIZE * len(graph.node)

@@ -61,9 +61,9 @@ def from_proto(proto: TypeProto) -> Type | None:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    return str(dim.dim_param) or None
+    if dim.HasField("dim_value"):  # below 0 it means, to some exporters, that it is not known
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return dim.dim_param if dim.dim_param and isinstance(dim.dim_param, str) else None
 
 
 @cache

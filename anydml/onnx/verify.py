@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ PATIENCE = 20
 """Attempts for each that is wanted: most random sizes fit no model."""
 SECONDS, FEWEST = 60.0, 3
 """After so long, so many are enough: a model may take minutes for a run."""
+MOST_ELEMENTS = 1 << 24
+"""Of all inputs together: more are not drawn."""
 Feeds = dict[str, Any]
 Sizes_ = dict[object, int]
 """A number for each symbol, and for each size without a name: (input, axis)."""
@@ -91,6 +94,9 @@ def verify(
             break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
+        if _elements(graph, shapes) > MOST_ELEMENTS:  # they may be declared so large that nothing has room
+            refused += 1
+            continue
         feeds = drawn(graph, fixed, numbers, shapes, rng)
         (a, why), (b, _) = _ran(first, [feeds[n] for n in names]), _ran(second, [feeds[n] for n in left])
         if (a is None) != (b is None):
@@ -173,7 +179,7 @@ def _compared_with(graph: Graph) -> list[int]:
                 content = constants[value].content if value in constants else None
                 if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":
                     found |= {int(content.item()) + d for d in (0, 1)}
-    return sorted(found)
+    return sorted(n for n in found if n < 2**63)
 
 
 _RECURRENT = frozenset("LSTM GRU RNN".split())
@@ -192,6 +198,15 @@ def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Siz
         if free:
             found[free[rng.integers(len(free))]] = int(rng.choice(sizes))
     return found
+
+
+def _elements(graph: Graph, sizes: Sizes_) -> int:
+    """Elements of all inputs that are tensors of known rank."""
+    total = 0
+    for v in graph.inputs:
+        dims = enumerate(v.sizes or ())
+        total += prod(n or 1 if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in dims)
+    return total
 
 
 def drawn(

@@ -101,6 +101,8 @@ class ScanStep(_Iteration):
         if not self.batched:
             return self._scanned(given, captured)
         lengths, *given = given
+        if any(not np.ndim(x) or len(x) != len(given[0]) for x in given):
+            raise self._failed("expected inputs with one size of the batch in front")
         states = len(given) - self.count
         several = []
         for b in range(len(given[0])):
@@ -150,6 +152,8 @@ class SequenceMapStep(_Iteration):
 
     def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
         results: list[list[Any]] = [[] for _ in self.writes]
+        if not isinstance(given[0], list):
+            raise self._failed("expected a sequence as the first input")
         for k in range(len(given[0])):
             if any(isinstance(x, list) and len(x) <= k for x in given):
                 raise self._failed("expected sequences of one length")

@@ -21,7 +21,7 @@ def limit() -> int:
 
 def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) -> Problem | None:
     """What is wrong with a tensor of these sizes, if it is too large."""
-    wanted = prod(sizes) * itemsize
+    wanted = prod(n or 1 for n in sizes) * itemsize  # NumPy, too, counts so
     if wanted <= limit():
         return None
     shape = f"{dtype}[{','.join(map(str, sizes))}]"

@@ -50,7 +50,7 @@ class Repeated:
         if len(self._jobs) != 1 or not set(self._jobs[0][0].names) <= set(arrays):
             return None
         step, head, tail = self._jobs[0]
-        if head is None or tail is None:
+        if head is None or tail is None or step.group.axes is not None:  # a row kernel's job has other words
             return None
         places = [(len(head) + k, arrays.index(name)) for k, name in enumerate(step.names)]
         return head + array("q", bytes(8 * len(places))) + tail, places

@@ -138,5 +138,7 @@ def test_a_body_with_other_outputs_than_its_node():
         "(int64 n, bool go, float[3] x, float[3] w) => (float[3] y) { " + LOOP.format(out="y") + " }"
     )
     feeds = {"n": np.array(1), "go": np.array(True), "x": X, "w": X}
-    with pytest.raises(dml.InvalidModel, match=r"\(Loop\): expected 2 outputs of its body, but got 3"):
+    with pytest.raises(
+        dml.InvalidModel, match="expected a body with 3 inputs and 2 outputs, but got 3 and 3"
+    ):
         dml.load(model).run(None, feeds)

@@ -1,0 +1,131 @@
+"""Whether a node has the form that ONNX's schema of its operator asks for.
+
+Checked while a model is read, so that no later room, and no library, meets a node with an input too few or
+an attribute of another kind: some of them end the process on one. Unknown attributes are left to whoever
+compiles the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from anydml.ir.graph import OnnxOp
+
+_Option = onnx.defs.OpSchema.FormalParameterOption
+_KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
+_COUNTS = {("Attention", "q_num_heads"), ("Attention", "kv_num_heads")}
+"""Attributes on which onnxruntime ends the process if they are 0 in 32 bits."""
+_ITERATE = ("Loop", "Scan", "SequenceMap")
+_MOST = 1 << 30
+"""Inputs that a variadic parameter may have, and more."""
+
+
+@cache
+def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op.name, op.version, op.domain)
+    except onnx.defs.SchemaError:  # an operator that ONNX does not know
+        return None
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a schema asks for; asked once, since ONNX's own objects are slow to look at."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    optional: tuple[bool, ...]
+    """For each formal input whether it may be left out."""
+    names: tuple[str, ...]
+    attributes: dict[str, int]
+    required: tuple[str, ...]
+
+
+@cache
+def _form(op: OnnxOp) -> _Form | None:
+    schema = schema_of(op)
+    if schema is None:
+        return None
+    attributes = schema.attributes.values()
+    return _Form(
+        (schema.min_input, min(schema.max_input, _MOST)),
+        (schema.min_output, min(schema.max_output, _MOST)),
+        tuple(i.option == _Option.Optional for i in schema.inputs),
+        tuple(i.name for i in schema.inputs),
+        {a.name: int(a.type.value) for a in attributes},  # type: ignore[attr-defined]
+        tuple(a.name for a in attributes if a.required),
+    )
+
+
+def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:
+    """The names of a node's inputs without those left out at the end, on which onnxruntime can crash."""
+    names, form = list(proto.input), _form(op)
+    while form is not None and len(names) > form.inputs[0] and not names[-1]:
+        names.pop()
+    return names
+
+
+def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
+    """What is wrong with a node, in words."""
+    for attribute in proto.attribute:
+        if attribute.type not in _KINDS or attribute.type == AttributeProto.UNDEFINED:
+            yield f"expected a type of attribute {attribute.name!r}, but got number {attribute.type}"
+        if attribute.ref_attr_name:
+            yield f"expected a value of attribute {attribute.name!r}, but it refers to a function's"
+    form, given = _form(op), inputs_given(proto, op)
+    if form is None:
+        if not op.domain and op.name in _ITERATE:
+            yield f"expected an operator of opset {op.version}, but {op.name} is none"
+        return
+    for word, count, (least, most) in (
+        ("inputs", len(given), form.inputs),
+        ("outputs", len(proto.output), form.outputs),
+    ):
+        if not least <= count <= most:
+            more = f"{least} to {most}" if most < _MOST else f"{least} or more"
+            yield f"expected {least if least == most else more} {word} of {op.name}, but got {count}"
+    last = len(form.names) - 1
+    for k, name in enumerate(given):
+        if not name and last >= 0 and not form.optional[min(k, last)]:
+            yield f"expected input {form.names[min(k, last)]} of {op.name}, but it is missing"
+    there = {a.name: a for a in proto.attribute}
+    for required in form.required:
+        if required not in there:
+            yield f"expected attribute {required} of {op.name}, but it is missing"
+    for name, attribute in there.items():
+        wanted_type = form.attributes.get(name)
+        if wanted_type is not None and attribute.type in _KINDS and attribute.type != wanted_type:
+            kinds = f"{_KINDS[wanted_type]}, but got {_KINDS[attribute.type]}"
+            yield f"expected attribute {name} of {op.name} to be of type {kinds}"
+        elif (op.name, name) in _COUNTS and not 0 < attribute.i < 2**31:
+            yield f"expected attribute {name} of {op.name} to be a number of heads, but got {attribute.i}"
+    yield from _body_problems(proto, op, there)
+
+
+def _body_problems(proto: NodeProto, op: OnnxOp, attributes: dict[str, AttributeProto]) -> Iterator[str]:
+    """What is wrong with the number of inputs and outputs of a body, which no schema says."""
+    body = attributes["body"].g if "body" in attributes else GraphProto()
+    if op.domain or op.name not in _ITERATE or "body" not in attributes:
+        return
+    given, taken = len(proto.input), len(proto.output)
+    if op.name == "Loop":
+        carried = given - 2
+        inputs, outputs = 2 + carried, 1 + taken
+        fits = carried >= 0 and taken >= carried
+    elif op.name == "Scan":
+        scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
+        inputs = given - (op.version < 9)  # which has lengths of sequences in front
+        outputs = taken
+        fits = 1 <= scanned <= inputs and taken >= inputs - scanned
+    else:
+        inputs, outputs, fits = given, taken, given > 0
+    if not fits:
+        yield f"expected inputs and outputs of a {op.name}, but got {given} and {taken}"
+    elif (len(body.input), len(body.output)) != (inputs, outputs):
+        got = f"{len(body.input)} and {len(body.output)}"
+        yield f"expected a body with {inputs} inputs and {outputs} outputs, but got {got}"

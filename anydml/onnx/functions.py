@@ -1,0 +1,77 @@
+"""A model's local functions, put in the place of the nodes that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+import onnx.inliner
+from onnx import FunctionProto, ModelProto, NodeProto
+
+from anydml.onnx.bodies import graphs_of
+from anydml.problems import InvalidModel, Problem
+
+MAX_NODES = 1_000_000
+"""More than this, when all calls are replaced, is taken for an attack."""
+_Name = tuple[str, str, str]
+
+
+def inlined(proto: ModelProto, where: str, selected: Sequence[tuple[str, str]] | None = None) -> ModelProto:
+    """The model without its functions, or without those named (domain, name).
+
+    Raises:
+        InvalidModel: functions that call themselves or are absurdly many nodes; calls that do not fit.
+    """
+    if not proto.functions:
+        return proto
+    _check_calls(proto, where)
+    try:
+        if selected is None:
+            return onnx.inliner.inline_local_functions(proto)
+        return onnx.inliner.inline_selected_functions(proto, list(selected))
+    except Exception as error:  # of C++, whose types are many
+        lines = str(error).splitlines() or [""]
+        message = f"expected calls that fit the model's functions, but got: {lines[0]}"
+        raise InvalidModel(Problem(where, message)) from error
+
+
+def _check_calls(proto: ModelProto, where: str) -> None:
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    sizes: dict[_Name, int] = {}
+    open_calls: set[_Name] = set()
+
+    def size(nodes: Iterator[NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            name = node.domain, node.op_type, node.overload
+            total += of(name, functions[name]) if name in functions else 1
+        return total
+
+    def of(name: _Name, function: FunctionProto) -> int:
+        if name in open_calls:
+            message = f"expected functions that do not call themselves, but {name[1]!r} does"
+            raise InvalidModel(Problem(where, message))
+        if name not in sizes:
+            open_calls.add(name)
+            sizes[name] = min(size(_all_nodes(function.node)), MAX_NODES + 1)
+            open_calls.remove(name)
+        return sizes[name]
+
+    try:
+        total = size(_all_nodes(proto.graph.node))
+        for name, function in functions.items():
+            of(name, function)
+    except RecursionError as error:
+        message = "expected functions of reasonable depth, but they nest too deeply"
+        raise InvalidModel(Problem(where, message)) from error
+    if total > MAX_NODES:
+        message = f"expected at most {MAX_NODES:,} nodes when functions are put in their places"
+        raise InvalidModel(Problem(where, f"{message}, but got more"))
+
+
+def _all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and those of their bodies."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of(node.attribute):
+            yield from _all_nodes(graph.node)

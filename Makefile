@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench docs package format clean
+.PHONY: help demo test lint types check abuse bench docs package format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ check: lint types test  ## All that must pass: style, types, tests
 bench: $(READY)  ## Measure against NumPy, onnxruntime, torch, JAX, numexpr and memmove, as ratios
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench
+
+abuse: $(READY)  ## Guard pages, hostile files, threads, faults, leaks: one table, under ten minutes
+	$(BIN)/python -m abuse
 
 docs: $(READY)  ## Build the documentation as a site that opens from the disk: site/index.html
 	$(BIN)/python -m tools.site site

@@ -114,6 +114,10 @@ class DispatchModel:
     def _broken(self, where: str, message: str, remedy: str = "") -> None:
         self._problems.append(Problem(where, message, remedy))
 
+    def _enough(self) -> bool:
+        """Whether so much is wrong that more would help nobody."""
+        return len(self._problems) >= MOST_PROBLEMS
+
     def _unsupported(self, where: str, message: str) -> Unsupported:
         return Unsupported(Problem(where, message).under(self.path.name))
 
@@ -123,6 +127,8 @@ class DispatchModel:
         elif not isinstance(root[name], kind):
             wanted = "an object" if kind is dict else "an array"
             self._broken(name, f"expected {wanted}, but got {kind_of(root[name])}")
+        elif len(root[name]) > MOST_ENTRIES:
+            self._broken(name, f"expected at most {MOST_ENTRIES:,} entries, but got {len(root[name]):,}")
         else:
             return root[name]
         return kind()
@@ -130,6 +136,8 @@ class DispatchModel:
     def _resources(self, section: Mapping[str, Any]) -> Iterator[tuple[str, Resource]]:
         total = 0
         for name, item in section.items():
+            if self._enough():
+                return
             where = f"resources.{name}"
             try:
                 resource = read_resource(item, self.path.parent)
@@ -146,6 +154,8 @@ class DispatchModel:
 
     def _operators(self, section: Mapping[str, Any]) -> Iterator[tuple[str, CompiledOperator]]:
         for name, item in section.items():
+            if self._enough():
+                return
             where = f"dispatchables.{name}"
             kind = item.get("type", item.get("Type")) if isinstance(item, dict) else None
             if isinstance(kind, str) and kind.lower() in _ELSEWHERE:
@@ -173,6 +183,8 @@ class DispatchModel:
     def _commands(self, section: list[Any]) -> Iterator[Command]:
         readers = {"dispatch": self._dispatch, "print": self._print, "writefile": self._write_file}
         for k, item in enumerate(section):
+            if self._enough():
+                return
             where = f"commands[{k}]"
             kind = item.get("type") if isinstance(item, dict) else None
             if not isinstance(kind, str) or kind.lower() not in readers:
@@ -328,6 +340,7 @@ def _alone(name: str) -> dict[str, Any]:
     }
 
 
+MOST_PROBLEMS, MOST_ENTRIES = 100, 100_000
 _SECTIONS: dict[str, type] = {"resources": dict, "dispatchables": dict, "commands": list}
 _COMMAND_FIELDS = {
     "dispatch": ("type", "dispatchable", "bindings", "threadGroupCount"),

@@ -110,10 +110,14 @@ def kind_name(value: object) -> str:
     return "nothing" if value is None else type(value).__name__
 
 
+_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
+"""Comparing takes time, which a hostile file has none to ask for."""
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
-    names = list(known)
-    name = name if isinstance(name, str) else ""
+    names = list(known)[:_MOST_COMPARED]
+    name = name[:_LONGEST_COMPARED] if isinstance(name, str) else ""
     folded = {n.lower(): n for n in names}
     typed = name.lower()
     scores = {n: difflib.SequenceMatcher(None, typed, n).ratio() for n in folded}

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +128,17 @@ def test_the_operators_pages_are_what_the_catalog_gives():
     assert {p.name for p in generate_docs.FOLDER.iterdir()} == set(pages)
     for name, text in pages.items():
         assert (generate_docs.FOLDER / name).read_text(encoding="utf-8") == text
+
+
+def test_nothing_from_disk_is_unpickled_or_evaluated():
+    """No pickle, eval or exec in the package; NumPy files without pickle."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                assert name not in {"eval", "exec", "np.fromstring"}, path
+                assert not re.search("pickle|marshal", name), path
+                if name == "np.load":
+                    assert "allow_pickle=False" in ast.unparse(node), path
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert not re.search("pickle|marshal", ast.unparse(node)), path

@@ -56,6 +56,7 @@ Devices, graphs, sessions <reference/api>
 Command line <reference/cli>
 Errors <reference/errors>
 How exact <accuracy>
+How it was abused <reliability>
 ```
 
 ```{toctree}

@@ -23,6 +23,7 @@ from anydml.spec.enums import TensorDataType, parse
 
 MAX_BYTES = 1 << 30
 """Buffers larger than this are taken for a mistake: a few words can ask for any number."""
+MAX_TEXT = 1 << 26
 _CHUNK = 1 << 20
 
 
@@ -231,6 +232,9 @@ def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) ->
     if kind in (".bin", ".dat"):
         if dtype is None:
             raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {source!r}"))
+        if path.stat().st_size > MAX_BYTES:
+            message = f"expected at most {MAX_BYTES:,} bytes, but got {path.stat().st_size:,}"
+            raise InvalidModel(Problem("initialValues.sourcePath", message))
         raw = np.fromfile(path, np.uint8)
         if raw.size == 0 or raw.size % dtype.itemsize:
             raise InvalidModel(
@@ -285,6 +289,9 @@ def parse_json(data: bytes, where: str) -> Any:
     Raises:
         InvalidModel: malformed, or a name twice in one object.
     """
+    if len(data) > MAX_TEXT:
+        message = f"expected at most {MAX_TEXT:,} bytes of JSON, but got {len(data):,}"
+        raise InvalidModel(Problem(where, message, "larger arrays can be in files of their own, as .npy"))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

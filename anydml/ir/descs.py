@@ -151,10 +151,10 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
         raise InvalidOperator(Problem(where, message, remedy)) from None
     except InvalidOperator as error:
         raise InvalidOperator(*(Problem(where, p.message, remedy) for p in error.problems)) from None
-    problems = []
-    if operator.name not in kind.allowed:
+    if operator.name not in kind.allowed:  # at once: it may have a fused activation, and so on
         message = f"expected an activation that can be fused, but got {operator.name}"
-        problems.append(Problem("", message, remedy))
+        raise InvalidOperator(Problem(where, message, remedy))
+    problems = []
     tensors = [s.name for s in operator.tensors]
     for name in tensors:
         if fields.get(name) is not None:

@@ -147,7 +147,7 @@ def _resolved(folder: Path, location: str) -> Path | None:
     try:
         file = (folder / location).resolve()
         file.exists()
-    except (OSError, ValueError):  # too long, or with a NUL in it
+    except (OSError, ValueError, RuntimeError):  # too long, with a NUL in it, links in a circle
         return None
     return file if location else None
 

@@ -88,7 +88,8 @@ def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
     ):
         if not least <= count <= most:
             more = f"{least} to {most}" if most < _MOST else f"{least} or more"
-            yield f"expected {least if least == most else more} {word} of {op.name}, but got {count}"
+            number = f"{least}" if least == most else more
+            yield f"expected {number} {word[:-1] if number == '1' else word} of {op.name}, but got {count}"
     last = len(form.names) - 1
     for k, name in enumerate(given):
         if not name and last >= 0 and not form.optional[min(k, last)]:
@@ -104,6 +105,9 @@ def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
             yield f"expected attribute {name} of {op.name} to be of type {kinds}"
         elif (op.name, name) in _COUNTS and not 0 < attribute.i < 2**31:
             yield f"expected attribute {name} of {op.name} to be a number of heads, but got {attribute.i}"
+    parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
+    if parts != len(proto.output):  # ONNX's own inference ends the process on it
+        yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
     yield from _body_problems(proto, op, there)
 
 

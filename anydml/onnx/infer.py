@@ -39,9 +39,13 @@ from anydml.problems import InvalidModel, Unsupported
 SMALL = 1024
 """Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
 
+MOST_TEXT = 1 << 16
+"""Characters of strings that are worth following."""
 RANDOM = frozenset(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
 )
+UNFOLDED = RANDOM | {"RegexFullMatch"}
+"""What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ class Oracle:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
         assert isinstance(op, OnnxOp)
-        if op.domain or op.name in RANDOM or node.captures or (not inputs and op.name != "Constant"):
+        if op.domain or op.name in UNFOLDED or node.captures or (not inputs and op.name != "Constant"):
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None
@@ -194,7 +198,10 @@ class Oracle:
             sizes = type.known_sizes if isinstance(type, TensorType) else None
             if sizes is None or only is None:
                 return None
-            contents = [np.broadcast_to(np.zeros((), np.bool_), sizes)]
+            try:
+                contents = [np.broadcast_to(np.zeros((), np.bool_), sizes)]
+            except ValueError:  # beyond what NumPy can tell the shape of
+                return None
         else:
             contents = []
             for fact in inputs:
@@ -212,7 +219,7 @@ class Oracle:
         """
         op = node.op
         assert isinstance(op, OnnxOp)
-        if op.domain or op.name in RANDOM or node.captures or any(graphs_of(node.attributes.values())):
+        if op.domain or op.name in UNFOLDED or node.captures or any(graphs_of(node.attributes.values())):
             return None
         values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
         given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
@@ -223,7 +230,7 @@ class Oracle:
             results = self.provider.compile(region, 1)([given[v] for v in values])
         except (Unsupported, RegionFailed, InvalidModel):
             return None  # left to run, and to fail there if it must
-        if not all(isinstance(r, np.ndarray) for r in results):
+        if not all(isinstance(r, np.ndarray) and _length(r) <= MOST_TEXT for r in results):
             return None
         found = iter(results)
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
@@ -235,6 +242,11 @@ def named_sizes(name: str, type: Type | None) -> Type | None:
         return type
     sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
     return TensorType(type.dtype, sizes)
+
+
+def _length(content: np.ndarray) -> int:
+    """Characters of all strings: a few elements may have any number of them."""
+    return sum(map(len, map(str, content.reshape(-1)))) if content.dtype.kind == "O" else 0
 
 
 def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:

@@ -19,6 +19,11 @@ def unfit(node: Node) -> bool:
     return rule is not None and rule(node)
 
 
+def ends_the_process(node: Node) -> bool:
+    """Whether onnxruntime, given this node, ends the process instead of answering with an error."""
+    return isinstance(node.op, OnnxOp) and node.op.name in _FATAL and unfit(node)
+
+
 def _empty(node: Node) -> bool:
     return any(0 in (_sizes(node, k) or ()) for k in range(len(node.inputs)))
 
@@ -52,6 +57,12 @@ def _resize(node: Node) -> bool:
     return bool(mode == b"align_corners" and _attribute(node, "mode", b"nearest") in (b"linear", b"cubic"))
 
 
+def _distribution(node: Node) -> bool:
+    """A scale that is not positive, or a range that is none: onnxruntime ends the process."""
+    low, high = (float(_attribute(node, *pair)) for pair in (("low", 0.0), ("high", 1.0)))
+    return not (float(_attribute(node, "scale", 1.0)) > 0 and low <= high and high - low < float("inf"))
+
+
 _RULES: dict[str, Callable[[Node], bool]] = {
     "Attention": _attention,
     "ConvInteger": lambda n: _sizes(n, 3) not in (None, (), (1,)),  # a zero point for each channel
@@ -60,9 +71,13 @@ _RULES: dict[str, Callable[[Node], bool]] = {
     "GRU": _empty,  # onnxruntime aborts the process on an empty batch
     "LSTM": _empty,
     "MaxUnpool": lambda n: len(n.inputs) > 2,  # indices refer to the output shape, not to the pooled one
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _distribution
+    ),
     "ReduceMax": lambda n: _dtype(n) == "bool" and _empty(n),
     "ReduceMin": lambda n: _dtype(n) == "bool" and _empty(n),
     "Resize": _resize,
     "RNN": _empty,
     "STFT": lambda n: True,  # as DFT
 }
+_FATAL = frozenset("GRU LSTM RNN RandomNormal RandomNormalLike RandomUniform RandomUniformLike STFT".split())

@@ -30,6 +30,7 @@ from anydml.ir.graph import (
 )
 from anydml.ir.provider import Call, Provider, Region, RegionFailed
 from anydml.onnx.types import CODES, dtype_name
+from anydml.onnx.unfit import ends_the_process
 from anydml.problems import Problem, Unsupported, VerificationFailed
 from anydml.runtime.library import OnnxRuntime, Reference
 
@@ -79,7 +80,8 @@ def verify(
     """
     names = [v.name for v in graph.inputs]
     left = [i.name for i in result.graph.input]
-    provider, first = _compiled(original, names, folder)
+    fatal = any(isinstance(n, Node) and ends_the_process(n) for n in graph.walk())
+    provider, first = _compiled(original, names, folder, not fatal)
     second = provider.compile(_region(result, left, folder), 1)
     numbers = _compared_with(graph)
     if any(
@@ -127,9 +129,13 @@ def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None) -> Re
     )
 
 
-def _compiled(proto: ModelProto, inputs: Sequence[str], folder: Path | None) -> tuple[Provider, Call]:
+def _compiled(
+    proto: ModelProto, inputs: Sequence[str], folder: Path | None, fast_too: bool
+) -> tuple[Provider, Call]:
     """The first provider that takes the model."""
     try:
+        if not fast_too:
+            raise Unsupported("it would end the process")
         fast = OnnxRuntime()
         return fast, fast.compile(_region(proto, inputs, folder), 1)
     except Unsupported:
@@ -201,11 +207,14 @@ def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Siz
 
 
 def _elements(graph: Graph, sizes: Sizes_) -> int:
-    """Elements of all inputs that are tensors of known rank."""
+    """Elements of all inputs that are tensors of known rank; an empty axis counts as 1, as NumPy has it."""
     total = 0
     for v in graph.inputs:
-        dims = enumerate(v.sizes or ())
-        total += prod(n or 1 if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in dims)
+        dims = v.sizes or ()
+        if len(dims) > 64:  # axes, which NumPy has at most
+            return MOST_ELEMENTS + 1
+        known = (n if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in enumerate(dims))
+        total += prod(max(n, 1) for n in known)
     return total
 
 

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from anydml.ir.graph import Stored
 from anydml.ir.provider import Call, Region, RegionFailed, Sizes
 from anydml.problems import Problem, Unsupported
+from anydml.runtime.interrupt import ended_by_ctrl_c
 
 DTYPES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
@@ -74,6 +75,10 @@ def _fixable(inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) 
     return all(t in DTYPES and t != "string" and 0 not in n for t, n in (*inputs, *outputs))
 
 
+_LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
+"""What may run for ever, as files write its name; a weight that has these bytes does no harm."""
+
+
 class _Session:
     """A region in onnxruntime."""
 
@@ -82,9 +87,14 @@ class _Session:
         self._weights = weights
         """Memory that the session reads, and does not own."""
         self._run = session.run
+        self._loops = any(name in region.model for name in _LOOPS)
 
     def __call__(self, values: list[Any]) -> list[Any]:
         try:
+            if self._loops:
+                options = ort.RunOptions()
+                with ended_by_ctrl_c(options):
+                    return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True)), options))
             return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True))))
         except Exception as error:
             raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error

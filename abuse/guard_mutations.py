@@ -1,0 +1,169 @@
+"""Mistakes put into the library on purpose: each must be found, or the check is blind to its kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+# As Any: what is put in their places is none of the types' business.
+blocks: Any = import_module("anydml.codegen.blocks")
+kernel: Any = import_module("anydml.codegen.kernel")
+eager: Any = import_module("anydml.eager")
+expression: Any = import_module("anydml.expression")
+bind: Any = import_module("anydml.runtime.bind")
+plan: Any = import_module("anydml.runtime.plan")
+tensors: Any = import_module("anydml.spec.tensors")
+
+
+def arrays_may_be_too_short() -> None:
+    """bind.py does not compare an array's bytes with what the description reaches."""
+    check = bind._array_problems
+
+    def forgiving(*args: Any) -> Iterator[Any]:
+        return (p for p in check(*args) if not p.message.startswith("expected at least"))
+
+    bind._array_problems = forgiving
+
+
+def reach_ends_before_the_last_element() -> None:
+    """tensors.py forgets that the last element has a width."""
+    whole = tensors.TensorDesc.reach
+    tensors.TensorDesc.reach = property(lambda desc: whole.fget(desc) - 1)
+
+
+def views_may_reach_beyond() -> None:
+    """expression.py lets `reinterpret` take any strides."""
+    new = expression.TensorDesc
+
+    def anything(e: Any, sizes: Any = None, strides: Any = None, data_type: Any = None) -> Any:
+        seen = new(data_type or e.data_type, sizes or e.sizes, strides)
+        return expression.Expression(e._builder, e._value, seen)
+
+    expression.Expression.reinterpret = anything
+
+
+def out_may_have_any_shape() -> None:
+    """eager.py takes any `out`, so that inputs are read in its shape."""
+
+    def unchecked(operator: Any, out: Any, *rest: Any) -> tuple[Any, None]:
+        return out, None
+
+    eager._target = unchecked
+
+
+def one_element_more() -> None:
+    """kernel.py tells the loop nest that the innermost dimension, and so the whole, is one longer."""
+    words = kernel._words
+
+    def more(group: Any, layout: Any, **rest: Any) -> Any:
+        return words(group, replace(layout, inner=layout.inner + 1), **rest)
+
+    kernel._words = more
+
+
+def the_last_chunk_is_whole() -> None:
+    """nest.ll does not cut the last chunk where the elements end."""
+    words = kernel._words
+
+    def more(group: Any, layout: Any, **rest: Any) -> Any:
+        job = words(group, layout, **rest)
+        job[2] = job[0] * job[1]
+        return job
+
+    kernel._words = more
+
+
+def rows_are_one_longer() -> None:
+    """kernel.py tells functions of whole rows that a row has one more element."""
+    lay_out = kernel._layout_of_rows
+
+    def more(group: Any, *rest: Any) -> Any:
+        layout = lay_out(group, *rest)
+        addresses = list(layout.addresses)
+        addresses[-1 - len(group.operands)] += 1  # the innermost size, before a stride for each operand
+        return replace(layout, addresses=addresses)
+
+    kernel._layout_of_rows = more
+
+
+def backwards_begins_one_too_far() -> None:
+    """kernel.py begins a negative stride one element too high."""
+    make = kernel._layout
+
+    def shifted(group: Any, sizes: Any, operands: Any) -> Any:
+        moved = []
+        for o in operands:
+            back = [s for n, s in zip(sizes, o.strides, strict=True) if s < 0 and n > 1]
+            moved.append(replace(o, address=o.address - back[-1]) if back else o)
+        return make(group, sizes, moved)
+
+    kernel._layout = shifted
+
+
+def _in_rows(pattern: str, becomes: Callable[[re.Match[str]], str]) -> None:
+    """Other code in the row functions."""
+    write = kernel.row_function
+
+    def otherwise(*args: Any) -> str:
+        text: str = write(*args)
+        return re.sub(pattern, becomes, text)
+
+    kernel.row_function = otherwise
+
+
+def vectors_to_the_end() -> None:
+    """plain.py rounds the vector loop's end up to a whole vector."""
+
+    def rounded(match: re.Match[str]) -> str:
+        lanes = int(match[1])
+        return f"%longer = add i64 %span, {lanes - 1}\n  %full = and i64 %longer, {-lanes}"
+
+    _in_rows(r"%full = and i64 %span, -(\d+)", rounded)
+
+
+def blocks_are_always_whole() -> None:
+    """blocks.py copies a whole block where fewer elements are left."""
+    moves = blocks.Blocks._moves
+
+    def whole(self: Any, b: str, size: str, operands: Sequence[int], *, inward: bool) -> None:
+        moves(self, b, str(self.lanes), operands, inward=inward)
+
+    blocks.Blocks._moves = whole
+
+
+def streams_do_not_wait_for_alignment() -> None:
+    """writer.py lets streaming stores begin at the first element."""
+    _in_rows(r"%head\.n = .*", lambda match: "%head.n = add i64 0, 0")
+
+
+def scratch_is_too_small() -> None:
+    """plan.py counts 64 bytes too few for intermediate values."""
+    arena = plan._arena
+
+    def less(*args: Any) -> tuple[dict[str, int], int]:
+        offsets, size = arena(*args)
+        return offsets, max(size - 64, 0)
+
+    plan._arena = less
+
+
+MUTATIONS: Mapping[str, Callable[[], None]] = {
+    mutate.__name__.replace("_", "-"): mutate
+    for mutate in (
+        arrays_may_be_too_short,
+        reach_ends_before_the_last_element,
+        views_may_reach_beyond,
+        out_may_have_any_shape,
+        one_element_more,
+        the_last_chunk_is_whole,
+        rows_are_one_longer,
+        backwards_begins_one_too_far,
+        vectors_to_the_end,
+        blocks_are_always_whole,
+        streams_do_not_wait_for_alignment,
+        scratch_is_too_small,
+    )
+}

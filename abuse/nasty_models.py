@@ -1,0 +1,414 @@
+"""Models whose structure is absurd: depths, numbers of things, names, functions, loops."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+import anydml
+from abuse.nasty_entry import ANY_ERROR, EITHER, nasty
+
+X = np.array([1, -2, 3], np.float32)
+FLOATS = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])
+COND = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+
+
+def parsed(text: str, opset: int = 17) -> ModelProto:
+    """A model of onnx's text form, without its head."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "own": 1]> {text}')
+
+
+def built(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[Any] = (FLOATS,),
+    outputs: Sequence[str] = ("y",),
+    weights: Sequence[TensorProto] = (),
+    opset: int = 17,
+) -> ModelProto:
+    ends = [onnx.ValueInfoProto(name=o) for o in outputs]
+    graph = helper.make_graph(list(nodes), "main", list(inputs), ends, initializer=list(weights))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def run(model: Any, **feeds: Any) -> list[Any]:
+    return anydml.load(model, threads=1).run(None, feeds)
+
+
+def texts(name: str, content: bytes) -> TensorProto:
+    """An initializer of one string."""
+    return TensorProto(name=name, data_type=TensorProto.STRING, dims=[1], string_data=[content])
+
+
+def same(got: Any, wanted: Any) -> None:
+    assert got.dtype == np.asarray(wanted).dtype, (got, wanted)
+    assert np.array_equal(got, wanted), (got, wanted)
+
+
+# ---- depth -------------------------------------------------------------------------------------------
+
+
+def _part(number: int, content: bytes) -> bytes:
+    """A field of protobuf: number, length, content."""
+    length, size = len(content), bytearray()
+    while length > 127:
+        size.append(length & 127 | 128)
+        length >>= 7
+    size.append(length)
+    return bytes([number << 3 | 2]) + bytes(size) + content
+
+
+def _deep(depth: int) -> bytes:
+    """Ifs in the then-branches of Ifs, as bytes: no message class could make them."""
+    graph = _part(1, _part(1, b"x") + _part(2, b"y") + _part(4, b"Neg")) + _part(12, _part(1, b"y"))
+    other = graph
+    for _ in range(depth):
+        branches = b"".join(
+            _part(5, _part(1, name) + _part(6, g) + b"\xa0\x01\x05")  # with its type: a graph
+            for name, g in ((b"then_branch", graph), (b"else_branch", other))
+        )
+        node = _part(1, _part(1, b"c") + _part(2, b"y") + _part(4, b"If") + branches)
+        graph = node + _part(12, _part(1, b"y"))
+    inputs = b"".join(_part(11, i.SerializeToString()) for i in (COND, FLOATS))
+    return b"\x08\x08" + _part(7, graph + inputs) + _part(8, _part(1, b"") + b"\x10\x11")
+
+
+@nasty("InvalidModel", seconds=20)
+def nested_ifs() -> None:
+    anydml.load(_deep(10_000))
+
+
+@nasty()
+def ifs_as_deep_as_protobuf_reads() -> None:
+    same(run(_deep(24), c=np.array(True), x=X)[0], -X)
+
+
+@nasty(*EITHER, seconds=20)
+def ifs_nested_in_memory() -> None:
+    """Messages made in memory may be deeper than any file."""
+    model = built([], [COND, FLOATS])
+    graph = model.graph
+    for _ in range(400):
+        node = graph.node.add(op_type="If", input=["c"], output=["y"])
+        other, inner = (node.attribute.add(name=n, type=5).g for n in ("else_branch", "then_branch"))
+        for end in (other, inner):
+            end.output.add(name="y")
+        other.node.add(op_type="Abs", input=["x"], output=["y"])
+        graph = inner
+    graph.node.add(op_type="Neg", input=["x"], output=["y"])
+    run(model, c=np.array(True), x=X)
+
+
+@nasty(*EITHER)
+def sequences_of_sequences() -> None:
+    """A type as deep as protobuf reads."""
+    info = onnx.ValueInfoProto(name="s")
+    kind = info.type
+    for _ in range(40):
+        kind = kind.sequence_type.elem_type
+    kind.tensor_type.elem_type = 1
+    run(built([helper.make_node("Identity", ["s"], ["y"])], [info]).SerializeToString(), s=[])
+
+
+# ---- functions ---------------------------------------------------------------------------------------
+
+
+def _functions(*bodies: tuple[str, str]) -> ModelProto:
+    texts = [f'<opset_import: ["": 17, "own": 1], domain: "own"> {n} (a) => (b) {{ {b} }}' for n, b in bodies]
+    return parsed("m (float[N] x) => (float[N] y) { y = own.f (x) }" + "\n".join(texts))
+
+
+@nasty(*ANY_ERROR)
+def function_that_calls_itself() -> None:
+    run(_functions(("f", "b = own.f (a)")), x=X)
+
+
+@nasty(*ANY_ERROR)
+def functions_that_call_each_other() -> None:
+    run(_functions(("f", "b = own.g (a)"), ("g", "b = own.f (a)")), x=X)
+
+
+@nasty(*ANY_ERROR)
+def functions_that_call_each_other_flattened() -> None:
+    branches = """b = If (c) <then_branch = t () => (p) {{ p = own.{0} (a) }},
+        else_branch = e () => (q) {{ q = Abs (a) }}>"""
+    before = "n = Size (a) k = Constant <value_int = 3> () c = Equal (n, k) "
+    anydml.flatten(_functions(("f", before + branches.format("g")), ("g", before + branches.format("f"))))
+
+
+@nasty(*ANY_ERROR)
+def billion_laughs() -> None:
+    """Twenty functions, each of which calls the one before ten times."""
+    run(_laughs(20, ""), x=X)
+
+
+@nasty(*ANY_ERROR)
+def billion_laughs_flattened() -> None:
+    """The same with an If at the bottom, so that flattening inlines them, too."""
+    bottom = "n = Size (a) k = Constant <value_int = 3> () c = Equal (n, k) "
+    bottom += (
+        "b = If (c) <then_branch = t () => (p) { p = Neg (a) }, else_branch = e () => (q) { q = Abs (a) }>"
+    )
+    anydml.flatten(_laughs(20, bottom))
+
+
+@nasty(*ANY_ERROR)
+def billion_laughs_inspected() -> None:
+    anydml.inspect(_laughs(20, ""))
+
+
+def _laughs(depth: int, bottom: str) -> ModelProto:
+    bodies = [("f0", bottom or "b = Neg (a)")]
+    for k in range(1, depth):
+        calls = [f"v{j} = own.f{k - 1} ({f'v{j - 1}' if j else 'a'})" for j in range(10)]
+        bodies.append((f"f{k}", " ".join(calls) + " b = Identity (v9)"))
+    bodies.append(("f", f"b = own.f{depth - 1} (a)"))
+    return _functions(*bodies)
+
+
+@nasty()
+def functions_in_a_row() -> None:
+    bodies = [(f"f{k}", f"b = own.f{k + 1} (a)") for k in range(200)]
+    same(run(_functions(("f", "b = own.f0 (a)"), *bodies, ("f200", "b = Neg (a)")), x=X)[0], -X)
+
+
+# ---- numbers of things -------------------------------------------------------------------------------
+
+
+@nasty(seconds=60, megabytes=2048)
+def a_chain_of_100000_nodes() -> None:
+    nodes = [helper.make_node("Neg", [f"v{k}" if k else "x"], [f"v{k + 1}"]) for k in range(100_000)]
+    nodes.append(helper.make_node("Abs", ["v100000"], ["y"]))
+    same(run(built(nodes), x=X)[0], abs(X))
+
+
+@nasty(seconds=60, megabytes=2048)
+def a_chain_of_10000_nodes_flattened() -> None:
+    nodes = [helper.make_node("Neg", [f"v{k}" if k else "x"], [f"v{k + 1}"]) for k in range(10_000)]
+    nodes.append(helper.make_node("Abs", ["v10000"], ["y"]))
+    anydml.flatten(built(nodes), verify=False)
+
+
+@nasty(*EITHER, seconds=30)
+def a_node_of_100000_inputs() -> None:
+    same(run(built([helper.make_node("Sum", ["x"] * 100_000, ["y"])]), x=X)[0], X * 100_000)
+
+
+@nasty(*EITHER, seconds=30)
+def a_node_of_10000_outputs() -> None:
+    names = [f"y{k}" for k in range(10_000)]  # onnxruntime takes their square
+    split = helper.make_node("Split", ["x"], names, axis=0)
+    run(built([split], outputs=names[:1], opset=13), x=np.ones(10_000, np.float32))
+
+
+@nasty(seconds=30)
+def initializers_50000() -> None:
+    weights = [numpy_helper.from_array(np.array([k], np.float32), f"w{k}") for k in range(50_000)]
+    same(run(built([helper.make_node("Add", ["x", "w7"], ["y"])], weights=weights), x=X)[0], X + 7)
+
+
+@nasty(seconds=30)
+def inputs_20000() -> None:
+    inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(20_000)]
+    feeds = {i.name: X[:1] for i in inputs}
+    same(run(built([helper.make_node("Neg", ["i3"], ["y"])], inputs), **feeds)[0], -X[:1])
+
+
+@nasty(seconds=30)
+def ifs_in_a_row_2000() -> None:
+    """Whose branches all use the same names."""
+    nodes = []
+    for k in range(2000):
+        ends = [onnx.ValueInfoProto(name="same")]
+        branches = [
+            helper.make_graph([helper.make_node(op, [f"v{k}" if k else "x"], ["same"])], "g", [], ends)
+            for op in ("Neg", "Identity")
+        ]
+        nodes.append(
+            helper.make_node("If", ["c"], [f"v{k + 1}"], then_branch=branches[0], else_branch=branches[1])
+        )
+    nodes.append(helper.make_node("Abs", ["v2000"], ["y"]))
+    same(run(built(nodes, [COND, FLOATS]), c=np.array(True), x=X)[0], abs(X))
+
+
+@nasty(*EITHER, seconds=60)
+def ifs_in_a_row_300_flattened() -> None:
+    nodes = []
+    for k in range(300):
+        ends = [onnx.ValueInfoProto(name=f"o{k}")]
+        branches = [
+            helper.make_graph([helper.make_node(op, [f"v{k}" if k else "x"], [f"o{k}"])], "g", [], ends)
+            for op in ("Neg", "Exp")
+        ]
+        nodes.append(
+            helper.make_node("If", ["c"], [f"v{k + 1}"], then_branch=branches[0], else_branch=branches[1])
+        )
+    nodes.append(helper.make_node("Abs", ["v300"], ["y"]))
+    anydml.flatten(built(nodes, [COND, FLOATS]), convert="always", verify=False)
+
+
+@nasty(*EITHER)
+def a_name_of_10_megabytes() -> None:
+    name = "n" * 10_000_000
+    run(built([helper.make_node("Neg", ["x"], [name]), helper.make_node("Abs", [name], ["y"])]), x=X)
+
+
+@nasty(*EITHER, seconds=20, megabytes=1500)
+def a_string_of_100_megabytes() -> None:
+    weight = texts("w", b"s" * 100_000_000)
+    (y,) = run(built([helper.make_node("Identity", ["w"], ["y"])], [], weights=[weight]))
+    assert len(y[0]) == 100_000_000
+
+
+# ---- names and order ---------------------------------------------------------------------------------
+
+
+@nasty("InvalidModel")
+def duplicate_names() -> None:
+    anydml.load(built([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["y"])]))
+
+
+@nasty("InvalidModel")
+def a_cycle() -> None:
+    anydml.load(built([helper.make_node("Neg", ["a"], ["y"]), helper.make_node("Abs", ["y"], ["a"])]))
+
+
+@nasty("InvalidModel")
+def a_branch_that_needs_its_own_result() -> None:
+    anydml.load(
+        parsed("""m (bool c, float[N] x) => (float[N] y) { y = If (c) <
+            then_branch = t () => (p) { p = Neg (y) }, else_branch = e () => (q) { q = Abs (x) }> }""")
+    )
+
+
+@nasty("right", "InvalidModel", seconds=60)
+def truncated_at_every_length() -> None:
+    """Each is refused, or is by chance a smaller model, which runs or says why not."""
+    model = parsed("""m (bool c, float[N] x) => (float[N] y) { w = Exp (x) y = If (c) <
+        then_branch = t () => (p) { p = Neg (w) }, else_branch = e () => (q) { q = Abs (x) }> }""")
+    data = model.SerializeToString()
+    for size in range(len(data)):
+        try:
+            session = anydml.load(data[:size], threads=1)
+            session.run(None, {i.name: X if i.name == "x" else np.array(True) for i in session.get_inputs()})
+        except anydml.AnyDMLError:
+            continue
+
+
+# ---- loops -------------------------------------------------------------------------------------------
+
+_LOOP = """m (int64 n, float[N] x) => (float[N] y) {{
+    go = Constant <value_int = 1> ()  more = Cast <to = 9> (go)  five = Constant <value_int = 5> ()
+    y = Loop (n, more, x) <body = b (int64 i, bool k, float[N] s) => (bool k1, float[N] s1) {{
+        k1 = {again}  s1 = {step} }}> }}"""
+_STEP = """If (k) <then_branch = t () => (p) { p = Neg (s) }, else_branch = e () => (q) { q = Abs (s) }>"""
+
+
+@nasty()
+def a_loop_of_many_trips_that_ends() -> None:
+    text = _LOOP.format(again="Less (i, five)", step="Neg (s)")
+    same(run(parsed(text), n=np.array(2**62), x=X)[0], X)
+
+
+@nasty()
+def a_loop_of_many_trips_that_ends_with_an_if() -> None:
+    text = _LOOP.format(again="Less (i, five)", step=_STEP)
+    same(run(parsed(text), n=np.array(2**62), x=X)[0], X)
+
+
+@nasty("KeyboardInterrupt", *ANY_ERROR, seconds=10, interrupted=True)
+def an_endless_loop_interrupted() -> None:
+    """It runs in a library as a whole."""
+    _endless("Neg (s)")
+
+
+@nasty("KeyboardInterrupt", *ANY_ERROR, seconds=10, interrupted=True)
+def an_endless_loop_with_an_if_interrupted() -> None:
+    _endless(_STEP)
+
+
+def _endless(step: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    session = anydml.load(parsed(_LOOP.format(again="Identity (k)", step=step)), threads=1)
+    session.run(None, {"n": np.array(3), "x": X})
+    Path("runs").touch()
+    session.run(None, {"n": np.array(2**62), "x": X})
+
+
+@nasty(*EITHER, seconds=20)
+def an_endless_loop_flattened() -> None:
+    """Its trip count is known: whatever follows constants must not run it."""
+    text = _LOOP.format(again="Identity (k)", step=_STEP).replace("int64 n, ", "")
+    many = "n = Constant <value_int = 4611686018427387904> ()  go = "
+    anydml.flatten(parsed(text.replace("go = ", many, 1)), verify=False)
+
+
+# ---- others ------------------------------------------------------------------------------------------
+
+
+@nasty(*EITHER)
+def lstm_of_no_rows() -> None:
+    text = """m (float[T, B, 2] x, float[1, 4, 2] w, float[1, 4, 1] r) => (y, h, c) {
+        y, h, c = LSTM <hidden_size = 1> (x, w, r) }"""
+    shapes = {"x": (3, 0, 2), "w": (1, 4, 2), "r": (1, 4, 1)}
+    run(parsed(text), **{n: np.ones(s, np.float32) for n, s in shapes.items()})
+
+
+@nasty(*EITHER)
+def convolution_of_nothing() -> None:
+    text = "m (float[A, B, C, D] x, float[E, F, G, H] w) => (y) { y = Conv (x, w) }"
+    for shapes in (((0, 1, 3, 3), (1, 1, 2, 2)), ((1, 0, 3, 3), (1, 0, 2, 2)), ((1, 1, 0, 0), (1, 1, 2, 2))):
+        try:
+            run(parsed(text), **{n: np.ones(s, np.float32) for n, s in zip("xw", shapes, strict=True)})
+        except anydml.AnyDMLError:
+            continue
+
+
+@nasty(*EITHER)
+def attributes_that_are_no_numbers() -> None:
+    """Whatever they mean, the process lives."""
+    nan = float("nan")
+    for op, attributes in (
+        ("LeakyRelu", {"alpha": nan}),
+        ("Elu", {"alpha": float("inf")}),
+        ("HardSigmoid", {"alpha": nan, "beta": nan}),
+        ("Clip", {"min": nan, "max": nan}),
+        ("LRN", {"size": 3, "alpha": nan}),
+        ("RandomNormalLike", {"scale": nan, "seed": nan}),
+        ("Bernoulli", {"seed": nan}),
+        ("LpNormalization", {"p": 2**62}),
+        ("Multinomial", {"sample_size": -1}),
+    ):
+        for opset in (6, 17):
+            model = built([helper.make_node(op, ["x"], ["y"], **attributes)], opset=opset)
+            for use in (lambda m: run(m, x=X), lambda m: anydml.flatten(m)):
+                try:
+                    use(model)
+                except anydml.AnyDMLError:
+                    continue
+
+
+@nasty(seconds=60)
+def silero_with_a_constant_rate() -> None:
+    """The model of the package silero-vad, where it is installed, whose sample rate is an initializer."""
+    spec = importlib.util.find_spec("silero_vad")
+    if spec is None or not spec.submodule_search_locations:
+        return
+    model = onnx.load(Path(spec.submodule_search_locations[0]) / "data" / "silero_vad.onnx")
+    feeds = {"input": np.zeros((1, 576), np.float32), "state": np.zeros((2, 1, 128), np.float32)}
+    (wanted, _) = run(model, sr=np.array(16000), **feeds)
+    kept = [i for i in model.graph.input if i.name != "sr"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(16000), "sr"))
+    (got, _) = run(model, **feeds)
+    assert np.allclose(got, wanted, atol=1e-6)
+    flat, report = anydml.flatten(model, trials=2)
+    assert report.left == 0
+    assert np.allclose(run(flat, **feeds)[0], wanted, atol=1e-6)

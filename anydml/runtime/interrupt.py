@@ -1,0 +1,67 @@
+"""Ctrl-C while a library is busy: Python handles signals between its own steps only, and a loop may last.
+
+A signal's number goes through a pipe to a thread, which asks the library to end; then Python's handler has
+its turn. That thread is started when the first loop runs, and again in a forked child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+
+class Options(Protocol):
+    """What a library's run was given: onnxruntime's RunOptions."""
+
+    terminate: bool
+
+
+class _Watch:
+    """The pipe and the thread behind it."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.options: Options | None = None
+        self.other = -1
+        """Who got the signals' numbers before; that it misses none, they are passed on."""
+        self._read, self.write = os.pipe()
+        os.set_blocking(self.write, False)
+        threading.Thread(target=self._listen, name="anydml-interrupt", daemon=True).start()
+
+    def _listen(self) -> None:
+        while numbers := os.read(self._read, 64):
+            options = self.options
+            if signal.SIGINT in numbers and options is not None:
+                options.terminate = True
+            if self.other != -1:
+                with suppress(OSError):
+                    os.write(self.other, numbers)
+
+
+_watch: _Watch | None = None
+
+
+@contextmanager
+def ended_by_ctrl_c(options: Options) -> Iterator[None]:
+    """While this lasts, Ctrl-C also tells the library. Nothing happens outside of the main thread."""
+    global _watch
+    handler = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and callable(handler)
+    if not ours or sys.platform == "win32":  # where only sockets can be woken
+        yield
+        return
+    if _watch is None or _watch.process != os.getpid():
+        _watch = _Watch()
+    watch = _watch
+    watch.options = options
+    watch.other = signal.set_wakeup_fd(watch.write, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(watch.other)
+        watch.options = None

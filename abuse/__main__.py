@@ -61,7 +61,9 @@ def _show(progress: Progress, task: TaskID, done: float) -> None:
 
 def _print(figures: list[Figure]) -> None:
     console = Console(highlight=False)
-    table = Table("what was tried", "how often", "went wrong", "", width=None if console.is_terminal else 200)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=240)
+    table = Table("what was tried", "how often", "went wrong", "")
     for f in figures:
         colour = "red" if f.bad else "green"
         table.add_row(f.what, f"{f.count:,}", f"[{colour}]{f.bad:,}[/]", f.note)

@@ -244,6 +244,7 @@ def _listen(child: subprocess.Popen[str], found: Found, seed: int, faults: int) 
                     child.kill()
                     ended = True
     child.wait()
+    child.stdout.close()
     return at, ended
 
 

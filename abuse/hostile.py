@@ -179,6 +179,8 @@ class _Child:
         if not self.ended:
             self.process.kill()
         code = self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         if code or not self.ended:
             self.died = True
             self._tell(code)

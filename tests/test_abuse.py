@@ -28,7 +28,7 @@ def test_a_mistake_in_a_kernels_loop_is_found(tmp_path):
 
 def test_mutated_inputs_meet_our_errors_only():
     figures = hostile.check(1500, 99, nowhere)
-    assert {f.count > 100 for f in figures} == {True}
+    assert min(f.count for f in figures) > 20
     assert [f for f in figures if f.bad] == []
 
 

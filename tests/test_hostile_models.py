@@ -177,3 +177,15 @@ except KeyboardInterrupt:
         time.sleep(0.5)
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30)[0] == "[1.0, 1.0]\n"
+
+
+def test_odds_and_ends_that_mutation_found(tmp_path):
+    with pytest.raises(dml.InvalidInput, match="expected a size for 'N'"):
+        dml.load(parsed("m (float[N] x) => (float[N] y) { y = Neg (x) }"), dims={"N": 2**63})
+    model = parsed("m (float[2] x) => (float[2] y) { y = Add (x, w) }")
+    weight = model.graph.initializer.add(name="w", data_type=1, dims=[2], data_location=1)
+    weight.external_data.add(key="location", value="somewhere.bin")
+    data = model.SerializeToString().replace(b"somewhere", b"\xffomewhere")
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(dml.InvalidModel, match="expected a place of external data in UTF-8"):
+        dml.load(tmp_path / "m.onnx")

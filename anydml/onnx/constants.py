@@ -89,6 +89,9 @@ class ConstantReader:
     def _external(self, tensor: TensorProto, where: Path_) -> Constant | None:
         """An external tensor, if its file is inside the model's folder and long enough."""
         entries = {e.key: e.value for e in tensor.external_data}
+        if not all(isinstance(text, str) for pair in entries.items() for text in pair):
+            self.report(where, "expected a place of external data in UTF-8, but got other bytes", "damaged?")
+            return None
         location = entries.get("location", "")
         if self.folder is None:
             self.report(

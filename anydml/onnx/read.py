@@ -131,7 +131,7 @@ def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
             known = ", ".join(symbols) or "there is none"
             message = f"expected a symbol of an input ({known}), but got {shown(name)}"
             problems.append(Problem("dims", message, nearest(str(name), symbols)))
-        elif isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        elif isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
             problems.append(Problem("dims", f"expected a size for {name!r}, but got {shown(size)}"))
     if problems:
         raise InvalidInput(*problems)

@@ -76,7 +76,9 @@ def _element_by_element(node: Node) -> bool:
     simple = (
         isinstance(node.op, OnnxOp) and not node.op.domain and node.op.name in _UNARY and node.op.version >= 6
     )
-    return simple and len(node.inputs) == 1 and node.inputs[0] is not None and len(list(node.writes)) == 1
+    writes = list(node.writes)
+    whole = len(node.inputs) == 1 and node.inputs[0] is not None and len(writes) == 1
+    return simple and whole and isinstance(writes[0].type, TensorType)
 
 
 def _kept(node: Node, graph: Graph) -> Value | None:

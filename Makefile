@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check abuse bench docs package format clean
+.PHONY: help demo test lint types check abuse bench docs lock package format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ abuse: $(READY)  ## Guard pages, hostile files, threads, faults, leaks: one tabl
 
 docs: $(READY)  ## Build the documentation as a site that opens from the disk: site/index.html
 	$(BIN)/python -m tools.site site
+
+lock: $(READY)  ## Pin what continuous integration installs to what is installed here
+	{ head -1 requirements-ci.txt; $(BIN)/python -m pip freeze --exclude-editable | grep -v silero; } > requirements-ci.new
+	mv requirements-ci.new requirements-ci.txt
 
 package: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist

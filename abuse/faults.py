@@ -72,7 +72,7 @@ _HARMS: dict[str, Callable[[Path, int], None]] = {
 }
 
 
-@scenario("kernel caches damaged, foreign, unwritable or gone: results are right", bounded=1, long=40)
+@scenario("kernel caches damaged, foreign, unwritable or gone: results are right", bounded=1, long=10)
 def caches(count: int) -> Found:
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def caches(count: int) -> Found:
     return Found(count * len(_HARMS), wrong, ", ".join(_HARMS))
 
 
-@scenario("a full disk under the kernel cache: results are right, nothing half is kept", bounded=2, long=20)
+@scenario("a full disk under the kernel cache: results are right, nothing half is kept", bounded=2, long=10)
 def full_disk(count: int) -> Found:
     """Files may have 100 bytes, as on a disk that is full: writes fail."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
@@ -102,7 +102,7 @@ def full_disk(count: int) -> Found:
     return Found(count, wrong)
 
 
-@scenario("processes that write the same kernels at once", bounded=6, long=100)
+@scenario("processes that write the same kernels at once", bounded=6, long=60)
 def writers(count: int) -> Found:
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +151,7 @@ def memory(count: int) -> Found:
     return Found(3 * count, wrong, f"{refused} refused")
 
 
-@scenario("`anydml flatten` killed at random: the output is whole, or as it was", bounded=10, long=200)
+@scenario("`anydml flatten` killed at random: the output is whole, or as it was", bounded=10, long=50)
 def killed(count: int) -> Found:
     rng = np.random.default_rng(0)
     wrong = written = 0
@@ -185,7 +185,7 @@ assert all(t.daemon for t in threading.enumerate() if t is not threading.main_th
 """
 
 
-@scenario("processes that end after threads, sessions and loops: at once, and quietly", bounded=10, long=200)
+@scenario("processes that end after threads, sessions and loops: at once, and quietly", bounded=10, long=50)
 def exits(count: int) -> Found:
     wrong = 0
     for _ in range(count):

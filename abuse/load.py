@@ -55,14 +55,14 @@ def session_from_threads(count: int) -> Found:
     return _from_threads(lambda k: work.session_call(loaded, 64 + k % 3, k), count)
 
 
-@scenario("one operator that shares its work, from 16 threads", bounded=100, long=2_000)
+@scenario("one operator that shares its work, from 16 threads", bounded=100, long=500)
 def shared_work_from_threads(count: int) -> Found:
     size = 1 << 17
     compiled = work.operator(size, threads=4)
     return _from_threads(lambda k: work.operator_call(compiled, size, k), count)
 
 
-@scenario("kernels made and dropped while others run", bounded=60, long=2_000)
+@scenario("kernels made and dropped while others run", bounded=60, long=500)
 def kernels_that_go(count: int) -> Found:
     """Each thread compiles, runs, drops and collects, in turns with the others."""
 
@@ -90,7 +90,7 @@ def _in_a_worker(pickled: bytes) -> bool:
     return work.session_call(loaded, 50, os.getpid() % 7)() and work.all_right()
 
 
-@scenario("process pools, by fork and by spawn, with pickled sessions", bounded=16, long=400)
+@scenario("process pools, by fork and by spawn, with pickled sessions", bounded=16, long=200)
 def pools(count: int) -> Found:
     assert work.all_right()  # the parent's threads and plans are there when it forks
     pickled = pickle.dumps(work.session())
@@ -101,7 +101,7 @@ def pools(count: int) -> Found:
     return Found(2 * count, wrong)
 
 
-@scenario("forks while other threads compute", bounded=30, long=500)
+@scenario("forks while other threads compute", bounded=30, long=300)
 def forks(count: int) -> Found:
     """A child of a busy parent does everything anew; then the parent goes on."""
     assert work.all_right()  # all modules are there: a fork amid an import leaves Python's lock behind

@@ -69,3 +69,17 @@ def test_what_the_package_says_of_itself():
     assert re.search(rf"^version: {re.escape(anydml.__version__)}$", citation, re.MULTILINE)
     for requirement in PROJECT["dependencies"]:
         assert re.fullmatch(r"[a-z]+>=[\d.]+", requirement), "a lower bound, whose reason stands beside it"
+
+
+def test_what_ci_installs_is_within_the_bounds():
+    """Every dependency is pinned, at no less than its lower bound."""
+    lines = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
+    extras = [r for group in PROJECT["optional-dependencies"].values() for r in group]
+    wanted = [*PROJECT["dependencies"], *extras]
+    for name, bound in (re.fullmatch(r"([a-z-]+)>=([\d.]+)", r).groups() for r in wanted if ">=" in r):
+        if name in pinned:
+            assert [int(n) for n in re.findall(r"\d+", pinned[name])] >= [int(n) for n in bound.split(".")]
+    assert {"numpy", "llvmlite", "onnx", "onnxruntime", "click", "rich", "pytest", "ruff", "mypy"} <= set(
+        pinned
+    )

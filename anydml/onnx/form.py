@@ -108,15 +108,16 @@ def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
     parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
     if parts != len(proto.output):  # ONNX's own inference ends the process on it
         yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
-    yield from _body_problems(proto, op, there)
+    yield from _body_problems(len(given), len(proto.output), op, there)
 
 
-def _body_problems(proto: NodeProto, op: OnnxOp, attributes: dict[str, AttributeProto]) -> Iterator[str]:
+def _body_problems(
+    given: int, taken: int, op: OnnxOp, attributes: dict[str, AttributeProto]
+) -> Iterator[str]:
     """What is wrong with the number of inputs and outputs of a body, which no schema says."""
     body = attributes["body"].g if "body" in attributes else GraphProto()
     if op.domain or op.name not in _ITERATE or "body" not in attributes:
         return
-    given, taken = len(proto.input), len(proto.output)
     if op.name == "Loop":
         carried = given - 2
         inputs, outputs = 2 + carried, 1 + taken

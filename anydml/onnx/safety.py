@@ -297,7 +297,7 @@ def _work(node: Node) -> int:
     assert isinstance(node.op, OnnxOp)
     results = sum(prod(_numbers(v)) for v in node.writes)
     given = [_numbers(v) for v in node.inputs]
-    match node.op.name:
+    match "" if node.op.domain else node.op.name:
         case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
             transposed = "transA" in node.attributes and node.attributes["transA"].i
             return 2 * results * given[0][0 if transposed else -1]

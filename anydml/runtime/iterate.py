@@ -116,6 +116,8 @@ class ScanStep(_Iteration):
     def _scanned(self, given: list[Any], captured: list[Any]) -> list[Any]:
         first = len(given) - self.count
         states, sequences = given[:first], given[first:]
+        if not all(isinstance(x, np.ndarray) for x in given):
+            raise self._failed("expected states and sequences that are tensors, but got nothing for one")
         turned = []
         for x, axis, backward in zip(sequences, self.input_axes, self.backward_inputs, strict=True):
             if not -x.ndim <= axis < x.ndim:

@@ -18,8 +18,10 @@ from anydml.ir.graph import OnnxOp
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
-_COUNTS = {("Attention", "q_num_heads"), ("Attention", "kv_num_heads")}
-"""Attributes on which onnxruntime ends the process if they are 0 in 32 bits."""
+_LEAST = {("Attention", "q_num_heads"): 1, ("Attention", "kv_num_heads"): 1, ("GatherND", "batch_dims"): 0}
+"""Attributes on which onnxruntime ends the process if they are less."""
+_ANY_INTEGER = ("Constant", "Slice")
+"""Operators with integers that may be of 64 bits. Libraries keep those of others in 32."""
 _ITERATE = ("Loop", "Scan", "SequenceMap")
 _MOST = 1 << 30
 """Inputs that a variadic parameter may have, and more."""
@@ -103,8 +105,13 @@ def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
         if wanted_type is not None and attribute.type in _KINDS and attribute.type != wanted_type:
             kinds = f"{_KINDS[wanted_type]}, but got {_KINDS[attribute.type]}"
             yield f"expected attribute {name} of {op.name} to be of type {kinds}"
-        elif (op.name, name) in _COUNTS and not 0 < attribute.i < 2**31:
-            yield f"expected attribute {name} of {op.name} to be a number of heads, but got {attribute.i}"
+        elif attribute.i < _LEAST.get((op.name, name), attribute.i):
+            least = _LEAST[op.name, name]
+            yield f"expected attribute {name} of {op.name} to be at least {least}, but got {attribute.i}"
+        elif not op.domain and op.name not in _ANY_INTEGER:
+            large = [n for n in (attribute.i, *attribute.ints) if not -(2**31) <= n < 2**31]
+            if large:
+                yield f"expected attribute {name} of {op.name} to fit 32 bits, but got {large[0]}"
     parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
     if parts != len(proto.output):  # ONNX's own inference ends the process on it
         yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"

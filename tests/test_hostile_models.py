@@ -174,10 +174,13 @@ except KeyboardInterrupt:
     print(session.run(None, {"n": np.array(4), "x": x})[0].tolist())
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "runs\n"
-        time.sleep(0.5)
-        os.kill(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=30)[0] == "[1.0, 1.0]\n"
+        try:
+            assert process.stdout.readline() == "runs\n"
+            time.sleep(0.5)
+            os.kill(process.pid, signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "[1.0, 1.0]\n"
+        finally:
+            process.kill()  # or a failure would leave it running for ever
 
 
 def test_odds_and_ends_that_mutation_found(tmp_path):

@@ -17,6 +17,16 @@ def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def has_texts(graph: GraphProto) -> bool:
+    """Whether all names in a body, and in the bodies in it, are texts; protobuf takes any bytes."""
+    names = [graph.name, *(v.name for v in (*graph.input, *graph.output, *graph.initializer))]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [a.name for a in node.attribute]
+    inner = (g for n in graph.node for g in graphs_of(n.attribute))
+    return all(isinstance(name, str) for name in names) and all(map(has_texts, inner))
+
+
 def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """The tensors of a body, and of the bodies in it, whose contents are in other files."""
     tensors = [*graph.initializer, *(a.t for n in graph.node for a in n.attribute if a.HasField("t"))]

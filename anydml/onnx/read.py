@@ -18,7 +18,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import form
-from anydml.onnx.bodies import external_tensors, free_names, graphs_of
+from anydml.onnx.bodies import external_tensors, free_names, graphs_of, has_texts
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.functions import inlined
 from anydml.onnx.parse import ModelSource, domain_of, opsets_of, parse
@@ -343,6 +343,9 @@ class _Reader:
         attributes = {a.name: _own(a) for a in proto.attribute}
         where = (*scope.path, proto.name or proto.op_type)
         for graph in graphs_of(attributes.values()):
+            if not has_texts(graph):
+                self.problem(where, "expected names in UTF-8, but got other bytes", "damaged?")
+                continue
             for tensor in external_tensors(graph):
                 self.constants.embed(tensor, where)
             for name in free_names(graph):

@@ -39,6 +39,8 @@ PATIENCE = 20
 """Attempts for each that is wanted: most random sizes fit no model."""
 SECONDS, FEWEST = 60.0, 3
 """After so long, so many are enough: a model may take minutes for a run."""
+IN_VAIN = 8.0
+"""Seconds after which it is given up, if no input was accepted."""
 MOST_ELEMENTS = 1 << 24
 """Of all inputs together: more are not drawn."""
 Feeds = dict[str, Any]
@@ -90,9 +92,10 @@ def verify(
         sizes = [n for n in sizes if n]  # onnxruntime ends the process on an empty batch
     agreed = refused = 0
     good: list[Sizes_] = []
-    end = time.monotonic() + SECONDS
+    start = time.monotonic()
     while agreed < trials and agreed + refused < PATIENCE * trials:
-        if time.monotonic() > end and agreed >= FEWEST:
+        took = time.monotonic() - start
+        if (took > SECONDS and agreed >= FEWEST) or (took > IN_VAIN and not agreed and refused >= FEWEST):
             break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)

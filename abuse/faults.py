@@ -170,7 +170,7 @@ def killed(count: int) -> Found:
         before = target.read_bytes()
         for _ in range(count):
             child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(float(rng.uniform(0.5, 1.1)) * whole)
+            time.sleep(float(rng.uniform(0.3, 1.0)) * whole)
             child.send_signal(signal.SIGKILL)
             written += child.wait() == 0
             wrong += target.read_bytes() != before

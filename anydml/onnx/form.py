@@ -20,6 +20,7 @@ _Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
 _LEAST = {("Attention", "q_num_heads"): 1, ("Attention", "kv_num_heads"): 1, ("GatherND", "batch_dims"): 0}
 """Attributes on which onnxruntime ends the process if they are less."""
+_INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
 _ANY_INTEGER = ("Constant", "Slice")
 """Operators with integers that may be of 64 bits. Libraries keep those of others in 32."""
 _ITERATE = ("Loop", "Scan", "SequenceMap")
@@ -72,14 +73,15 @@ def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:
     return names
 
 
-def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
-    """What is wrong with a node, in words."""
+def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
+    """What is wrong with a node, in words; `given` are its inputs as `inputs_given` tells them."""
     for attribute in proto.attribute:
-        if attribute.type not in _KINDS or attribute.type == AttributeProto.UNDEFINED:
-            yield f"expected a type of attribute {attribute.name!r}, but got number {attribute.type}"
+        kind = attribute.type
+        if kind not in _KINDS or kind == AttributeProto.UNDEFINED:
+            yield f"expected a type of attribute {attribute.name!r}, but got number {kind}"
         if attribute.ref_attr_name:
             yield f"expected a value of attribute {attribute.name!r}, but it refers to a function's"
-    form, given = _form(op), inputs_given(proto, op)
+    form = _form(op)
     if form is None:
         if not op.domain and op.name in _ITERATE:
             yield f"expected an operator of opset {op.version}, but {op.name} is none"
@@ -108,14 +110,15 @@ def problems(proto: NodeProto, op: OnnxOp) -> Iterator[str]:
         elif attribute.i < _LEAST.get((op.name, name), attribute.i):
             least = _LEAST[op.name, name]
             yield f"expected attribute {name} of {op.name} to be at least {least}, but got {attribute.i}"
-        elif not op.domain and op.name not in _ANY_INTEGER:
+        elif wanted_type in _INTEGERS and not op.domain and op.name not in _ANY_INTEGER:
             large = [n for n in (attribute.i, *attribute.ints) if not -(2**31) <= n < 2**31]
             if large:
                 yield f"expected attribute {name} of {op.name} to fit 32 bits, but got {large[0]}"
     parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
     if parts != len(proto.output):  # ONNX's own inference ends the process on it
         yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
-    yield from _body_problems(len(given), len(proto.output), op, there)
+    if op.name in _ITERATE:
+        yield from _body_problems(len(given), len(proto.output), op, there)
 
 
 def _body_problems(

@@ -272,10 +272,11 @@ class _Reader:
         op = OnnxOp(domain_of(proto.domain), proto.op_type, self.opsets.get(domain_of(proto.domain), 1))
         label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
         is_if = op.domain == "" and op.name == "If"
-        for message in () if is_if else form.problems(proto, op):
+        names = form.inputs_given(proto, op)
+        for message in () if is_if else form.problems(proto, op, names):
             self.problem((*scope.path, label), message)
         inputs: list[Value | None] = []
-        for name in form.inputs_given(proto, op):
+        for name in names:
             value = scope.take(name) if name else None
             if name and value is None:
                 self.problem(

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from anydml.cli_common import EMIT
+from anydml.cli_common import EMIT, pairs
 from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
@@ -204,12 +204,7 @@ def interruptible() -> Iterator[None]:
 def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
     declared = {i.name: i for i in session.get_inputs()}
     values: dict[str, Any] = {}
-    for feed in feeds:
-        name, equals, text = feed.partition("=")
-        if not equals:
-            raise click.UsageError(f"--feed {feed!r}: expected NAME=VALUE")
-        if name in values:
-            raise click.UsageError(f"--feed {name}: given twice")
+    for name, text in pairs("--feed", feeds):
         argument = declared.get(name)
         if text.startswith("@"):
             values[name] = _load_array(name, Path(text[1:]))

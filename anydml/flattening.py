@@ -18,8 +18,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto
 
+from anydml.ir.buffers import are_sizes
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.asked import Shapes, are_sizes, sized, unknown_names
+from anydml.onnx.asked import Shapes, sized, unknown_names
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
 from anydml.onnx.evaluate import Folded, specialise

@@ -274,7 +274,7 @@ def found_file(source: Any, folder: Path) -> Path | None:
 
 def are_sizes(value: Any) -> bool:
     """A list of non-negative integers."""
-    return isinstance(value, list) and all(
+    return isinstance(value, list | tuple) and all(
         isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anydml.ir.buffers import are_sizes
 from anydml.ir.graph import TensorType, Type, Value
 from anydml.problems import Problem, nearest, shown
 
@@ -56,9 +57,3 @@ def _wrong(value: Value, asked: object) -> str:
     if value.sizes is not None and len(value.sizes) != len(asked):
         return f"expected {len(value.sizes)} sizes, but got {list(asked)}"
     return ""
-
-
-def are_sizes(asked: object) -> bool:
-    return isinstance(asked, list | tuple) and not any(
-        isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in asked
-    )

@@ -19,8 +19,8 @@ import numpy as np
 from onnx import ModelProto
 
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
-from anydml.onnx.lower import Libraries
 from anydml.onnx.parse import ModelSource
+from anydml.onnx.placement import Libraries
 from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, Meta, read
 from anydml.onnx.types import dtype_name, onnx_name

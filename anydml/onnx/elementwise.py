@@ -206,6 +206,8 @@ _RULES: dict[str, _Rule] = {
     "Sub": _binary(arithmetic.ELEMENT_WISE_SUBTRACT, _NUMBERS),
     "Mul": _binary(arithmetic.ELEMENT_WISE_MULTIPLY, _NUMBERS),
     "Div": _binary(arithmetic.ELEMENT_WISE_DIVIDE),
+    "Max": _binary(arithmetic.ELEMENT_WISE_MAX, _NUMBERS - _FLOAT, since=8),  # of floats, zeros would differ
+    "Min": _binary(arithmetic.ELEMENT_WISE_MIN, _NUMBERS - _FLOAT, since=8),
     "Neg": _unary(unary.ELEMENT_WISE_NEGATE, _SIGNED),
     "Abs": _unary(unary.ELEMENT_WISE_ABS, _SIGNED),
     "Sqrt": _unary(unary.ELEMENT_WISE_SQRT),

@@ -7,7 +7,7 @@ compiles the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -63,6 +63,28 @@ def _form(op: OnnxOp) -> _Form | None:
         {a.name: int(a.type.value) for a in attributes},  # type: ignore[attr-defined]
         tuple(a.name for a in attributes if a.required),
     )
+
+
+@cache
+def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
+    """For each formal input the types that ONNX allows, in its words: `tensor(float)`."""
+    schema = schema_of(op)
+    return () if schema is None else tuple(frozenset(i.types) for i in schema.inputs)
+
+
+def wrong_type(op: OnnxOp, types: Iterable[str | None]) -> str | None:
+    """What is wrong with the types of a node's inputs, as far as they are known (None: not), in words."""
+    allowed, form = allowed_types(op), _form(op)
+    if form is None or not allowed:
+        return None
+    for k, found in enumerate(types):
+        wanted = allowed[min(k, len(allowed) - 1)]
+        if found is not None and found not in wanted:
+            name = form.names[min(k, len(allowed) - 1)]
+            told = sorted(wanted)
+            shown = ", ".join(told[:6]) + (f" or {len(told) - 6} others" if len(told) > 6 else "")
+            return f"expected input {name} of {op.name} to be {shown}, but got {found}"
+    return None
 
 
 def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:

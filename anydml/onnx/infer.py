@@ -102,12 +102,13 @@ class Oracle:
         for value in node.captures.values():
             if value.type is not None:
                 protos[value.name] = to_proto(value.type)
+        imports = _imports(tuple(self.opsets.items()))
         try:
             found = onnx.shape_inference.infer_node_outputs(
-                schema, node_proto(node), protos, data, opset_imports=_imports(tuple(self.opsets.items()))
+                schema, node_proto(node), protos, data, opset_imports=imports
             )
-        except Exception:  # the node will fail when it runs, and then say how
-            return unknown
+        except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
+            found = _element_types(schema, node, protos, imports)  # inference refuses, and libraries take
         types = [
             None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs
         ]
@@ -234,6 +235,23 @@ class Oracle:
             return None
         found = iter(results)
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
+
+
+def _element_types(
+    schema: onnx.defs.OpSchema,
+    node: Node,
+    protos: Mapping[str, TypeProto],
+    imports: list[onnx.OperatorSetIdProto],
+) -> dict[str, TypeProto]:
+    """The outputs' types as far as they follow without sizes: their element types."""
+    types = {name: from_proto(proto) for name, proto in protos.items()}
+    bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
+    try:
+        return dict(
+            onnx.shape_inference.infer_node_outputs(schema, node_proto(node), bare, {}, opset_imports=imports)
+        )
+    except Exception:
+        return {}
 
 
 def named_sizes(name: str, type: Type | None) -> Type | None:

@@ -12,53 +12,30 @@ inputs allow, so there is one region and one group of kernels a level, and nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.ir.provider import Call, Provider, Region
+from anydml.ir.provider import Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
-from anydml.onnx.form import schema_of
+from anydml.onnx.form import schema_of, wrong_type
 from anydml.onnx.iteration import iteration
-from anydml.onnx.nodes import OWN
-from anydml.onnx.types import CODES, leaf, onnx_name
-from anydml.onnx.unfit import unfit
+from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
+from anydml.onnx.revisions import others
+from anydml.onnx.types import CODES, onnx_name
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
-from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
+from anydml.runtime.library import DTYPES, OnnxRuntime, newest_opset
 from anydml.runtime.memory import size_problem
 from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
 
 ProgramOf = Callable[[Graph], Any]
-
-
-@dataclass
-class Libraries:
-    """The providers, and what one model's plans have had compiled or refused by them."""
-
-    opsets: Mapping[str, int]
-    threads: int
-    fast: Provider = field(default_factory=OnnxRuntime)
-    complete: Provider = field(default_factory=Reference)
-    regions: WeakValueDictionary[tuple[str, Region], Call] = field(default_factory=WeakValueDictionary)
-    refused: dict[object, bool] = field(default_factory=dict)
-    """Kinds of nodes that the fast library was asked about alone, and whether it refused."""
-
-    def compiled(self, provider: Provider, region: Region) -> Call:
-        """The region from an earlier plan, or compiled now."""
-        key = (provider.name, region)
-        call = self.regions.get(key)
-        if call is None:
-            call = self.regions[key] = provider.compile(region, self.threads)
-        return call
 
 
 def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
@@ -83,7 +60,7 @@ class _Lowering:
         self.graph, self.libraries, self.program = graph, libraries, program
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
-        self.elementwise = self._worthwhile()
+        self.place = Placement(graph, libraries).place
 
     def plan(self) -> Plan:
         graph = self.graph
@@ -116,61 +93,17 @@ class _Lowering:
         levels: dict[int, list[Node | If]] = {}
         for node in self.graph.nodes:
             level = max((at.get(v, 0) for v in node.reads), default=0)
-            level += (_KINDS.index(self._place(node)) - level) % len(_KINDS)
+            level += (PLACES.index(self.place(node)) - level) % len(PLACES)
             levels.setdefault(level, []).append(node)
             for value in node.writes:
                 at[value] = level
         return [levels[k] for k in sorted(levels)]
 
-    def _place(self, node: Node | If) -> str:
-        """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
-        if isinstance(node, If):
-            return "single"
-        if node in self.elementwise:
-            return "kernels"
-        return "region" if self._fast_takes(node) else "single"
-
-    def _worthwhile(self) -> set[Node]:
-        """The element-wise nodes that our kernels shall run.
-
-        All of them where nothing else is left for a library but its call. Else whole groups over large
-        tensors; a cheap node between two convolutions stays in their region.
-        """
-        nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
-        able = {n: None for n in nodes if meaning_of(n) is not None}
-        if not any(self._fast_takes(n) for n in nodes if n not in able):
-            return set(able)
-        chosen: set[Node] = set()
-        for group in _connected(list(able)):
-            largest = max(_elements(v) for n in group for v in n.writes)
-            if len(group) >= LEAST_NODES and largest >= LEAST_ELEMENTS:
-                chosen.update(group)
-        return chosen | {n for n in able if not self._fast_takes(n)}
-
-    def _fast_takes(self, node: Node) -> bool:
-        assert isinstance(node.op, OnnxOp)
-        if node.op.domain == OWN:
-            return False
-        if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
-            return False
-        if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in node.writes):
-            return False
-        if (
-            node.op.domain == ""
-            and node.op.version > newest_opset()
-            and not _same_meaning(node.op, newest_opset())
-        ):
-            return False
-        if unfit(node):
-            return False
-        refused = self.libraries.refused
-        return not contains_if(node) and not (refused and refused.get(_kind(node)))
-
     # ---- steps
 
     def _steps(self, nodes: list[Node | If]) -> list[Step]:
         """The steps of one level."""
-        place = self._place(nodes[0])
+        place = self.place(nodes[0])
         if place == "single":
             return [self._single(node) for node in nodes]
         region = [n for n in nodes if isinstance(n, Node)]
@@ -179,30 +112,42 @@ class _Lowering:
         try:
             return [self._region(region, self.libraries.fast)]
         except Unsupported as error:
-            self._blame(region)
+            self._blame(region, error.problems[0].message)
             raise _Refused from error
 
-    def _blame(self, region: list[Node]) -> None:
+    def _blame(self, region: list[Node], why: str) -> None:
         """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
         refused = self.libraries.refused
         for node in region:
-            if len(region) > 1 and _kind(node) not in refused:
-                try:
-                    self._region([node], self.libraries.fast)
-                    refused[_kind(node)] = False
-                except Unsupported:
-                    refused[_kind(node)] = True
-        if not any(refused.get(_kind(n)) for n in region):  # each alone, but not together
-            refused.update((_kind(n), True) for n in region)
+            if len(region) > 1 and kind_of(node) not in refused:
+                refused[kind_of(node)] = self._tried(node, None)
+        if not any(refused.get(kind_of(n)) for n in region):  # each alone, but not together
+            refused.update((kind_of(n), why) for n in region)
+
+    def _tried(self, node: Node, opset: int | None) -> str:
+        """Offer a node alone to the fast library, and answer with its reason where it refuses."""
+        try:
+            self._region([node], self.libraries.fast, opset)
+        except Unsupported as error:
+            return error.problems[0].message
+        return ""
 
     def _single(self, node: Node | If) -> Step:
         if isinstance(node, If):
             return self._branch(node)
+        _check_types(node)
         if contains_if(node):
             return iteration(node, self.libraries.opsets, self.program, self._result)
+        why = self.libraries.refused.get(kind_of(node), "")
+        for opset in others(node) if why else ():
+            key = kind_of(node), opset
+            if key not in self.libraries.refused:
+                self.libraries.refused[key] = self._tried(node, opset)
+            if not self.libraries.refused[key]:
+                return self._region([node], self.libraries.fast, opset)
         _check_node(node, self.libraries.opsets)
         try:
-            return self._region([node], self.libraries.complete)
+            return self._region([node], self.libraries.complete, because=why)
         except Unsupported as error:
             raise Unsupported(
                 Problem(
@@ -265,9 +210,12 @@ class _Lowering:
             self.arena,
         )
 
-    def _region(self, nodes: list[Node], provider: Provider) -> RegionStep:
+    def _region(
+        self, nodes: list[Node], provider: Provider, opset: int | None = None, because: str = ""
+    ) -> RegionStep:
+        """A step of these nodes; `opset`: another one at which they mean the same."""
         read, constants, outputs = self._ends(nodes)
-        opsets = dict(self.libraries.opsets)
+        opsets = dict(self.libraries.opsets) | ({} if opset is None else {"": opset})
         weights: dict[Value, Constant] = {}
         if provider is self.libraries.fast:
             opsets[""] = min(opsets[""], newest_opset())
@@ -289,9 +237,8 @@ class _Lowering:
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
-        return RegionStep(
-            provider.name, call, tuple(nodes), tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
-        )
+        reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
+        return RegionStep(provider.name, call, tuple(nodes), reads, writes, because)
 
 
 def _check_sizes(graph: Graph) -> None:
@@ -310,29 +257,6 @@ def _check_sizes(graph: Graph) -> None:
                 )
                 if problem is not None:
                     raise ExecutionFailed(problem)
-
-
-_KINDS = ("region", "single", "kernels")
-LEAST_NODES, LEAST_ELEMENTS = 3, 1 << 15
-"""Of a group of element-wise nodes beside others: from there on, fused kernels repay the detour."""
-
-
-def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Groups of nodes of which each reads or writes what another one of the group does."""
-    groups: list[tuple[set[Value], list[Node]]] = []
-    for node in nodes:
-        values, members = {*node.reads, *node.writes}, [node]
-        for group in [g for g in groups if g[0] & values]:
-            groups.remove(group)
-            values |= group[0]
-            members = group[1] + members
-        groups.append((values, members))
-    return [members for _, members in groups]
-
-
-def _elements(value: Value) -> int:
-    """How many elements a value has; 0 where that is not known."""
-    return 0 if value.known_sizes is None else prod(value.known_sizes)
 
 
 def _is_weight(value: Value) -> bool:
@@ -397,24 +321,19 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 
 
+def _check_types(node: Node) -> None:
+    """ONNX's own types of inputs, for a node that no compiler of a library has looked at.
+
+    Raises:
+        InvalidModel: an input of a type that the operator does not have.
+    """
+    assert isinstance(node.op, OnnxOp)
+    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
+    problem = wrong_type(node.op, types)
+    if problem is not None:
+        raise InvalidModel(Problem(node.label, problem))
+
+
 def _version(node: Node) -> int:
     assert isinstance(node.op, OnnxOp)
     return node.op.version
-
-
-def _kind(node: Node) -> object:
-    """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
-    types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    ranks = tuple(
-        len(v.type.sizes)
-        if v is not None and isinstance(v.type, TensorType) and v.type.sizes is not None
-        else None
-        for v in node.inputs
-    )
-    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks
-
-
-def _same_meaning(op: OnnxOp, version: int) -> bool:
-    """Whether the operator is the same at an older opset."""
-    ours, older = schema_of(op), schema_of(OnnxOp(op.domain, op.name, version))
-    return ours is not None and older is not None and ours.since_version == older.since_version

@@ -44,7 +44,8 @@ def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
     graph = proto.graph
     told = (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     names = (v.name for v in (*graph.input, *graph.output, *graph.initializer))
-    for text in (*told, graph.name, graph.doc_string, *names):
+    domains = (o.domain for o in proto.opset_import)
+    for text in (*told, graph.name, graph.doc_string, *names, *domains):
         if not isinstance(text, str):
             raise InvalidModel(Problem(where, "expected text in UTF-8, but got other bytes", "damaged?"))
     return proto

@@ -24,7 +24,8 @@ from anydml.onnx.bodies import contains_if
 from anydml.onnx.convert_if import Conversion
 from anydml.onnx.elementwise import MOVED, meaning_of
 from anydml.onnx.evaluate import specialise
-from anydml.onnx.lower import Libraries, lower
+from anydml.onnx.lower import lower
+from anydml.onnx.placement import Libraries
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.types import dtype_name, of_content
 from anydml.runtime.run import Plan

@@ -65,6 +65,7 @@ def _distribution(node: Node) -> bool:
 
 _RULES: dict[str, Callable[[Node], bool]] = {
     "Attention": _attention,
+    "Bernoulli": lambda n: True,  # 1 with the probability of 0
     "ConvInteger": lambda n: _sizes(n, 3) not in (None, (), (1,)),  # a zero point for each channel
     "DFT": lambda n: True,  # a naive sum, whose error grows with the length
     "Dropout": lambda n: len(n.inputs) > 2,  # in training; another random generator than ONNX's

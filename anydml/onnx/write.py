@@ -41,10 +41,12 @@ def region_proto(
     """A model of these nodes, named by their place, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes. Weights are declared only.
+    Lengths that ONNX's inference takes for 0 if it is not told them are told.
     """
+    lengths = {v for n in nodes if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph = onnx.GraphProto(name="region")
     graph.node.extend(node_proto(n, str(k)) for k, n in enumerate(nodes))
-    graph.input.extend(_declared(v) for v in inputs)
+    graph.input.extend(_declared(v, v in lengths) for v in inputs)
     graph.output.extend(_declared(v) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, value.name))
@@ -63,10 +65,11 @@ def region_proto(
     return model
 
 
-def _declared(value: Value) -> ValueInfoProto:
+def _declared(value: Value, sized: bool = False) -> ValueInfoProto:
     info = ValueInfoProto(name=value.name)
     if value.type is not None:
-        info.type.CopyFrom(to_proto(only_ranks(value.type)))
+        whole = sized and value.known_sizes is not None
+        info.type.CopyFrom(to_proto(value.type if whole else only_ranks(value.type)))
     return info
 
 

@@ -47,6 +47,8 @@ class RegionStep:
     nodes: tuple[Node, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    because: str = ""
+    """Why no faster library has it."""
 
     def run(self, slots: list[Any]) -> None:
         try:
@@ -64,7 +66,7 @@ class RegionStep:
         )
 
     def describe(self) -> str:
-        return f"{self.provider}: {_listed(self.nodes)}"
+        return f"{self.provider}: {_listed(self.nodes)}" + (f" ({self.because})" if self.because else "")
 
 
 def _listed(nodes: Sequence[Node]) -> str:

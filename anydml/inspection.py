@@ -19,15 +19,16 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from anydml.flattening import IfReport, called, flatten, way_to
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.bodies import contains_if, graphs_of
-from anydml.onnx.export import renamed
 from anydml.onnx.functions import inlined
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.safety import graph_work
-from anydml.onnx.types import from_proto, type_text
+from anydml.onnx.typed import typed
+from anydml.onnx.types import from_proto, leaf, type_text
 from anydml.problems import AnyDMLError, telling_memory
+from anydml.runtime.library import Reference
 
 DEPTH = 4
 """How far back the origin of a condition is written out."""
@@ -151,16 +152,11 @@ def _named(graph: GraphProto) -> Iterator[str]:
 
 
 def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
-    """The file, what was read of it, and its graph with the types that ONNX infers."""
+    """The file, what was read of it, and its graph with types."""
     proto, folder, where = parse(model)
     whole = inlined(proto, where)
     read = read_proto(whole, folder, where)
-    symbols = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
-    types = {name: _known(type, symbols) for name, type in _types(_inferred(whole).graph)}
-    graph = renamed(
-        read.graph, {v: Value(v.name, types[v.name]) for v in _values(read.graph) if v.name in types}
-    )
-    return proto, read, graph
+    return proto, read, typed(read.graph, read.opsets, Reference(), _declared(whole.graph))
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -216,7 +212,7 @@ class _Inspector:
         drawn["inputs"] = [_input_end(v, graph.constants) for v in node.inputs if v is not None]
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
-                body = read_body(attribute.g, node.captures, self.opsets)
+                body = self._body(attribute.g, node)
                 drawn["branches"][name] = self.drawing(body, {}, way_to(node, way))
             else:
                 drawn["attributes"][name] = _attribute_text(attribute)
@@ -239,12 +235,16 @@ class _Inspector:
         inner = way_to(node, way)
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
-                body = read_body(attribute.g, node.captures, self.opsets)
+                body = self._body(attribute.g, node)
                 own = set(body.inputs[: len(attribute.g.input)])
                 made = self._branch(body, {}, inner if contains_if(node) else "")
                 captures = tuple(_described(v) for v in body.inputs if v not in own)
                 branches[name] = Branch(captures, made.returns, made.nodes, made.work, made.inside)
         return Control(node.name or str(node.op), str(node.op), "", branches, True, "")
+
+    def _body(self, proto: GraphProto, node: Node) -> Graph:
+        body = read_body(proto, node.captures, self.opsets)
+        return typed(body, self.opsets, Reference(), _declared(proto))
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
         return Branch(
@@ -301,37 +301,28 @@ def origin(
     return f"{node.op}({', '.join(inputs)})"
 
 
-# ---- types -------------------------------------------------------------------------------------------
+def _declared(graph: GraphProto) -> dict[str, Type]:
+    """What a file says of types in a graph and its branches, without the symbols that exporters invent."""
+    symbols = {n for i in graph.input for n in (_sizes(from_proto(i.type)) or ())}
+    types = {}
+    for name, type in _told(graph):
+        if (sizes := _sizes(type)) is not None:
+            known = tuple(n if isinstance(n, int) or n in symbols else None for n in sizes)
+            type = TensorType(leaf(type).dtype, known)
+        types[name] = type
+    return types
 
 
-def _inferred(proto: ModelProto) -> ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(proto)  # without contents: large ones would take for ever
-    except Exception:  # a model that inference refuses, or of more than 2 GB, has fewer types
-        return proto
-
-
-def _types(graph: GraphProto) -> Iterator[tuple[str, Type]]:
-    """Types by name, those of branches too; of a name that stands in two branches, one."""
-    for info in (*graph.input, *graph.value_info, *graph.output):
+def _told(graph: GraphProto) -> Iterator[tuple[str, Type]]:
+    """Types by name; of a name that stands in two branches, either."""
+    for info in (*graph.value_info, *graph.output):
         type = from_proto(info.type)
         if type is not None:
             yield info.name, type
     for node in graph.node:
         for inner in graphs_of(node.attribute):
-            yield from _types(inner)
+            yield from _told(inner)
 
 
-def _known(type: Type, symbols: set[str]) -> Type:
-    """The type without the symbols that inference invents."""
-    if not isinstance(type, TensorType) or type.sizes is None:
-        return type
-    return TensorType(
-        type.dtype, tuple(n if isinstance(n, int) or n in symbols else None for n in type.sizes)
-    )
-
-
-def _values(graph: Graph) -> Iterator[Value]:
-    yield from graph.inputs
-    for node in graph.walk():
-        yield from node.writes
+def _sizes(type: Type | None) -> tuple[Dim, ...] | None:
+    return type.sizes if isinstance(type, TensorType) else None

@@ -14,6 +14,7 @@ from onnx import helper
 
 import anydml as dml
 from anydml.dxdispatch import DispatchModel
+from anydml.runtime.memory import size_problem
 
 HEAD = '<ir_version: 8, opset_import: ["": {}]> '
 
@@ -181,6 +182,40 @@ except KeyboardInterrupt:
             assert process.communicate(timeout=30)[0] == "[1.0, 1.0]\n"
         finally:
             process.kill()  # or a failure would leave it running for ever
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 3, 3)])
+def test_einsums_of_too_few_dimensions(shape):
+    """onnxruntime would end the process, where ranks are known only at run time."""
+    model = parsed("""m (float[] x, float[B, C] w) => (float[] y) {
+        y = Einsum <equation = "ij,jk->ik"> (x, w) }""")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(dml.ExecutionFailed, match="Einsum"):
+        dml.load(model).run(None, {"x": np.ones(shape, np.float32), "w": np.ones((3, 3), np.float32)})
+    _, report = dml.flatten(model)
+    assert report.verified.provider == "onnx.reference"
+    square = np.ones((3, 3), np.float32)
+    session = dml.load(model)
+    assert session.run(None, {"x": square, "w": square})[0].tolist() == [[3] * 3] * 3
+    assert "onnxruntime: Einsum" in session.explain()
+
+
+def test_inputs_without_a_type():
+    """ONNX's inference over the whole file ends the process on them."""
+    model = parsed(
+        """m (string[N] x) => (int64[N] y) {
+            y = ai.onnx.ml.LabelEncoder <keys_strings = ["a", "b"], values_int64s = [0, 1]> (x) }""",
+        **{"ai.onnx.ml": 4},
+    )
+    model.graph.input[0].ClearField("type")
+    assert dml.inspect(model).inputs == {"x": "unknown"}
+
+
+def test_sizes_that_no_float_holds():
+    problem = size_problem("there", "float32", [2**62] * 20, 4)
+    assert "this machine's memory, but got over 1,000,000,000 GiB" in str(problem)
+    assert "but got 4,096.0 GiB" in str(size_problem("there", "float32", [2**40], 4))
 
 
 def test_odds_and_ends_that_mutation_found(tmp_path):

@@ -56,6 +56,19 @@ def test_loops_and_what_is_in_them():
     assert inside.flatten.startswith("converted")
 
 
+def test_types_in_loops():
+    """Those that follow, whatever a file says of them."""
+    model = onnx.parser.parse_model(LOOP)
+    body = model.graph.node[0].attribute[0].g
+    body.output[1].type.tensor_type.ClearField("shape")
+    for branch in (a.g for a in body.node[1].attribute):
+        branch.output[0].type.tensor_type.ClearField("shape")
+    (loop,) = anydml.inspect(model).control
+    assert loop.branches["body"].returns == ("k1: bool[]", "s1: float32[3]")
+    (inside,) = loop.branches["body"].inside
+    assert (inside.branches["then"].returns, inside.same_types) == (("p: float32[3]",), True)
+
+
 def test_silero():
     found = anydml.inspect(model_path())
 

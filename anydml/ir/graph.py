@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class TensorType:
     strides: tuple[int, ...] | None = None
     """In elements, of a bound buffer; None: wherever the runtime puts it."""
 
-    @property
+    @cached_property
     def known_sizes(self) -> tuple[int, ...] | None:
         """The sizes, if every one is a number."""
         if self.sizes is None:

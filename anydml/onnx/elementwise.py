@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from onnx import AttributeProto
@@ -41,8 +42,18 @@ class Meaning:
     result: str
 
 
+_MEANINGS: WeakKeyDictionary[Node, Meaning | None] = WeakKeyDictionary()
+"""What was found of a node. Lowering asks for each of them again and again."""
+
+
 def meaning_of(node: Node) -> Meaning | None:
     """The record of an ONNX node, where there is one that computes the same."""
+    if node not in _MEANINGS:
+        _MEANINGS[node] = _found(node)
+    return _MEANINGS[node]
+
+
+def _found(node: Node) -> Meaning | None:
     assert isinstance(node.op, OnnxOp)
     rule = _RULES.get(node.op.name) if node.op.domain in ("", OWN) else None
     types = [v.type for v in node.inputs if v is not None]

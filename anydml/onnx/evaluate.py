@@ -22,10 +22,9 @@ import numpy as np
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.infer import RANDOM, Fact, Oracle, is_small, named_sizes
+from anydml.onnx.infer import RANDOM, Fact, Oracle, either, is_small, named_sizes
 from anydml.onnx.sizes import fails
 from anydml.onnx.symbols import Affine, whole
-from anydml.onnx.types import of_content
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import substituted
 
@@ -202,7 +201,7 @@ class _Evaluator:
             branches.append(enclosed(branch.name, inner.nodes, ends, inner.constants()))
         outputs = tuple(
             [
-                None if v is None else Value(v.name, _either(v.name, a.value.type, b.value.type))
+                None if v is None else Value(v.name, either(v.name, a.value.type, b.value.type))
                 for v, a, b in zip(node.outputs, results[0], results[1], strict=True)
             ]
         )
@@ -288,21 +287,11 @@ class _Evaluator:
                 if value is not None and fact is not None:
                     self.facts[value] = fact
             return
-        types = self.oracle.types(stood, inputs)
-        outputs = tuple(
-            None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
-        )
-        stood = replace(stood, outputs=outputs)
-        contents, integers = self.oracle.contents(stood, inputs)
-        for k, (old, new) in enumerate(zip(node.outputs, outputs, strict=True)):
-            if old is None or new is None:
-                continue
-            if contents is None:
-                self.facts[old] = Fact(new, integers=integers)
-            else:
-                known = Constant(contents[k])
-                self.facts[old] = Fact(Value(old.name, of_content(contents[k])), known)
-        if contents is None:
+        stood, facts, follows = self.oracle.outputs(stood, inputs)
+        self.facts |= {
+            v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
+        }
+        if not follows:
             self.nodes.append(stood)
             self._makers |= dict.fromkeys(stood.writes, stood)
         if key is not None:
@@ -325,18 +314,6 @@ def _input_key(fact: Fact | None) -> object:
     if not isinstance(content, np.ndarray) or content.dtype.kind == "O":
         return fact.constant
     return content.dtype, content.shape, content.tobytes()
-
-
-def _either(name: str, a: Type | None, b: Type | None) -> Type | None:
-    """What is known of a value that is of one of two types."""
-    if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
-        return a if a == b else None
-    if a.dtype != b.dtype:
-        return None
-    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
-        return TensorType(a.dtype)
-    sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
-    return named_sizes(name, TensorType(a.dtype, sizes))
 
 
 def _same(a: Fact, b: Fact) -> bool:

@@ -15,7 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from anydml.ir.buffers import write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.types import CODES, to_proto
+from anydml.onnx.types import CODES, is_new, to_proto
 from anydml.onnx.write import node_proto, tensor_proto
 
 
@@ -258,7 +258,7 @@ def _public(type: Type) -> Type:
     """The type without symbols that the file does not know."""
     if not isinstance(type, TensorType) or type.sizes is None:
         return type
-    sizes = tuple(None if isinstance(n, str) and n.startswith("{") else n for n in type.sizes)
+    sizes = tuple(None if is_new(n) else n for n in type.sizes)
     return TensorType(type.dtype, sizes)
 
 

@@ -6,7 +6,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
@@ -32,7 +32,7 @@ from anydml.onnx.symbols import (
     of_array,
     sized,
 )
-from anydml.onnx.types import from_proto, to_proto, without_sizes
+from anydml.onnx.types import from_proto, of_content, to_proto, without_sizes
 from anydml.onnx.write import node_proto, region_proto, tensor_proto
 from anydml.problems import InvalidModel, Unsupported
 
@@ -65,6 +65,23 @@ class Oracle:
 
     def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
         self.opsets, self.provider, self.symbols = opsets, provider, Symbols()
+        self._inferred: dict[object, tuple[Type | None, ...]] = {}
+
+    def outputs(self, node: Node, inputs: list[Fact | None]) -> tuple[Node, list[Fact | None], bool]:
+        """The node with types of its outputs, what is known of these, and whether they follow without it."""
+        types = self.types(node, inputs)
+        outputs = tuple(
+            None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
+        )
+        node = replace(node, outputs=outputs)
+        contents, integers = self.contents(node, inputs)
+        facts: list[Fact | None] = []
+        for k, value in enumerate(outputs):
+            if value is None or contents is None:
+                facts.append(None if value is None else Fact(value, integers=integers))
+            else:
+                facts.append(Fact(Value(value.name, of_content(contents[k])), Constant(contents[k])))
+        return node, facts, contents is not None
 
     def types(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
         """The outputs' types; sizes that are not known are symbols."""
@@ -89,6 +106,9 @@ class Oracle:
         schema = schema_of(node.op)
         if schema is None:
             return unknown
+        key = _inference_key(node, inputs)
+        if key is not None and key in self._inferred:
+            return list(self._inferred[key])
         protos: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for fact in inputs:
@@ -114,7 +134,9 @@ class Oracle:
         ]
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
         if impossible(node, types, pads):
-            return [t if t is None else without_sizes(t) for t in types]
+            types = [t if t is None else without_sizes(t) for t in types]
+        if key is not None:
+            self._inferred[key] = tuple(types)
         return types
 
     def _tensor(self, fact: Fact) -> TensorProto:
@@ -237,6 +259,15 @@ class Oracle:
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
 
 
+def _inference_key(node: Node, inputs: list[Fact | None]) -> object:
+    """What decides the types of the outputs; None where contents or bodies do, too."""
+    if node.captures or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
+        return None
+    attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())
+    given = tuple(None if f is None else f.value.type for f in inputs)
+    return node.op, attributes or (), given, tuple(v is None for v in node.outputs)
+
+
 def _element_types(
     schema: onnx.defs.OpSchema,
     node: Node,
@@ -260,6 +291,18 @@ def named_sizes(name: str, type: Type | None) -> Type | None:
         return type
     sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
     return TensorType(type.dtype, sizes)
+
+
+def either(name: str, a: Type | None, b: Type | None) -> Type | None:
+    """What is known of a value that is of one of two types."""
+    if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return a if a == b else None
+    if a.dtype != b.dtype:
+        return None
+    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
+        return TensorType(a.dtype)
+    sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
+    return named_sizes(name, TensorType(a.dtype, sizes))
 
 
 def _length(content: np.ndarray) -> int:

@@ -325,9 +325,14 @@ def _check_types(node: Node) -> None:
     """ONNX's own types of inputs, for a node that no compiler of a library has looked at.
 
     Raises:
-        InvalidModel: an input of a type that the operator does not have.
+        InvalidModel: an input of a type that the operator does not have; an EyeLike that is no matrix.
     """
     assert isinstance(node.op, OnnxOp)
+    if node.is_onnx("EyeLike"):  # of a vector of n, onnx.reference would make n * n
+        for sizes in (v.sizes for v in node.reads):
+            if sizes is not None and len(sizes) != 2:
+                message = f"expected an input of rank 2 of EyeLike, but got {len(sizes)}"
+                raise InvalidModel(Problem(node.label, message))
     types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
     problem = wrong_type(node.op, types)
     if problem is not None:

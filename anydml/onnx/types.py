@@ -33,13 +33,18 @@ def onnx_name(type: Type | None) -> str:
     return "unknown"
 
 
+def is_new(size: Dim) -> bool:
+    """Whether a size is not known, or only by a symbol of ours, which no file has."""
+    return size is None or (isinstance(size, str) and size.startswith("{"))
+
+
 def type_text(type: Type | None) -> str:
     """As messages and reports write it: `float32[2,n,?]`; what is no tensor, as ONNX has it."""
     if not isinstance(type, TensorType):
         return onnx_name(type)
     if type.sizes is None:
         return f"{type.dtype}[...]"
-    known = ("?" if n is None or str(n).startswith("{") else str(n) for n in type.sizes)
+    known = ("?" if is_new(n) else str(n) for n in type.sizes)
     return f"{type.dtype}[{','.join(known)}]"
 
 

@@ -63,12 +63,25 @@ def _distribution(node: Node) -> bool:
     return not (float(_attribute(node, "scale", 1.0)) > 0 and low <= high and high - low < float("inf"))
 
 
+def _einsum(node: Node) -> bool:
+    """Fewer dimensions than letters, or perhaps: onnxruntime ends the process."""
+    equation = _attribute(node, "equation", b"")
+    if not isinstance(equation, bytes):  # of an opset that has no Einsum
+        return True
+    terms = equation.replace(b"...", b"").replace(b" ", b"").split(b"->")[0].split(b",")
+    sizes = [_sizes(node, k) for k in range(len(node.inputs))]
+    return len(terms) != len(sizes) or any(
+        s is None or len(s) < len(t) for s, t in zip(sizes, terms, strict=True)
+    )
+
+
 _RULES: dict[str, Callable[[Node], bool]] = {
     "Attention": _attention,
     "Bernoulli": lambda n: True,  # 1 with the probability of 0
     "ConvInteger": lambda n: _sizes(n, 3) not in (None, (), (1,)),  # a zero point for each channel
     "DFT": lambda n: True,  # a naive sum, whose error grows with the length
     "Dropout": lambda n: len(n.inputs) > 2,  # in training; another random generator than ONNX's
+    "Einsum": _einsum,
     "GRU": _empty,  # onnxruntime aborts the process on an empty batch
     "LSTM": _empty,
     "MaxUnpool": lambda n: len(n.inputs) > 2,  # indices refer to the output shape, not to the pooled one
@@ -81,4 +94,6 @@ _RULES: dict[str, Callable[[Node], bool]] = {
     "RNN": _empty,
     "STFT": lambda n: True,  # as DFT
 }
-_FATAL = frozenset("GRU LSTM RNN RandomNormal RandomNormalLike RandomUniform RandomUniformLike STFT".split())
+_FATAL = frozenset(
+    "Einsum GRU LSTM RNN RandomNormal RandomNormalLike RandomUniform RandomUniformLike STFT".split()
+)

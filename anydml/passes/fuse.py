@@ -202,6 +202,8 @@ def has_rows(expr: Expr) -> bool:
 
 def row_axes(expr: Expr) -> frozenset[tuple[int, ...]]:
     """The axes of the rows that an expression looks at."""
+    if (found := _AXES.get(expr)) is not None:
+        return found
     for e in _unknown(expr, _AXES):
         own = {e.value} if e.word in REDUCTIONS or e.word == "row_index" else set()
         _AXES[e] = frozenset(own).union(*(_AXES[a] for a in e.args))

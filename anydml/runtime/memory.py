@@ -30,4 +30,6 @@ def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) ->
 
 
 def _gibibytes(count: int) -> str:
+    if count >> 60:  # a file can tell sizes of hundreds of digits
+        return "over 1,000,000,000 GiB"
     return f"{count / (1 << 30):,.1f} GiB"

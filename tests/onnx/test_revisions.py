@@ -172,6 +172,13 @@ def test_inputs_of_types_that_an_operator_does_not_have():
         dml.load(model).run(None, {"n": None, "x": x})
 
 
+def test_an_eye_like_a_vector():
+    node = helper.make_node("EyeLike", ["x"], ["y"])
+    session = dml.load(model_of(node, 17, [TensorProto.FLOAT], x=(TensorProto.FLOAT, ["n"])))
+    with pytest.raises(dml.InvalidModel, match="rank 2 of EyeLike, but got 1"):
+        session.run(None, {"x": np.zeros(4, np.float32)})
+
+
 @pytest.mark.parametrize("word", ["text", "bytes"])
 def test_domains_that_are_no_text(word):
     model = onnx.parser.parse_model(

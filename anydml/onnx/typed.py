@@ -1,0 +1,86 @@
+"""A graph whose values have the types that follow: by ONNX's own rules, node by node, and by symbols.
+
+Nothing is taken away or put in. A node of which something is not known is not asked about, so that no
+library meets what it may not expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
+from anydml.ir.provider import Provider
+from anydml.onnx.export import renamed
+from anydml.onnx.infer import Fact, Oracle, either, named_sizes
+from anydml.onnx.types import is_new
+
+
+def typed(
+    graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[str, Type] | None = None
+) -> Graph:
+    """The graph with types. `provider` evaluates what follows from constants: sizes do.
+
+    Args:
+        declared: what a file says of values, by name, for where less follows.
+    """
+    typing = _Typing(Oracle(opsets, provider), declared or {})
+    for value in graph.inputs:
+        typing.facts[value] = Fact(Value(value.name, named_sizes(value.name, value.type)))
+    typing.walk(graph)
+    return renamed(graph, typing.values)
+
+
+class _Typing:
+    def __init__(self, oracle: Oracle, declared: Mapping[str, Type]) -> None:
+        self.oracle, self.declared = oracle, declared
+        self.facts: dict[Value, Fact] = {}
+        self.values: dict[Value, Value] = {}
+        """For each value that a node makes, the one with its type."""
+
+    def walk(self, graph: Graph) -> None:
+        for value, constant in graph.constants.items():
+            self.facts[value] = Fact(value, constant)
+        for node in graph.nodes:
+            if isinstance(node, If):
+                self._if(node)
+            else:
+                self._node(node)
+
+    def _if(self, node: If) -> None:
+        for _, branch in node.branches:
+            self.walk(branch)
+        ends = zip(node.then_branch.outputs, node.else_branch.outputs, strict=True)
+        for value, (a, b) in zip(node.outputs, ends, strict=True):
+            if value is not None:
+                type = either(value.name, self.facts[a].value.type, self.facts[b].value.type)
+                self._know(value, Fact(Value(value.name, type)))
+
+    def _node(self, node: Node) -> None:
+        inputs = [None if v is None else self.facts[v] for v in node.inputs]
+        stood = replace(
+            node,
+            inputs=tuple(None if f is None else f.value for f in inputs),
+            captures={n: self.facts[v].value for n, v in node.captures.items()},
+        )
+        _, facts, _ = self.oracle.outputs(stood, inputs)
+        for value, fact in zip(node.outputs, facts, strict=True):
+            if value is not None and fact is not None:
+                self._know(value, fact)
+
+    def _know(self, value: Value, fact: Fact) -> None:
+        type = _more(fact.value.type, self.declared.get(value.name, value.type))
+        self.values[value] = Value(value.name, named_sizes(value.name, type))
+        self.facts[value] = replace(fact, value=self.values[value])
+
+
+def _more(found: Type | None, declared: Type | None) -> Type | None:
+    """What was found, and of what was declared that which is not known otherwise."""
+    if not isinstance(found, TensorType) or not isinstance(declared, TensorType):
+        return found or declared
+    if found.sizes is None or declared.sizes is None or len(found.sizes) != len(declared.sizes):
+        return found if found.sizes is not None else TensorType(found.dtype, declared.sizes)
+    sizes = (
+        m if is_new(n) and m is not None else n for n, m in zip(found.sizes, declared.sizes, strict=True)
+    )
+    return TensorType(found.dtype, tuple(sizes))

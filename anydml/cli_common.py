@@ -57,17 +57,29 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 def named_values(option: str, texts: tuple[str, ...]) -> dict[str, Any]:
     """NAME=VALUE by name: literals as JSON, arrays from files, and what is neither as a string."""
-    return {name: _value(option, name, text) for name, text in pairs(option, texts)}
+    values: dict[str, Any] = {}
+    for name, text in pairs(option, texts):
+        if text.startswith("@"):
+            values[name] = array_in(f"{option} {name}", text[1:])
+            continue
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text  # a string, if the input is one
+    return values
 
 
-def _value(option: str, name: str, text: str) -> Any:
+def array_in(where: str, path: str) -> Any:
+    """The array of a .npy file; `where`: how messages call what it is for.
+
+    Raises:
+        InvalidInput: no such file, or no array in it.
+    """
     try:
-        return np.load(text[1:], allow_pickle=False) if text.startswith("@") else json.loads(text)
-    except (OSError, EOFError) as error:
-        message = f"expected a NumPy file, but got {text[1:]}: {error}"
-        raise InvalidInput(Problem(f"{option} {name}", message)) from error
-    except (ValueError, RecursionError):
-        return text  # a string, if the input is one
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none"
+        raise InvalidInput(Problem(where, f"expected a NumPy file, but got {path}: {why}")) from error
 
 
 def sizes_of(option: str, name: str, text: str) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from anydml.cli_common import EMIT, pairs
+from anydml.cli_common import EMIT, array_in, pairs
 from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import write_atomically
@@ -207,22 +207,13 @@ def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
     for name, text in pairs("--feed", feeds):
         argument = declared.get(name)
         if text.startswith("@"):
-            values[name] = _load_array(name, Path(text[1:]))
+            values[name] = array_in(f"input {name!r}", text[1:])
         elif argument is None:
             values[name] = np.zeros(0)  # the session names the inputs that exist
         else:
             rank = None if argument.shape is None else len(argument.shape)
             values[name] = _literal(name, text, argument.type, rank)
     return values
-
-
-def _load_array(name: str, path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none"
-        message = f"expected a NumPy file, but got {path}: {why}"
-        raise InvalidInput(Problem(f"input {name!r}", message)) from error
 
 
 _NUMPY = {"float": "float32", "double": "float64", "string": "object"}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from anydml.dispatch_timing import DispatchTiming
 from anydml.ir.buffers import MAX_BYTES, Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
 from anydml.problems import (
     AnyDMLError,
-    InvalidInput,
     InvalidModel,
     InvalidOperator,
     Problem,
@@ -118,6 +118,16 @@ class DispatchModel:
         """Whether so much is wrong that more would help nobody."""
         return len(self._problems) >= MOST_PROBLEMS
 
+    @contextmanager
+    def _under(self, where: str) -> Iterator[None]:
+        """Collect what goes wrong meanwhile as problems of this place."""
+        try:
+            yield
+        except Unsupported as error:
+            raise self._unsupported(where, str(error)) from error
+        except AnyDMLError as error:
+            self._problems += [p.under(where) for p in error.problems]
+
     def _unsupported(self, where: str, message: str) -> Unsupported:
         return Unsupported(Problem(where, message).under(self.path.name))
 
@@ -139,18 +149,13 @@ class DispatchModel:
             if self._enough():
                 return
             where = f"resources.{name}"
-            try:
+            with self._under(where):
                 resource = read_resource(item, self.path.parent)
-            except Unsupported as error:
-                raise self._unsupported(where, str(error)) from error
-            except AnyDMLError as error:
-                self._problems += [p.under(where) for p in error.problems]
-                continue
-            total += resource.data.size
-            if total > MAX_BYTES:
-                self._broken(where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more")
-                return
-            yield name, resource
+                total += resource.data.size
+                if total > MAX_BYTES:
+                    self._broken(where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more")
+                    return
+                yield name, resource
 
     def _operators(self, section: Mapping[str, Any]) -> Iterator[tuple[str, CompiledOperator]]:
         for name, item in section.items():
@@ -164,20 +169,16 @@ class DispatchModel:
                 self._broken(where, f"expected an object, but got {kind_of(item)}")
                 continue
             start = time.perf_counter()
-            try:
-                if isinstance(kind, str) and kind.lower() == "onnx":
+            is_model = isinstance(kind, str) and kind.lower() == "onnx"
+            before = len(self._problems)
+            with self._under(where):
+                if is_model:
                     self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims)
                 else:
                     desc = {field: value for field, value in item.items() if field != "bindings"}
                     self._given_first[name] = self._object(item.get("bindings", {}), f"{where}.bindings")
                     yield name, self.device.compile_operator(self.device.create_operator(desc))
-            except Unsupported as error:
-                raise self._unsupported(where, str(error)) from error
-            except InvalidOperator as error:
-                self._problems += [p.under(where) for p in error.problems]
-            except (InvalidModel, InvalidInput) as error:  # an ONNX model's
-                self._only_operators = False
-                self._problems += [p.under(where) for p in error.problems]
+            self._only_operators &= not is_model or len(self._problems) == before
             self._initialized[name] = (time.perf_counter() - start) * 1e3
 
     def _commands(self, section: list[Any]) -> Iterator[Command]:
@@ -226,12 +227,9 @@ class DispatchModel:
         arrays = {point: array for point, array in found.items() if array is not None}
         if len(self._problems) > before or len(arrays) < len(found):
             return None
-        try:
-            bound = _bound(operator, arrays)
-        except AnyDMLError as error:
-            self._problems += [p.under(where) for p in error.problems]
-            return None
-        return self._timed(name, bound.dispatch)
+        with self._under(where):
+            return self._timed(name, _bound(operator, arrays).dispatch)
+        return None
 
     def _timed(self, name: str, dispatch: Callable[[], object]) -> Command:
         def command(echo: Echo) -> None:
@@ -246,11 +244,9 @@ class DispatchModel:
         views = dict(self._shaped(bindings, f"{where}.bindings"))
         if len(self._problems) > before:
             return None
-        try:
+        with self._under(f"{where}.bindings"):
             return self._timed(name, self.models[name].bound(views))
-        except InvalidModel as error:
-            self._problems += [p.under(f"{where}.bindings") for p in error.problems]
-            return None
+        return None
 
     def _view(self, target: Any, fields: Iterable[str], place: str) -> Mapping[str, Any] | None:
         """What a binding says of its resource: a name alone, an object, or a list of one of them."""
@@ -299,19 +295,15 @@ class DispatchModel:
                 message = "expected a buffer, but it is deferred, which is for results of ONNX models"
                 self._broken(place, message)
             elif resource in self.resources:
-                try:
+                with self._under(place):
                     yield point, _part(self.resources[resource], view, operator.tensors[point].data_type)
-                except InvalidModel as error:
-                    self._problems += [p.under(place) for p in error.problems]
             else:
                 yield point, None  # its resource's problems are told already
 
     def _print(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "resource", self._declared, where)
-        try:
+        with self._under(where):
             check_print(item)
-        except InvalidModel as error:
-            self._problems += [p.under(where) for p in error.problems]
         if name is None:
             return None
 
@@ -323,12 +315,10 @@ class DispatchModel:
 
     def _write_file(self, item: Mapping[str, Any], where: str) -> Command | None:
         name = self._named(item, "resource", self._declared, where)
-        try:
+        with self._under(where):
             output = FileOutput(item, self.resources.get(name or ""))
-        except InvalidModel as error:
-            self._problems += [p.under(where) for p in error.problems]
-            return None
-        return None if name is None else lambda echo: echo(output.write(name, self.resources[name]))
+            return None if name is None else lambda echo: echo(output.write(name, self.resources[name]))
+        return None
 
 
 def _alone(name: str) -> dict[str, Any]:

@@ -201,6 +201,32 @@ def test_einsums_of_too_few_dimensions(shape):
     assert "onnxruntime: Einsum" in session.explain()
 
 
+@pytest.mark.parametrize("equation", [">", "-", "~", ".", "i1", "ij->->i", "....i"])
+def test_equations_that_are_none(equation):
+    """ONNX's own inference would loop on some of them for ever."""
+    model = parsed("m (float[N] x) => (float[N] y) { y = Einsum <equation = 'EQ'> (x) }".replace("'", '"'))
+    model.graph.node[0].attribute[0].s = equation.encode()
+    for use in (dml.load, dml.inspect, dml.flatten):
+        with pytest.raises(dml.InvalidModel, match="an equation of Einsum such as"):
+            use(model)
+
+
+@pytest.mark.parametrize("equation", ["i", " i -> i ", "...", "...i->i...", "i->"])
+def test_equations_that_are_some(equation):
+    model = parsed("m (float[N] x) => (float[] y) { y = Einsum <equation = 'EQ'> (x) }".replace("'", '"'))
+    model.graph.node[0].attribute[0].s = equation.encode()
+    (y,) = dml.load(model).run(None, {"x": np.float32([1, 2])})
+    assert y.tolist() == (3 if equation == "i->" else [1, 2])
+
+
+def test_verification_with_inputs_left_out_at_the_end():
+    model = parsed("m (float[N] x) => (float[N] y) { y = Min (x, x) z = Abs(x) }")
+    model.graph.node[0].input.append("")
+    _, report = dml.flatten(model)
+    assert report.verified.provider == "onnxruntime"
+    assert report.verified.agreed > 0
+
+
 def test_inputs_without_a_type():
     """ONNX's inference over the whole file ends the process on them."""
     model = parsed(

@@ -101,7 +101,7 @@ class ConstantReader:
             )
             return None
         file = _resolved(self.folder, location)
-        offset, length = entries.get("offset") or "0", entries.get("length") or str(_byte_count(tensor) or 0)
+        offset, length = entries.get("offset", "0"), entries.get("length", str(_byte_count(tensor) or 0))
         expected = _byte_count(tensor)
         if file is None or not file.is_relative_to(self.folder):
             message = f"expected external data inside the model's folder, but got {shown(location)}"

@@ -7,6 +7,7 @@ compiles the node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from anydml.ir.graph import OnnxOp
+from anydml.problems import shown
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
@@ -24,6 +26,7 @@ _INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
 _ANY_INTEGER = ("Constant", "Slice")
 """Operators with integers that may be of 64 bits. Libraries keep those of others in 32."""
 _ITERATE = ("Loop", "Scan", "SequenceMap")
+_EQUATION = re.compile(rb"TERM(,TERM)*(->TERM)?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"))
 _MOST = 1 << 30
 """Inputs that a variadic parameter may have, and more."""
 
@@ -139,6 +142,13 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
     parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
     if parts != len(proto.output):  # ONNX's own inference ends the process on it
         yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
+    if op.name == "Einsum" and "equation" in there:
+        equation = there["equation"].s
+        if not _EQUATION.fullmatch(
+            equation.replace(b" ", b"")
+        ):  # ONNX's own inference can loop on it for ever
+            text = equation.decode(errors="replace")
+            yield f"expected an equation of Einsum such as 'ij,jk->ik', but got {shown(text)}"
     if op.name in _ITERATE:
         yield from _body_problems(len(given), len(proto.output), op, there)
 

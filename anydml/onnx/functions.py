@@ -53,12 +53,12 @@ def _check_calls(proto: ModelProto, where: str) -> None:
             raise InvalidModel(Problem(where, message))
         if name not in sizes:
             open_calls.add(name)
-            sizes[name] = min(size(_all_nodes(function.node)), MAX_NODES + 1)
+            sizes[name] = min(size(all_nodes(function.node)), MAX_NODES + 1)
             open_calls.remove(name)
         return sizes[name]
 
     try:
-        total = size(_all_nodes(proto.graph.node))
+        total = size(all_nodes(proto.graph.node))
         for name, function in functions.items():
             of(name, function)
     except RecursionError as error:
@@ -69,9 +69,9 @@ def _check_calls(proto: ModelProto, where: str) -> None:
         raise InvalidModel(Problem(where, f"{message}, but got more"))
 
 
-def _all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
+def all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
     """The nodes and those of their bodies."""
     for node in nodes:
         yield node
         for graph in graphs_of(node.attribute):
-            yield from _all_nodes(graph.node)
+            yield from all_nodes(graph.node)

@@ -7,14 +7,14 @@ free are drawn from small ones and from those given. That both fail alike counts
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from anydml.ir.graph import (
     Constant,
@@ -29,6 +29,7 @@ from anydml.ir.graph import (
     Type,
 )
 from anydml.ir.provider import Call, Provider, Region, RegionFailed
+from anydml.onnx.functions import all_nodes
 from anydml.onnx.types import CODES, dtype_name
 from anydml.onnx.unfit import ends_the_process
 from anydml.problems import Problem, Unsupported, VerificationFailed
@@ -127,9 +128,28 @@ def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None) -> Re
         for t in proto.graph.initializer
         if folder is not None and t.data_location == TensorProto.EXTERNAL
     )
+    trimmed = _trimmed(proto)
     return Region(
-        proto.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output), weights
+        trimmed.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output), weights
     )
+
+
+def _trimmed(proto: ModelProto) -> ModelProto:
+    """The model without inputs that are left out at the end, on which onnxruntime can end the process."""
+    if not any(n.input and not n.input[-1] for n in _all_nodes(proto)):
+        return proto
+    trimmed = ModelProto()
+    trimmed.CopyFrom(proto)
+    for node in _all_nodes(trimmed):
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+    return trimmed
+
+
+def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    yield from all_nodes(proto.graph.node)
+    for function in proto.functions:
+        yield from all_nodes(function.node)
 
 
 def _compiled(

@@ -98,7 +98,16 @@ def test_external_data_that_is_truncated(tmp_path, entries):
 
 
 @pytest.mark.parametrize(
-    "entries", [{"offset": "x"}, {"length": "long"}, {"length": -12}, {"offset": -4}, {"length": 8}]
+    "entries",
+    [
+        {"offset": "x"},
+        {"offset": ""},
+        {"length": ""},
+        {"length": "long"},
+        {"length": -12},
+        {"offset": -4},
+        {"length": 8},
+    ],
 )
 def test_external_data_with_wrong_entries(tmp_path, entries):
     with pytest.raises(anydml.InvalidModel, match=r"'w'"):

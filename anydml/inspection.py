@@ -26,7 +26,7 @@ from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.safety import graph_work
 from anydml.onnx.typed import typed
-from anydml.onnx.types import from_proto, leaf, type_text
+from anydml.onnx.types import DTYPES, from_proto, leaf, type_text
 from anydml.problems import AnyDMLError, telling_memory
 from anydml.runtime.library import Reference
 
@@ -275,7 +275,7 @@ def _input_end(value: Value, constants: Mapping[Value, Constant]) -> list[str]:
 def _attribute_text(attribute: AttributeProto) -> str:
     content = onnx.helper.get_attribute_value(attribute)
     if isinstance(content, onnx.TensorProto):
-        return f"{onnx.TensorProto.DataType.Name(content.data_type).lower()}{list(content.dims)}"
+        return f"{DTYPES.get(content.data_type, 'unknown')}{list(content.dims)}"
     text = content.decode(errors="replace") if isinstance(content, bytes) else str(content)
     return text if len(text) <= 200 else f"{text[:200]}..."
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import anydml
 from anydml.cli import cli
+from anydml.inspection import drawn as page_of
 from demo.speech import model_path
 
 TEXT = """<ir_version: 8, opset_import: ["": 17], producer_name: "somebody"> m (bool c, int64 k, float[n, 3] x) => (float[n, 3] y) {
@@ -67,6 +68,23 @@ def test_types_in_loops():
     assert loop.branches["body"].returns == ("k1: bool[]", "s1: float32[3]")
     (inside,) = loop.branches["body"].inside
     assert (inside.branches["then"].returns, inside.same_types) == (("p: float32[3]",), True)
+
+
+def test_a_page_of_what_is_odd():
+    """A constant of a type that ONNX does not have yet, and sizes beyond all numbers."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> m (float[4611686018427387904] x) => (float[n] y) {
+            c = Constant <value = float {1}> ()
+            both = Concat <axis = 0> (x, x, x, x)
+            more = Concat <axis = 0> (both, both, both, both)
+            y = Add (more, c) }"""
+    )
+    model.graph.node[0].attribute[0].t.data_type = 99
+    model.graph.node[0].op_type = "Somebodys"
+    model.graph.node[0].domain = "elsewhere"
+    found, page = page_of(model, "odd")
+    assert found.outputs == {"y": "float32[?]"}
+    assert "unknown[]" in page
 
 
 def test_silero():

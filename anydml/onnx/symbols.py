@@ -101,7 +101,7 @@ class Symbols:
 
     def dim(self, size: Affine) -> Dim:
         """A number, a symbol, or the text of a sum in braces, which no file's symbol is taken for."""
-        if size.terms is None or (size.number is not None and size.number < 0):
+        if size.terms is None or (size.number is not None and not 0 <= size.number < 1 << 63):
             return None
         if size.number is not None:
             return size.number

@@ -84,8 +84,8 @@ def verify(
     names = [v.name for v in graph.inputs]
     left = [i.name for i in result.graph.input]
     fatal = any(isinstance(n, Node) and ends_the_process(n) for n in graph.walk())
-    provider, first = _compiled(original, names, folder, not fatal)
-    second = provider.compile(_region(result, left, folder), 1)
+    provider, declared, first = _compiled(original, names, folder, not fatal)
+    second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
     if any(
         isinstance(n, Node) and isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in graph.walk()
@@ -122,13 +122,20 @@ def verify(
     return Verified(agreed, refused, seed, provider.name)
 
 
-def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None) -> Region:
+def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:
+    """A whole model for a provider; `declared`: with what the file says of types of results."""
     weights = tuple(
         (t.name, Constant(source=Stored(folder, "", 0)))
         for t in proto.graph.initializer
         if folder is not None and t.data_location == TensorProto.EXTERNAL
     )
     trimmed = _trimmed(proto)
+    if not declared:
+        proto, trimmed = trimmed, ModelProto()
+        trimmed.CopyFrom(proto)
+        del trimmed.graph.value_info[:]
+        for output in trimmed.graph.output:
+            output.ClearField("type")
     return Region(
         trimmed.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output), weights
     )
@@ -154,16 +161,19 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 def _compiled(
     proto: ModelProto, inputs: Sequence[str], folder: Path | None, fast_too: bool
-) -> tuple[Provider, Call]:
-    """The first provider that takes the model."""
-    try:
-        if not fast_too:
-            raise Unsupported("it would end the process")
-        fast = OnnxRuntime()
-        return fast, fast.compile(_region(proto, inputs, folder), 1)
-    except Unsupported:
-        complete = Reference()
-        return complete, complete.compile(_region(proto, inputs, folder), 1)
+) -> tuple[Provider, bool, Call]:
+    """The first provider that takes the model, and whether it did so with the types that the file declares.
+
+    Some files declare what does not follow: onnxruntime infers it itself if it is not told.
+    """
+    fast = OnnxRuntime()
+    for declared in (True, False) if fast_too else ():
+        try:
+            return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
+        except Unsupported:
+            continue
+    complete = Reference()
+    return complete, True, complete.compile(_region(proto, inputs, folder), 1)
 
 
 def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:

@@ -671,6 +671,16 @@ def test_verification_of_a_slow_model_ends(monkeypatch):
     assert report.verified.agreed == verify.FEWEST
 
 
+def test_verification_of_a_model_that_declares_wrong_types():
+    """onnxruntime refuses what is declared, and takes what follows."""
+    built = parsed("""(bool c, float[n] x) => (int64[n] y) {
+        y = If (c) <then_branch = t () => (float[n] p) { p = Neg (x) }, else_branch = e () => (float[n] q) { q = Abs (x) }> }""")
+    flat, report = anydml.flatten(built)
+    assert report.verified.provider == "onnxruntime"
+    assert report.verified.agreed > 0
+    assert flat.graph.output == built.graph.output
+
+
 def test_constant_weights_are_computed_now():
     built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
         m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")

@@ -123,7 +123,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module 'anydml' has no attribute {name!r}")
+        typed = name.lower().removeprefix("element_wise_")
+        guess = "" if name.startswith("_") else import_module("anydml.problems").nearest(typed, __all__)
+        raise AttributeError(f"module 'anydml' has no attribute {name!r}" + (f"; {guess}" if guess else ""))
     value = getattr(import_module(module), name)
     globals()[name] = value
     return value

@@ -53,14 +53,26 @@ class Device:
         checked, problems = read_desc(desc, self.feature_level)
         if problems or checked is None:
             raise InvalidOperator(*problems)
-        return DeviceOperator(checked)
+        return DeviceOperator(checked, self.feature_level)
 
     def compile_operator(self, operator: DeviceOperator) -> CompiledOperator:
-        """Make the operator's kernel (IDMLDevice::CompileOperator)."""
+        """Make the operator's kernel (IDMLDevice::CompileOperator).
+
+        Raises:
+            InvalidInput: no operator, or one that a device of a newer feature level created.
+        """
         if not isinstance(operator, DeviceOperator):
             kind = type(operator).__name__
             remedy = "make it with device.create_operator(...)"
             raise InvalidInput(Problem("compile_operator", f"expected an operator, but got {kind}", remedy))
+        theirs, ours = operator._feature_level, self.feature_level
+        if theirs > ours:
+            message = (
+                f"expected an operator of feature level {ours.label} or older, but got one of {theirs.label}"
+            )
+            raise InvalidInput(
+                Problem("compile_operator", message, "create it with the device that compiles it")
+            )
         return CompiledOperator(operator, self._threads)
 
     def __repr__(self) -> str:
@@ -88,8 +100,8 @@ def validate(desc: Description, feature_level: FeatureLevel | str | int | None =
 class DeviceOperator:
     """An operator whose description holds (IDMLOperator)."""
 
-    def __init__(self, checked: Checked) -> None:
-        self._checked = checked
+    def __init__(self, checked: Checked, feature_level: FeatureLevel) -> None:
+        self._checked, self._feature_level = checked, feature_level
 
     @property
     def type(self) -> OperatorType:

@@ -260,11 +260,8 @@ def from_dlpack(x: Any, where: str) -> Array:
                     "it must lie on the CPU, need no gradient, and have a type of NumPy",
                 )
             ) from error
-    raise InvalidInput(
-        Problem(
-            where, f"expected an array, but got {type(x).__name__}", "convert it with np.asarray(..., dtype)"
-        )
-    )
+    remedy = "it cannot be left out" if x is None else "convert it with np.asarray(..., dtype)"
+    raise InvalidInput(Problem(where, f"expected an array, but got {type(x).__name__}", remedy))
 
 
 def _as_type(operator: Operator, k: int, x: Array | bool | int | float, wanted: np.dtype) -> Array:

@@ -122,6 +122,11 @@ def nearest(name: object, known: Iterable[str]) -> str:
     typed = name.lower()
     scores = {n: difflib.SequenceMatcher(None, typed, n).ratio() for n in folded}
     scores |= {n: 1.0 for n in folded if sorted(n) == sorted(typed)}  # letters that changed places
+    bare = typed.replace("_", "")
+    whole = [n for n in folded if len(bare) > 3 and bare in n.replace("_", "")]
+    if whole:  # a part of a name: of the shortest one
+        shortest = min(whole, key=len)
+        scores[shortest] = max(scores[shortest], 0.99)
     best = max(scores.values(), default=0)
     close = [n for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
     if close:

@@ -365,7 +365,8 @@ def test_a_wrong_type_is_told_with_the_level_that_allows_it():
 def test_unequal_sizes_are_told_once_and_grouped():
     (problem,) = refused(if_desc(sizes=(2, 2), ConditionTensor={"Sizes": [2, 1]}))
     text = "expected equal sizes, but got ConditionTensor (2, 1); ATensor, BTensor, OutputTensor (2, 2)"
-    assert str(problem) == f"ELEMENT_WISE_IF: {text}"
+    remedy = "a tensor that is to be repeated has all Sizes, and Strides of 0 where it is"
+    assert str(problem) == f"ELEMENT_WISE_IF: {text}; {remedy}"
 
 
 def test_all_problems_are_told_at_once_a_line_each():
@@ -383,7 +384,7 @@ def test_all_problems_are_told_at_once_a_line_each():
     )
     lines = [str(p) for p in problems]
     assert all("\n" not in line for line in lines)
-    wanted = ["Unknown", "TotalTensorSize", "Alignment", "OutputTensor.*Strides", "equal sizes"]
+    wanted = ["Unknown", "TotalTensorSize", "Alignment", "OutputTensor.*Strides that", "equal sizes"]
     wanted += ["ConditionTensor: expected uint8.*got int8", "ATensor, BTensor, OutputTensor: .*got int64"]
     for pattern in wanted:
         assert sum(bool(re.search(pattern, line)) for line in lines) == 1, (pattern, lines)

@@ -135,7 +135,7 @@ def test_distributions_that_are_none(attributes):
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"A": {"initialValuesDataType": "UINT8", "initialValues": {"valueCount": 2**31, "value": 1}}}, "valueCount: expected a positive number"),
+        ({"A": {"initialValuesDataType": "UINT8", "initialValues": {"valueCount": 2**31, "value": 1}}}, "valueCount: expected a number from 1 to"),
         ({"A": {"initialValuesDataType": "FLOAT32", "initialValues": {"valueCount": 2**31, "valueStart": 1, "valueDelta": 1}}}, "valueCount"),
         ({"A": {"initialValuesDataType": "UINT8", "initialValues": [1], "sizeInBytes": 2**40}}, "sizeInBytes"),
         ({f"A{k}": {"initialValuesDataType": "UINT8", "initialValues": [1], "sizeInBytes": 2**29} for k in range(3)}, "bytes in all buffers"),

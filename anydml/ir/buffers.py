@@ -158,9 +158,12 @@ def _listed(initial: Any) -> NDArray[Any]:
 def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
     count = initial.get("valueCount")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
-        raise InvalidModel(
-            Problem("initialValues.valueCount", f"expected a positive number, but got {shown(count)}")
-        )
+        most = MAX_BYTES // dtype.itemsize
+        message = f"expected a number from 1 to {most:,} (1 GiB), but got {shown(count)}"
+        raise InvalidModel(Problem("initialValues.valueCount", message))
+    if "value" in initial and ("valueStart" in initial or "valueDelta" in initial):
+        message = 'expected either "value", or "valueStart" and "valueDelta", but got both'
+        raise InvalidModel(Problem("initialValues", message))
     if "value" in initial:
         return np.full(count, _number(initial["value"], dtype, "initialValues.value"), dtype)
     if "valueStart" in initial and "valueDelta" in initial:
@@ -228,6 +231,9 @@ def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) ->
             raise InvalidModel(
                 Problem("initialValues.sourcePath", f"expected a DirectML type, but got {values.dtype}")
             )
+        if dtype is not None and ours.dtype != dtype:
+            message = f"expected {ours.dtype}, the type of {source!r}, but got {dtype}"
+            raise InvalidModel(Problem("initialValuesDataType", message, "it may be left out"))
         return np.asarray(ours)
     if kind in (".bin", ".dat"):
         if dtype is None:

@@ -5,7 +5,7 @@ Every broken rule is told, one line each. Tensors that break a rule in the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from anydml.problems import Problem, shown
@@ -45,7 +45,12 @@ def check(
     problems += _sizes(operator, present)
     problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
     for rule in table.rules:
-        problems += (Problem(operator.name, *breach) for breach in rule.broken(tensors, attributes))
+        later = min(
+            (lv for lv, t in operator.levels.items() if lv > level and rule not in t.rules), default=None
+        )
+        for message, remedy in rule.broken(tensors, attributes):
+            since = f"not asked from {later.label} on" if later and not remedy else remedy
+            problems.append(Problem(operator.name, message, since))
     return problems
 
 
@@ -103,7 +108,7 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if alignment != 0 and (not width <= alignment < 2**32 or alignment & (alignment - 1)):
         broken(
             "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
-            f"from {width} on, but got {shown(alignment)}"
+            f"from {width} to 2^31, but got {shown(alignment)}"
         )
     return problems
 
@@ -175,7 +180,18 @@ def _equal(
         groups = group_by({s: d for s, d in tensors.items() if letter_of(s) == letter}, value_of)
         if len(groups) > 1:
             got = "; ".join(f"{_join(slots)} {show(value)}" for value, slots in groups.items())
-            yield Problem(operator.name, f"expected equal {what}, but got {got}")
+            remedy = _REPEATED if what == "sizes" and _broadcast(list(groups)) else ""
+            yield Problem(operator.name, f"expected equal {what}, but got {got}", remedy)
+
+
+_REPEATED = "a tensor that is to be repeated has all Sizes, and Strides of 0 where it is"
+
+
+def _broadcast(several: Sequence[Any]) -> bool:
+    """Whether sizes of one rank differ only where some of them are 1."""
+    return len({len(sizes) for sizes in several}) == 1 and all(
+        len({*column} - {1}) <= 1 for column in zip(*several, strict=True)
+    )
 
 
 def group_by(tensors: Mapping[Slot, TensorDesc], key: Callable[[TensorDesc], V]) -> dict[V, list[Slot]]:

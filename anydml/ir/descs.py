@@ -183,9 +183,8 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
         fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
         if inner is not None and (extra := [k for k in desc if k not in _OUTER]):
-            raise InvalidOperator(
-                Problem("", f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them')
-            )
+            message = f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them'
+            raise InvalidOperator(Problem("", message, nearest(extra[0], _OUTER)))
     else:
         raise InvalidOperator(
             Problem("", f"expected a dictionary or an OperatorDesc, but got {kind_name(desc)}")
@@ -262,7 +261,7 @@ def read_tensor(desc: object) -> TensorDesc:
     ):
         got = fields.get(name)
         if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
-            problems.append(Problem(name, f"expected a non-negative integer, but got {shown(got)}"))
+            problems.append(Problem(name, f"expected an integer from 0 to 2^64-1, but got {shown(got)}"))
         elif got is not None:
             values[argument] = int(got)
     count = fields.get("DimensionCount")

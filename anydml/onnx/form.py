@@ -15,8 +15,9 @@ from functools import cache
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from anydml.ir.graph import OnnxOp
-from anydml.problems import shown
+from anydml.ir.graph import Node, OnnxOp
+from anydml.onnx.types import onnx_name
+from anydml.problems import InvalidModel, Problem, shown
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
@@ -75,7 +76,7 @@ def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
     return () if schema is None else tuple(frozenset(i.types) for i in schema.inputs)
 
 
-def wrong_type(op: OnnxOp, types: Iterable[str | None]) -> str | None:
+def _wrong_type(op: OnnxOp, types: Iterable[str | None]) -> str | None:
     """What is wrong with the types of a node's inputs, as far as they are known (None: not), in words."""
     allowed, form = allowed_types(op), _form(op)
     if form is None or not allowed:
@@ -88,6 +89,24 @@ def wrong_type(op: OnnxOp, types: Iterable[str | None]) -> str | None:
             shown = ", ".join(told[:6]) + (f" or {len(told) - 6} others" if len(told) > 6 else "")
             return f"expected input {name} of {op.name} to be {shown}, but got {found}"
     return None
+
+
+def check_types(node: Node) -> None:
+    """ONNX's own types of inputs, for a node that no compiler of a library has looked at.
+
+    Raises:
+        InvalidModel: an input of a type that the operator does not have; an EyeLike that is no matrix.
+    """
+    assert isinstance(node.op, OnnxOp)
+    if node.is_onnx("EyeLike"):  # of a vector of n, onnx.reference would make n * n
+        for sizes in (v.sizes for v in node.reads):
+            if sizes is not None and len(sizes) != 2:
+                message = f"expected an input of rank 2 of EyeLike, but got {len(sizes)}"
+                raise InvalidModel(Problem(node.label, message))
+    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
+    problem = _wrong_type(node.op, types)
+    if problem is not None:
+        raise InvalidModel(Problem(node.label, problem))
 
 
 def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:

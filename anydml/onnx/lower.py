@@ -23,11 +23,11 @@ from anydml.ir.provider import Provider, Region
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
-from anydml.onnx.form import schema_of, wrong_type
+from anydml.onnx.form import check_types, schema_of
 from anydml.onnx.iteration import iteration
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
-from anydml.onnx.types import CODES, onnx_name
+from anydml.onnx.types import CODES
 from anydml.onnx.write import IR_VERSION, node_proto, region_proto
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
@@ -135,7 +135,7 @@ class _Lowering:
     def _single(self, node: Node | If) -> Step:
         if isinstance(node, If):
             return self._branch(node)
-        _check_types(node)
+        check_types(node)
         if contains_if(node):
             return iteration(node, self.libraries.opsets, self.program, self._result)
         why = self.libraries.refused.get(kind_of(node), "")
@@ -319,24 +319,6 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
         onnx.checker.check_node(node_proto(node), context)
     except Exception as error:  # ValidationError, or what damaged bytes make of it
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
-
-
-def _check_types(node: Node) -> None:
-    """ONNX's own types of inputs, for a node that no compiler of a library has looked at.
-
-    Raises:
-        InvalidModel: an input of a type that the operator does not have; an EyeLike that is no matrix.
-    """
-    assert isinstance(node.op, OnnxOp)
-    if node.is_onnx("EyeLike"):  # of a vector of n, onnx.reference would make n * n
-        for sizes in (v.sizes for v in node.reads):
-            if sizes is not None and len(sizes) != 2:
-                message = f"expected an input of rank 2 of EyeLike, but got {len(sizes)}"
-                raise InvalidModel(Problem(node.label, message))
-    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    problem = wrong_type(node.op, types)
-    if problem is not None:
-        raise InvalidModel(Problem(node.label, problem))
 
 
 def _version(node: Node) -> int:

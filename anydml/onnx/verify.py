@@ -29,6 +29,7 @@ from anydml.ir.graph import (
     Type,
 )
 from anydml.ir.provider import Call, Provider, Region, RegionFailed
+from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
 from anydml.onnx.types import CODES, dtype_name
 from anydml.onnx.unfit import ends_the_process
@@ -80,16 +81,15 @@ def verify(
     Raises:
         VerificationFailed: an output differs, or only one of them failed; with the seed and the inputs.
         Unsupported: no provider runs the original.
+        InvalidModel: an input of a node is of a type that its operator does not have.
     """
     names = [v.name for v in graph.inputs]
     left = [i.name for i in result.graph.input]
-    fatal = any(isinstance(n, Node) and ends_the_process(n) for n in graph.walk())
-    provider, declared, first = _compiled(original, names, folder, not fatal)
+    nodes = [n for n in graph.walk() if isinstance(n, Node)]
+    provider, declared, first = _compiled(original, names, folder, nodes)
     second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
-    if any(
-        isinstance(n, Node) and isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in graph.walk()
-    ):
+    if any(isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in nodes):
         sizes = [n for n in sizes if n]  # onnxruntime ends the process on an empty batch
     agreed = refused = 0
     good: list[Sizes_] = []
@@ -160,18 +160,20 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 
 def _compiled(
-    proto: ModelProto, inputs: Sequence[str], folder: Path | None, fast_too: bool
+    proto: ModelProto, inputs: Sequence[str], folder: Path | None, nodes: Sequence[Node]
 ) -> tuple[Provider, bool, Call]:
     """The first provider that takes the model, and whether it did so with the types that the file declares.
 
     Some files declare what does not follow: onnxruntime infers it itself if it is not told.
     """
     fast = OnnxRuntime()
-    for declared in (True, False) if fast_too else ():
+    for declared in () if any(map(ends_the_process, nodes)) else (True, False):
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
         except Unsupported:
             continue
+    for node in nodes:
+        check_types(node)
     complete = Reference()
     return complete, True, complete.compile(_region(proto, inputs, folder), 1)
 

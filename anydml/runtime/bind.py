@@ -201,7 +201,10 @@ class Compiled:
                     continue
                 if mine.start < its.stop and its.start < mine.stop:
                     message = f"expected {output} apart from {other}, but their memory overlaps"
-                    yield Problem(self._label, message, "bind another array")
+                    remedy = "bind another array"
+                    if mine == its and other in self._in_place:
+                        remedy = "in place, both need the same Sizes and Strides"
+                    yield Problem(self._label, message, remedy)
             written.append(output)
 
     def _alike(self, output: str, other: str) -> bool:

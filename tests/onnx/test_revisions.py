@@ -170,6 +170,8 @@ def test_inputs_of_types_that_an_operator_does_not_have():
     x = np.zeros(3, np.float32)
     with pytest.raises(dml.InvalidModel, match=r"input M of Loop to be tensor\(int64\), but got optional"):
         dml.load(model).run(None, {"n": None, "x": x})
+    with pytest.raises(dml.InvalidModel, match=r"input M of Loop to be tensor\(int64\), but got optional"):
+        dml.flatten(model)
 
 
 def test_an_eye_like_a_vector():

@@ -40,13 +40,14 @@ def region_proto(
 ) -> ModelProto:
     """A model of these nodes, named by their place, so that an error message leads back to one.
 
-    Inputs are declared by type and rank, not by size: one region serves all sizes. Weights are declared only.
+    Inputs are declared by type and rank, not by size: one region serves all sizes. Each size has a name,
+    since names that onnxruntime makes itself cost it the square of their number. Weights are declared only.
     Lengths that ONNX's inference takes for 0 if it is not told them are told.
     """
     lengths = {v for n in nodes if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph = onnx.GraphProto(name="region")
     graph.node.extend(node_proto(n, str(k)) for k, n in enumerate(nodes))
-    graph.input.extend(_declared(v, v in lengths) for v in inputs)
+    graph.input.extend(_input(v, k, v in lengths) for k, v in enumerate(inputs))
     graph.output.extend(_declared(v) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, value.name))
@@ -65,12 +66,19 @@ def region_proto(
     return model
 
 
-def _declared(value: Value, sized: bool = False) -> ValueInfoProto:
-    info = ValueInfoProto(name=value.name)
-    if value.type is not None:
-        whole = sized and value.known_sizes is not None
-        info.type.CopyFrom(to_proto(value.type if whole else only_ranks(value.type)))
+def _input(value: Value, number: int, sized: bool) -> ValueInfoProto:
+    if sized and value.type is not None and value.known_sizes is not None:
+        return ValueInfoProto(name=value.name, type=to_proto(value.type))
+    info = _declared(value)
+    for axis, dim in enumerate(info.type.tensor_type.shape.dim if value.sizes else ()):
+        dim.dim_param = f"{number}.{axis}"
     return info
+
+
+def _declared(value: Value) -> ValueInfoProto:
+    return ValueInfoProto(
+        name=value.name, type=None if value.type is None else to_proto(only_ranks(value.type))
+    )
 
 
 def tensor_proto(constant: Constant, name: str) -> TensorProto:

@@ -66,7 +66,7 @@ class ConstantReader:
         type = TensorType(DTYPES[tensor.data_type], tuple(tensor.dims))
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, where) or Constant(), type
-        expected = _byte_count(tensor)
+        expected = byte_count(tensor)
         if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
             self.report(where, f"expected {expected} bytes, but got {len(tensor.raw_data)}", "")
         field, per_element = _FIELDS.get(tensor.data_type, ("", 0))
@@ -101,8 +101,8 @@ class ConstantReader:
             )
             return None
         file = _resolved(self.folder, location)
-        offset, length = entries.get("offset", "0"), entries.get("length", str(_byte_count(tensor) or 0))
-        expected = _byte_count(tensor)
+        offset, length = entries.get("offset", "0"), entries.get("length", str(byte_count(tensor) or 0))
+        expected = byte_count(tensor)
         if file is None or not file.is_relative_to(self.folder):
             message = f"expected external data inside the model's folder, but got {shown(location)}"
         elif not file.is_file():
@@ -181,7 +181,7 @@ _FIELDS: dict[int, tuple[str, int]] = {
 """Where a tensor without raw data has its numbers, and how many an element takes."""
 
 
-def _byte_count(tensor: TensorProto) -> int | None:
+def byte_count(tensor: TensorProto) -> int | None:
     """Bytes of a tensor's raw data; None for strings, and for elements smaller than a byte."""
     name = DTYPES[tensor.data_type]
     if name == "string" or name.endswith(("int4", "int2")) or name.startswith("float4"):

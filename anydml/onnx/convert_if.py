@@ -21,10 +21,10 @@ from anydml.onnx.nodes import Choice, Nodes, renamed
 from anydml.onnx.safety import hazard, work
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
-from anydml.onnx.types import type_text
+from anydml.onnx.types import type_text, without_symbols
 from anydml.passes.dead import drop_dead
 from anydml.passes.enclose import enclosed
-from anydml.passes.substitute import substituted
+from anydml.passes.substitute import exchanged, substituted
 
 Convert = Literal["auto", "always", "never"]
 FREE_WORK = 1 << 14
@@ -134,14 +134,14 @@ class Conversion:
                 for v, sizes in found.sizes.items()
                 if node.outputs[0] is not None
             }
-            parts.append(substituted(branch, places, {}))
+            parts.append(_of_any_size(substituted(branch, places, {})))
             notes.append(f"the {word} branch sees {found} when it is not taken")
         choices = []
         for v, a, b in zip(node.outputs, parts[0].outputs, parts[1].outputs, strict=True):
             choice = None if v is None else self._choice(v, a, b, parts, bool(notes), made)
             if v is not None and choice is None:
                 made.forget(mark)
-                return Decision(node, "kept", _differ(v, a, b))
+                return Decision(node, "kept", _differ(v, a, b, made))
             choices.append(choice)
         for part in parts:
             made.splice(part)
@@ -180,6 +180,12 @@ class Conversion:
             f"the {other} branch always fails ({failing[1 if truth else 0]}); now an index is out of range"
         )
         return Decision(node, "guarded", because)
+
+
+def _of_any_size(branch: Graph) -> Graph:
+    """A branch that may see other sizes than it was typed for: of what it makes only numbers hold."""
+    made = (v for n in branch.walk() for v in n.writes)
+    return exchanged(branch, {v: Value(v.name, without_symbols(v.type)) for v in made})
 
 
 def _constructor(graph: Graph, value: Value) -> Node | None:
@@ -253,6 +259,9 @@ def _without(node: If, outputs: Collection[Value]) -> If:
     )
 
 
-def _differ(value: Value, a: Value, b: Value) -> str:
+def _differ(value: Value, a: Value, b: Value, made: Nodes) -> str:
     shown = " and ".join(type_text(v.type) for v in (a, b))
-    return f"the branches give {shown} for {value.name!r}, which may differ in shape"
+    given = f"the branches give {shown} for {value.name!r}"
+    if isinstance(a.type, TensorType) and not made.moves(a.type):
+        return f"{given}, a type that ONNX's Where, Concat and Gather do not take"
+    return f"{given}, which may differ in shape" + ("" if isinstance(a.type, TensorType) else " or in length")

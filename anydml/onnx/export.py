@@ -5,18 +5,22 @@ Constants become initializers of the main graph, each once, however many branche
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from anydml.ir.buffers import write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.onnx.bodies import graphs_of
+from anydml.onnx.constants import byte_count
+from anydml.onnx.parse import fixed_weights
 from anydml.onnx.types import CODES, is_new, to_proto
 from anydml.onnx.write import node_proto, tensor_proto
+from anydml.passes.substitute import exchanged
 
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
@@ -33,15 +37,20 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
     made.node.extend(_nodes(graph, typed, names))
     by_name = {i.name: i for i in original.graph.input}
+    given = {t.name: t for t in original.graph.initializer}
     for value in graph.inputs:
         info = made.input.add()
         info.CopyFrom(by_name[value.name])
         if isinstance(value.type, TensorType) and info.type.HasField("tensor_type"):
             _size(info, value.type)
+        if value.name in given:  # what it is if it is not fed
+            made.initializer.append(given[value.name])
     made.output.extend(original.graph.output)
     constants = dict(_constants(graph))
     for value, constant in constants.items():
         made.initializer.append(_initializer(value, constant))
+        if fixed_weights(original):  # such a file lists them among its inputs
+            made.input.append(by_name.get(value.name, _declared(value)))
     if typed:
         known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
         made.value_info.extend(_declared(v) for v in known if v.type is not None)
@@ -81,15 +90,16 @@ def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> N
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         told = {e.key: e.value for e in tensor.external_data}
-        offset, length = int(told.get("offset") or 0), int(told["length"])
-        start = file.tell()
+        offset, start = int(told.get("offset", "0")), file.tell()
         with (folder / told["location"]).open("rb") as source:
+            size = source.seek(0, os.SEEK_END) - offset
+            whole = length = int(told["length"]) if "length" in told else byte_count(tensor) or size
             source.seek(offset)
             while length and (part := source.read(min(length, 1 << 24))):
                 file.write(part)
                 length -= len(part)
         del tensor.external_data[:]
-        entries = {"location": name, "offset": str(start), "length": told["length"]}
+        entries = {"location": name, "offset": str(start), "length": str(whole)}
         for key, entry in entries.items():
             tensor.external_data.add(key=key, value=entry)
 
@@ -189,7 +199,7 @@ def _with_outputs(graph: Graph, names: list[str]) -> Graph:
     for value in _defined(graph):  # what has an output's name and is not that output
         if value.name in names and value not in values:
             values[value] = Value(f"{value.name}~inner", value.type)
-    changed = renamed(graph, values)
+    changed = exchanged(graph, values)
     outputs, passed = [], []
     for value, name in zip(changed.outputs, names, strict=True):
         if value.name == name:
@@ -208,26 +218,6 @@ def _defined(graph: Graph) -> Iterator[Value]:
         if isinstance(node, If):
             for _, branch in node.branches:
                 yield from _defined(branch)
-
-
-def renamed(graph: Graph, values: Mapping[Value, Value]) -> Graph:
-    """The graph with values under other names, wherever they are made and read."""
-
-    def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
-        return tuple(None if v is None else values.get(v, v) for v in items)
-
-    nodes: list[Node | If] = []
-    for node in graph.nodes:
-        if isinstance(node, If):
-            then_branch, else_branch = (renamed(b, values) for _, b in node.branches)
-            (condition,) = new([node.condition])
-            node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
-        else:
-            captures = {n: values.get(v, v) for n, v in node.captures.items()}
-            node = replace(node, inputs=new(node.inputs), captures=captures)
-        nodes.append(replace(node, outputs=new(node.outputs)))
-    constants = {values.get(v, v): c for v, c in graph.constants.items()}
-    return Graph(graph.name, new(graph.inputs), new(graph.outputs), tuple(nodes), constants)
 
 
 def _escaped(branch: Graph, outside: set[Value]) -> Graph:

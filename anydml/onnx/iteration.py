@@ -83,4 +83,7 @@ def _empty(proto: GraphProto, output: int) -> np.ndarray | None:
     if not isinstance(type, TensorType):
         return None
     sizes = [n if isinstance(n, int) else 0 for n in type.sizes or ()]
-    return np.empty((0, *sizes), helper.tensor_dtype_to_np_dtype(CODES[type.dtype]))
+    try:
+        return np.empty((0, *sizes), helper.tensor_dtype_to_np_dtype(CODES[type.dtype]))
+    except ValueError:  # beyond what NumPy can tell the shape of
+        return None

@@ -12,6 +12,8 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.form import allowed_types
+from anydml.onnx.types import onnx_name
 from anydml.passes.substitute import substituted
 
 OWN = "anydml"
@@ -113,6 +115,8 @@ class Nodes:
         x, y = a.type, b.type
         if not isinstance(x, TensorType) or not isinstance(y, TensorType) or x.dtype != y.dtype:
             return None
+        if not self.moves(x):
+            return None
         if x.sizes is None or y.sizes is None or len(x.sizes) != len(y.sizes):
             return None
         known = x.known_sizes is not None or not (loose or None in x.sizes)
@@ -128,6 +132,11 @@ class Nodes:
         if anything and self.opset >= 14:
             return lambda c: self._cut(c, a, b, value)
         return None
+
+    def moves(self, type: TensorType) -> bool:
+        """Whether there are operators to choose with: ONNX has few for its smallest types."""
+        concat = OnnxOp("", "Concat", max(self.opset, 4))  # the first was for floats, but took all
+        return self.own or onnx_name(type) in allowed_types(concat)[0]
 
     def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         sizes = condition.known_sizes

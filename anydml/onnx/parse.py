@@ -73,5 +73,10 @@ def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
     return opsets
 
 
+def fixed_weights(proto: ModelProto) -> bool:
+    """Whether initializers are constants although they stand among the inputs: so it was before IR 4."""
+    return 0 < proto.ir_version < 4
+
+
 def domain_of(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain

@@ -21,7 +21,7 @@ from anydml.onnx import form
 from anydml.onnx.bodies import external_tensors, free_names, graphs_of, has_texts
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.functions import inlined
-from anydml.onnx.parse import ModelSource, domain_of, opsets_of, parse
+from anydml.onnx.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
 from anydml.onnx.types import from_proto, onnx_name, without_sizes
 from anydml.problems import InvalidInput, InvalidModel, Problem, nearest, shown
 
@@ -86,7 +86,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
     reader = _Reader(opsets, folder)
     scope = _Scope(reader, None, ())
     try:
-        graph, defaults = reader.main(proto.graph, scope)
+        graph, defaults = reader.main(proto.graph, scope, fixed_weights(proto))
     except RecursionError as error:
         raise InvalidModel(
             Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
@@ -229,10 +229,18 @@ class _Reader:
         self._names.add(fresh)
         return fresh
 
-    def main(self, proto: GraphProto, scope: _Scope) -> tuple[Graph, dict[Value, Constant]]:
+    def main(
+        self, proto: GraphProto, scope: _Scope, fixed: bool = False
+    ) -> tuple[Graph, dict[Value, Constant]]:
+        """The graph, and what its inputs are if they are not fed.
+
+        `fixed`: what has contents is no input.
+        """
         initial = self._initial(proto, scope)
         inputs, defaults = [], {}
         for info in proto.input:
+            if fixed and info.name in initial:
+                continue
             value = scope.define(info.name, from_proto(info.type))
             inputs.append(value)
             if info.name in initial:

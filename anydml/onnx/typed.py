@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
 from anydml.ir.provider import Provider
-from anydml.onnx.export import renamed
 from anydml.onnx.infer import Fact, Oracle, either, named_sizes
 from anydml.onnx.types import is_new
+from anydml.passes.substitute import exchanged
 
 
 def typed(
@@ -28,7 +28,7 @@ def typed(
     for value in graph.inputs:
         typing.facts[value] = Fact(Value(value.name, named_sizes(value.name, value.type)))
     typing.walk(graph)
-    return renamed(graph, typing.values)
+    return exchanged(graph, typing.values)
 
 
 class _Typing:

@@ -88,6 +88,13 @@ def only_ranks(type: Type) -> Type:
     return _resized(type, lambda sizes: None if sizes is None else (None,) * len(sizes))
 
 
+def without_symbols(type: Type | None) -> Type | None:
+    """The type with sizes that are numbers only."""
+    if type is None:
+        return None
+    return _resized(type, lambda sizes: sizes and tuple(n if isinstance(n, int) else None for n in sizes))
+
+
 def without_sizes(type: Type) -> Type:
     """The type without sizes and rank."""
     return _resized(type, lambda sizes: None)

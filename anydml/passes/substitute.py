@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 
@@ -41,3 +42,23 @@ def substituted(graph: Graph, values: Mapping[Value, Value], constants: Mapping[
         tuple(nodes),
         {**graph.constants, **known},
     )
+
+
+def exchanged(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+    """The graph with other values in the place of some, wherever they are made and read."""
+
+    def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
+        return tuple(None if v is None else values.get(v, v) for v in items)
+
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (exchanged(b, values) for _, b in node.branches)
+            (condition,) = new([node.condition])
+            node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
+        else:
+            captures = {n: values.get(v, v) for n, v in node.captures.items()}
+            node = replace(node, inputs=new(node.inputs), captures=captures)
+        nodes.append(replace(node, outputs=new(node.outputs)))
+    constants = {values.get(v, v): c for v, c in graph.constants.items()}
+    return Graph(graph.name, new(graph.inputs), new(graph.outputs), tuple(nodes), constants)

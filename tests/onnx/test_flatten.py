@@ -33,6 +33,10 @@ def session(proto):
     return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+def run_ort(proto, feeds):
+    return session(proto).run(None, feeds)
+
+
 def ran(run, feeds):
     try:
         return run(None, feeds)
@@ -679,6 +683,60 @@ def test_verification_of_a_model_that_declares_wrong_types():
     assert report.verified.provider == "onnxruntime"
     assert report.verified.agreed > 0
     assert flat.graph.output == built.graph.output
+
+
+@pytest.mark.parametrize(("ir", "opset"), [(8, 13), (3, 8)])
+def test_weights_that_are_inputs(ir, opset):
+    """Before IR 4 they are constants all the same; since, they may be fed."""
+    built = onnx.parser.parse_model(
+        f"""<ir_version: {ir}, opset_import: ["": {opset}]>
+        m (bool c, float[2] x, float[2] w = {{1.0, 2.0}}) => (float[2] y) {{
+            y = If (c) <then_branch = t () => (float[2] a) {{ a = Mul (x, w) }},
+                        else_branch = e () => (float[2] b) {{ b = Neg (x) }}> }}"""
+    )
+    flat, report = anydml.flatten(built)
+    onnx.checker.check_model(flat)
+    assert report.verified.agreed > 0
+    assert "w" in [i.name for i in flat.graph.input]
+    x = np.float32([3, 5])
+    for c, wanted in ((True, [3, 10]), (False, [-3, -5])):
+        for one in (flat, built):
+            assert anydml.load(one).run(None, {"c": np.array(c), "x": x})[0].tolist() == wanted
+        assert run_ort(flat, {"c": np.array(c), "x": x})[0].tolist() == wanted
+    fed = {"c": np.array(True), "x": x, "w": np.float32([2, 2])}
+    if ir < 4:
+        with pytest.raises(anydml.InvalidInput, match="'w'"):
+            anydml.load(built).run(None, fed)
+    else:
+        assert anydml.load(flat).run(None, fed)[0].tolist() == [6, 10]
+
+
+def test_types_in_a_branch_that_sees_a_stand_in():
+    """Those that the file declares do not hold there: onnxruntime would reuse memory that is too small."""
+    built = parsed("""(bool c, float[b, 4] x) => (float[b, 4] y) {
+        h = If (c) <then_branch = t () => (float[b, 4] h1) { mx = ReduceMax <keepdims = 0> (x)  h1 = Sub (x, mx) },
+                    else_branch = e () => (float[b, 4] h2) { h2 = Neg (x) }>
+        r = Abs (h)  y = Add (h, r) }""")
+    flat, report = anydml.flatten(onnx.shape_inference.infer_shapes(built), convert="always")
+    assert report.left == 0
+    for rows in (1, 2, 5):
+        for c in (True, False):
+            feeds = {"c": np.array(c), "x": np.float32(np.arange(rows * 4).reshape(rows, 4))}
+            np.testing.assert_array_equal(run_ort(flat, feeds)[0], run_ort(built, feeds)[0])
+
+
+@pytest.mark.parametrize(("dtype", "opset"), [("int4", 21), ("float8e4m3fn", 19)])
+def test_types_that_nothing_chooses(dtype, opset):
+    built = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": {opset}]> m (bool c, float[2] x) => (float[2] y) {{
+            q = If (c) <then_branch = t () => ({dtype}[2] a) {{ a = Cast <to = {TensorProto.DataType.Value(dtype.upper())}> (x) }},
+                        else_branch = e () => ({dtype}[2] b) {{ n = Neg (x)  b = Cast <to = {TensorProto.DataType.Value(dtype.upper())}> (n) }}>
+            y = Cast <to = 1> (q) }}"""
+    )
+    flat, report = anydml.flatten(built, convert="always")
+    onnx.checker.check_model(flat, full_check=True)
+    assert report.left == 1
+    assert "a type that ONNX's Where, Concat and Gather do not take" in report.ifs[0].because
 
 
 def test_constant_weights_are_computed_now():

@@ -32,6 +32,10 @@ class RegionFailed(Exception):
         self.node, self.message = node, message
 
 
+class RegionEnded(RegionFailed):
+    """A run that was ended, since it took too long."""
+
+
 class Provider(Protocol):
     name: str
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,7 +17,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from anydml.ir.graph import Stored
-from anydml.ir.provider import Call, Region, RegionFailed, Sizes
+from anydml.ir.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.problems import Problem, Unsupported
 from anydml.runtime.interrupt import ended_by_ctrl_c
 
@@ -27,6 +29,10 @@ DTYPES = frozenset(
 
 class OnnxRuntime:
     name = "onnxruntime"
+
+    def __init__(self, seconds: float | None = None) -> None:
+        """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
+        self._seconds = seconds
 
     def compile(self, region: Region, threads: int) -> Call:
         options = ort.SessionOptions()
@@ -40,7 +46,7 @@ class OnnxRuntime:
             )
         except Exception as error:  # onnxruntime raises a dozen unrelated classes
             raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
-        return _Session(session, region, weights)
+        return _Session(session, region, weights, self._seconds)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
@@ -82,7 +88,10 @@ _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
 class _Session:
     """A region in onnxruntime."""
 
-    def __init__(self, session: ort.InferenceSession, region: Region, weights: object) -> None:
+    def __init__(
+        self, session: ort.InferenceSession, region: Region, weights: object, seconds: float | None
+    ) -> None:
+        self._seconds = seconds
         self.session, self.inputs, self.outputs = session, region.inputs, list(region.outputs)
         self._weights = weights
         """Memory that the session reads, and does not own."""
@@ -91,13 +100,44 @@ class _Session:
 
     def __call__(self, values: list[Any]) -> list[Any]:
         try:
-            if self._loops:
+            if self._loops or self._seconds is not None:
                 options = ort.RunOptions()
-                with ended_by_ctrl_c(options):
+                with ended_by_ctrl_c(options), _ended_after(self._seconds, options):
                     return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True)), options))
             return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True))))
+        except RegionEnded:
+            raise
         except Exception as error:
             raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+
+
+@contextmanager
+def _ended_after(seconds: float | None, options: ort.RunOptions) -> Iterator[None]:
+    """While this lasts, the library is told to end after so many seconds.
+
+    Raises:
+        RegionEnded: it was.
+    """
+    if seconds is None:
+        yield
+        return
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        options.terminate = True
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if late.is_set():
+            raise RegionEnded(None, f"took more than {seconds:g} seconds") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 class _Bound:

@@ -739,6 +739,19 @@ def test_types_that_nothing_chooses(dtype, opset):
     assert "a type that ONNX's Where, Concat and Gather do not take" in report.ifs[0].because
 
 
+def test_verification_of_a_loop_that_may_never_end(monkeypatch):
+    """Halves x until it is small enough, which it never is below zero."""
+    monkeypatch.setattr(verify, "LONGEST", 0.2)
+    built = parsed("""(float[n] x, float limit) => (float[n] y) {
+        a = Abs (x)  m = ReduceMax <keepdims = 0> (a)  c = Greater (m, limit)
+        y = Loop ("", c, x) <body = b (int64 i, bool k, float[n] s) => (bool more, float[n] t) {
+            half = Constant <value_float = 0.5> ()  t = Mul (s, half)
+            d = Abs (t)  e = ReduceMax <keepdims = 0> (d)  more = Greater (e, limit) }> }""")
+    _, report = anydml.flatten(built)
+    assert report.verified.agreed >= verify.FEWEST
+    assert report.verified.refused > 0
+
+
 def test_constant_weights_are_computed_now():
     built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
         m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")

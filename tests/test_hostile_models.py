@@ -227,6 +227,13 @@ def test_verification_with_inputs_left_out_at_the_end():
     assert report.verified.agreed > 0
 
 
+def test_operators_before_their_time():
+    """ConvInteger is of opset 10: before, nobody says how many inputs it has."""
+    model = parsed("m (float[3] x) => (float[3] y) { y = ConvInteger (x) }")
+    model.opset_import[0].version = 4
+    assert dml.inspect(model).operators == {"ConvInteger": 1}
+
+
 def test_inputs_without_a_type():
     """ONNX's inference over the whole file ends the process on them."""
     model = parsed(

@@ -74,12 +74,19 @@ class Nodes:
         return value
 
     def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+        return self._made(name, inputs, result, attributes, False)
+
+    def sure(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+        """As `op`, of what cannot fail here, whatever the sizes are."""
+        return self._made(name, inputs, result, attributes, True)
+
+    def _made(
+        self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], sure: bool
+    ) -> Value:
         protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
         domain = OWN if self.own and name == "Where" else ""
-        made = Node(
-            OnnxOp(domain, name, self.opset), tuple(inputs), (result,), protos, result.name, self._path
-        )
-        self.add(made)
+        op = OnnxOp(domain, name, self.opset)
+        self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, sure=sure))
         return result
 
     # ---- choices
@@ -161,17 +168,17 @@ class Nodes:
         flat, counts, shapes = [], [], []
         for word, v in (("then", a), ("else", b)):
             rank = len(v.sizes or ())
-            flat.append(self.op("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
-            counts.append(self.op("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
-            shapes.append(self.op("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
-        total = self.op("Add", counts, _named(f"{name}~total", "int64", (1,)))
-        start = self.op("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
-        end = self.op("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
-        both = self.op("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
-        part = self.op("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
+            flat.append(self.sure("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
+            counts.append(self.sure("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
+            shapes.append(self.sure("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
+        total = self.sure("Add", counts, _named(f"{name}~total", "int64", (1,)))
+        start = self.sure("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
+        end = self.sure("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
+        both = self.sure("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
+        part = self.sure("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
         rank = len(a.sizes or ())
-        shape = self.op("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
-        self.op("Reshape", [part, shape], value, allowzero=1)
+        shape = self.sure("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
+        self.sure("Reshape", [part, shape], value, allowzero=1)
 
     # ---- guards and stand-ins
 
@@ -192,15 +199,15 @@ class Nodes:
         c = self._scalar(condition, _named(name, "bool", ()))
         wanted = self.constant(f"{name}~witness", witness)
         zeros = self.constant(f"{name}~zeros", [0] * rank)
-        sizes = self.op("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
-        missing = self.op("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
-        lacks = self.op("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
-        behind = self.op("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
-        pads = self.op("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
-        larger = self.op("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
+        sizes = self.sure("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
+        missing = self.sure("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
+        lacks = self.sure("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
+        behind = self.sure("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
+        pads = self.sure("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
+        larger = self.sure("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
         ends = _named(f"{name}~ends", "int64", (rank,))
-        self.op("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
-        return self.op("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
+        self.sure("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
+        return self.sure("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
 
     def _scalar(self, condition: Value, value: Value) -> Value:
         if condition.sizes == ():

@@ -28,6 +28,8 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
         return "holds an If"
     op = node.op
     assert isinstance(op, OnnxOp)
+    if node.sure:
+        return None
     if op.domain:
         return f"{op} is not an operator of ONNX"
     if op.name in RANDOM:
@@ -296,7 +298,9 @@ def _numbers(value: Value | None) -> list[int]:
 def _work(node: Node) -> int:
     assert isinstance(node.op, OnnxOp)
     results = sum(prod(_numbers(v)) for v in node.writes)
-    given = [_numbers(v) for v in node.inputs]
+    given = [_numbers(v) for v in node.inputs] + [
+        []
+    ] * 3  # where ONNX has no such operator, any number
     match "" if node.op.domain else node.op.name:
         case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
             transposed = "transA" in node.attributes and node.attributes["transA"].i

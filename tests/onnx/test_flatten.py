@@ -752,6 +752,22 @@ def test_verification_of_a_loop_that_may_never_end(monkeypatch):
     assert report.verified.refused > 0
 
 
+def test_a_chain_of_branches_of_different_lengths():
+    """What the inner choice is made of cannot fail, so the outer one can be made, too."""
+    built = parsed("""(int64 rate, float[12] x) => (float[k] y)
+        <int64[1] z = {0}, int64[1] e = {12}, int64[1] two = {2}, int64[1] three = {3}, int64 a = {16}, int64 b = {24}> {
+        c = Equal (rate, a)
+        y = If (c) <then_branch = t () => (float[p] p1) { p1 = Slice (x, z, e, z, two) }, else_branch = q () => (float[r] r1) {
+            d = Equal (rate, b)
+            r1 = If (d) <then_branch = t2 () => (float[s] s1) { s1 = Slice (x, z, e, z, three) },
+                         else_branch = q2 () => (float[u] u1) { u1 = Identity (x) }> }> }""")
+    flat, report = anydml.flatten(built, convert="always")
+    assert report.left == 0
+    x = np.float32(np.arange(12))
+    for rate, step in ((16, 2), (24, 3), (48, 1)):
+        assert run_ort(flat, {"rate": np.array(rate), "x": x})[0].tolist() == x[::step].tolist()
+
+
 def test_constant_weights_are_computed_now():
     built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
         m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")

@@ -32,7 +32,7 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"
-    if op.name in RANDOM:
+    if op.name in RANDOM and not _infers(node):
         return f"{op} draws random numbers"
     if op.name == "SequenceConstruct":
         return None
@@ -44,6 +44,13 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
     if fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
         return f"{op} fails on these sizes"
     return None if rule(node, constants) else f"{op} may fail on sizes or contents that are not known"
+
+
+def _infers(node: Node) -> bool:
+    """Whether it is a Dropout that drops nothing: without training."""
+    assert isinstance(node.op, OnnxOp)
+    trains = len(node.inputs) > 2 and node.inputs[2] is not None
+    return node.op.name == "Dropout" and node.op.version >= 7 and not trains
 
 
 # ---- proofs ------------------------------------------------------------------------------------------
@@ -214,6 +221,24 @@ def _convolves(node: Node, constants: Constants) -> bool:
     return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
 
 
+def _quantizes(node: Node, constants: Constants) -> bool:
+    """One scale, or one for each place along the axis; and zero points alike."""
+    x, scale = (_sizes(v) for v in node.inputs[:2])
+    axis = node.attributes["axis"].i if "axis" in node.attributes else 1
+    blocks = "block_size" in node.attributes and node.attributes["block_size"].i
+    zeros = _sizes(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else scale
+    if x is None or scale is None or zeros != scale or blocks:
+        return False
+    return scale in ((), (1,)) or (
+        -len(x) <= axis < len(x) and scale == (x[axis],) and isinstance(x[axis], int)
+    )
+
+
+def _resizes(node: Node, constants: Constants) -> bool:
+    x, y = _sizes(node.inputs[0]), _sizes(node.outputs[0])
+    return all(isinstance(n, int) and n > 0 for n in (*(x or (0,)), *(y or (0,))))
+
+
 def _pads(node: Node, constants: Constants) -> bool:
     mode = node.attributes["mode"].s if "mode" in node.attributes else b"constant"
     pads = list(node.attributes["pads"].ints) if "pads" in node.attributes else _content(node, 1, constants)
@@ -243,7 +268,8 @@ _FAMILIES: tuple[tuple[str, Rule], ...] = (
     (
         "Identity Shape Size Constant Neg Abs Sign Not IsNaN IsInf Relu Sigmoid Tanh Exp Log Sqrt Reciprocal"
         " Floor Ceil Round Erf Gelu LeakyRelu Elu Selu Celu HardSigmoid HardSwish Mish Softplus Softsign Sin"
-        " Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu BitwiseNot Clip Swish",
+        " Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu BitwiseNot Clip Swish Shrink"
+        " NonZero Dropout",
         _always,
     ),
     (
@@ -267,14 +293,18 @@ _FAMILIES: tuple[tuple[str, Rule], ...] = (
     ("Conv", _convolves),
     ("Pad", _pads),
     (
-        "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare ReduceProd ReduceMax ReduceMin ArgMax ArgMin",
+        "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare ReduceProd ReduceMax ReduceMin ArgMax ArgMin"
+        " ReduceLogSum ReduceLogSumExp",
         _reduces,
     ),
     (
         "LSTM GRU RNN LayerNormalization BatchNormalization InstanceNormalization MaxPool AveragePool"
-        " GlobalAveragePool GlobalMaxPool ConvTranspose CumSum Trilu DepthToSpace SpaceToDepth",
+        " GlobalAveragePool GlobalMaxPool ConvTranspose CumSum Trilu DepthToSpace SpaceToDepth Hardmax Tile"
+        " LpNormalization Einsum TopK DynamicQuantizeLinear",
         _known,
     ),
+    ("QuantizeLinear DequantizeLinear", _quantizes),
+    ("Resize", _resizes),
 )
 _RULES: Mapping[str, Rule] = {name: rule for names, rule in _FAMILIES for name in names.split()}
 
@@ -298,9 +328,7 @@ def _numbers(value: Value | None) -> list[int]:
 def _work(node: Node) -> int:
     assert isinstance(node.op, OnnxOp)
     results = sum(prod(_numbers(v)) for v in node.writes)
-    given = [_numbers(v) for v in node.inputs] + [
-        []
-    ] * 3  # where ONNX has no such operator, any number
+    given = [_numbers(v) for v in node.inputs] + [[]] * 3  # where ONNX has no such operator, any number
     match "" if node.op.domain else node.op.name:
         case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
             transposed = "transA" in node.attributes and node.attributes["transA"].i

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import hypothesis.strategies as st
 import numpy as np
 import onnx
@@ -766,6 +768,44 @@ def test_a_chain_of_branches_of_different_lengths():
     x = np.float32(np.arange(12))
     for rate, step in ((16, 2), (24, 3), (48, 1)):
         assert run_ort(flat, {"rate": np.array(rate), "x": x})[0].tolist() == x[::step].tolist()
+
+
+HARMLESS = {
+    "QuantizeLinear": ("OP (IN, half, zero)", "uint8[2, 4]"),
+    "QuantizeLinear of axes": ("QuantizeLinear <axis = 1> (IN, halves, zeros)", "uint8[2, 4]"),
+    "DequantizeLinear": ("q_W = QuantizeLinear (IN, half, zero)  R = OP (q_W, half, zero)", "float[2, 4]"),
+    "DynamicQuantizeLinear": ("q_W, scale_W, R = OP (IN)", "uint8[]"),
+    "Resize": ('OP (IN, "", scales)', "float[2, 8]"),
+    "Tile": ("OP (IN, repeats)", "float[2, 8]"),
+    "TopK": ("R, at_W = OP (IN, two)", "float[2, 2]"),
+    "Einsum": ('OP <equation = "ij->j"> (IN)', "float[4]"),
+    "Hardmax": ("OP (IN)", "float[2, 4]"),
+    "LpNormalization": ("OP (IN)", "float[2, 4]"),
+    "ReduceLogSumExp": ("OP <keepdims = 0> (IN)", "float[]"),
+    "Shrink": ("OP (IN)", "float[2, 4]"),
+    "Dropout": ("OP (IN)", "float[2, 4]"),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_operators_that_run_in_vain(name):
+    text, result = HARMLESS[name]
+
+    def body(word, given):
+        made = text if " R = " in text or text.startswith("R,") or ", R = " in text else f"R = {text}"
+        for old, new in (("OP", name), ("IN", given), ("_W", word), ("R", f"r_{word}")):
+            made = re.sub(rf"(?<![A-Za-z]){old}(?![A-Za-z])", new, made)
+        return made
+
+    built = parsed(f"""(bool c, float[2, 4] x) => ({result} y)
+        <float half = {{0.5}}, uint8 zero = {{3}}, float[4] halves = {{0.5, 0.5, 1.0, 1.0}}, uint8[4] zeros = {{3, 3, 3, 3}},
+         float[2] scales = {{1.0, 2.0}}, int64[2] repeats = {{1, 2}}, int64[1] two = {{2}}> {{
+        n = Neg (x)
+        y = If (c) <then_branch = t () => ({result} r_t) {{ {body("t", "x")} }},
+                    else_branch = e () => ({result} r_e) {{ {body("e", "n")} }}> }}""")
+    _, report = anydml.flatten(built)
+    assert [i.decision for i in report.ifs] == ["converted"], report.ifs[0].because
+    assert report.verified.agreed == 24
 
 
 def test_constant_weights_are_computed_now():

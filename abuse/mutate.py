@@ -92,7 +92,10 @@ def _names(proto: ModelProto) -> list[str]:
 
 def _field(proto: ModelProto, rng: random.Random) -> None:
     """Any field that is set gets another value, or goes."""
-    message, field = rng.choice(list(_walk(proto)))
+    there = list(_walk(proto))
+    if not there:  # nothing is left of it
+        return
+    message, field = rng.choice(there)
     if rng.random() < 0.15:
         message.ClearField(field.name)
     else:
@@ -101,7 +104,8 @@ def _field(proto: ModelProto, rng: random.Random) -> None:
 
 def _unset_field(proto: ModelProto, rng: random.Random) -> None:
     """A field that no one thought of gets a value."""
-    message, _ = rng.choice(list(_walk(proto)))
+    there = list(_walk(proto))
+    message = rng.choice(there)[0] if there else proto
     field = rng.choice(message.DESCRIPTOR.fields)
     _set(message, field, rng, _names(proto))
 

@@ -25,7 +25,7 @@ from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
 from anydml.onnx.evaluate import Folded, specialise
 from anydml.onnx.export import body_proto, model_proto
-from anydml.onnx.functions import inlined
+from anydml.onnx.functions import all_nodes, inlined
 from anydml.onnx.infer import Oracle
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
@@ -129,9 +129,10 @@ def flatten(
     """
     proto, folder, where = parse(model)
     if proto.functions:
-        with_if = _functions_with_if(proto)
-        if with_if:
-            proto = inlined(proto, where, with_if)
+        while in_the_way := _functions_with_if(proto) or _functions_about_ifs(proto):
+            count, proto = len(proto.functions), inlined(proto, where, in_the_way)
+            if len(proto.functions) == count:  # ONNX's inliner did not know one
+                break
     read = read_proto(proto, folder, where)
     contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
     work = _Flattening(read, convert, max_extra_cost, {n: tuple(s) for n, s in (witness or {}).items()})
@@ -309,6 +310,31 @@ def _functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     while more := {key for key, its in calls.items() if its & (found | _IF)} - found:
         found |= more
+    return sorted(found)
+
+
+def _functions_about_ifs(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that branches call, or that compute what Ifs read, whose types nobody infers."""
+    local = {(f.domain, f.name) for f in proto.functions}
+    makers: dict[str, onnx.NodeProto] = {}
+    found: set[tuple[str, str]] = set()
+    open_names: list[str] = []
+    for node in all_nodes(proto.graph.node):
+        makers |= dict.fromkeys(node.output, node)
+        if (node.domain, node.op_type) in _IF:
+            open_names += node.input
+            for branch in graphs_of(node.attribute):
+                open_names += (n for inner in all_nodes(branch.node) for n in inner.input)
+                open_names += (o.name for o in branch.output)
+                found |= set(called(branch)) & local
+    seen: set[str] = set()
+    while open_names:
+        name = open_names.pop()
+        if name in makers and name not in seen:
+            maker = makers[name]
+            found |= {(maker.domain, maker.op_type)} & local
+            open_names += maker.input
+        seen.add(name)
     return sorted(found)
 
 

@@ -808,6 +808,26 @@ def test_operators_that_run_in_vain(name):
     assert report.verified.agreed == 24
 
 
+def test_functions_that_ifs_depend_on_are_inlined():
+    built = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 18, "my": 1]> m (float[n] x) => (float[n] y) {
+            big = my.large (x)
+            other = my.twice (x)
+            z = If (big) <then_branch = t () => (float[n] a) { a = my.outer (other) }, else_branch = e () => (float[n] b) { b = Neg (other) }>
+            y = my.square (z) }
+        <domain: "my", opset_import: ["": 18]> large (v) => (r) { s = ReduceSum <keepdims = 0> (v)  o = Constant <value_float = 9.0> ()  r = Greater (s, o) }
+        <domain: "my", opset_import: ["": 18, "my": 1]> outer (v) => (r) { r = my.inner (v) }
+        <domain: "my", opset_import: ["": 18]> inner (v) => (r) { e = Exp (v)  r = Add (e, v) }
+        <domain: "my", opset_import: ["": 18]> twice (v) => (r) { r = Add (v, v) }
+        <domain: "my", opset_import: ["": 18]> square (v) => (r) { r = Mul (v, v) }"""
+    )
+    flat, report = anydml.flatten(built)
+    assert (report.left, [f.name for f in flat.functions]) == (0, ["square"])
+    assert report.verified.agreed == 24
+    for x in (np.float32([1, 2]), np.float32([8, 3])):
+        np.testing.assert_allclose(run_ort(flat, {"x": x})[0], run_ort(built, {"x": x})[0], 1e-6)
+
+
 def test_constant_weights_are_computed_now():
     built = parsed("""(float[2, 4] x) => (float[2, 2] y) <int64[2] shape = {2, 4}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
         m = Reshape (w, shape)  t = Transpose (m)  y = MatMul (x, t) }""")

@@ -25,8 +25,10 @@ from anydml.dispatch_onnx import OnnxDispatchable
 from anydml.dispatch_output import FileOutput, check_print, printed
 from anydml.dispatch_timing import DispatchTiming
 from anydml.ir.buffers import MAX_BYTES, Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
+from anydml.ir.dialect import description
 from anydml.problems import (
     AnyDMLError,
+    InvalidInput,
     InvalidModel,
     InvalidOperator,
     Problem,
@@ -68,6 +70,7 @@ class DispatchModel:
             InvalidModel: malformed JSON (with the place), or a model that does not hold together.
             InvalidOperator: nothing is wrong but operator descriptions that break DirectML's rules.
             Unsupported: a feature of DxDispatch that is not implemented here.
+            InvalidInput: sizes for ONNX models, but no such model.
         """
         self.path = Path(path)
         self.device = Device(feature_level)
@@ -93,6 +96,10 @@ class DispatchModel:
         self._only_operators = not self._problems
         self.models: dict[str, OnnxDispatchable] = {}
         self.operators = dict(self._operators(self._named_operators))
+        for word, given in (("free dimensions (-f)", self._dims), ("shapes of bindings (-b)", self._shapes)):
+            if given and not self.models and not self._problems:
+                message = f"expected an ONNX model for {word}, but there is none"
+                raise InvalidInput(Problem(self.path.name, message))
         before = len(self._problems)
         self.commands = list(self._commands(sections["commands"]))
         only_operators = self._only_operators and len(self._problems) == before
@@ -175,9 +182,9 @@ class DispatchModel:
                 if is_model:
                     self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims)
                 else:
-                    desc = {field: value for field, value in item.items() if field != "bindings"}
                     self._given_first[name] = self._object(item.get("bindings", {}), f"{where}.bindings")
-                    yield name, self.device.compile_operator(self.device.create_operator(desc))
+                    operator = self.device.create_operator(description(item))
+                    yield name, self.device.compile_operator(operator)
             self._only_operators &= not is_model or len(self._problems) == before
             self._initialized[name] = (time.perf_counter() - start) * 1e3
 

@@ -10,7 +10,14 @@ import pytest
 from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
 from anydml.ir.buffers import parse_json
-from anydml.problems import AnyDMLError, ExecutionFailed, InvalidModel, InvalidOperator, Unsupported
+from anydml.problems import (
+    AnyDMLError,
+    ExecutionFailed,
+    InvalidInput,
+    InvalidModel,
+    InvalidOperator,
+    Unsupported,
+)
 
 
 def model(**changes):
@@ -525,3 +532,69 @@ def test_timing(tmp_path, verbosity):
 def test_time_to_run(tmp_path):
     said = lines(written(tmp_path, model()), timing=DispatchTiming(milliseconds_to_run=20))
     assert int(re.search(r"(\d+) iterations", said[1])[1]) > 5
+
+
+def clip(**changes):
+    tensor = {"DataType": "FLOAT16", "Sizes": [4], "Strides": [], "TotalTensorSizeInBytes": 0}
+    fields = {"InputTensor": tensor, "OutputTensor": tensor, "MinMaxDataType": "FLOAT16"}
+    desc = {
+        "Type": "ELEMENT_WISE_CLIP1",
+        **fields,
+        "Min": {"UInt16": 0xBC00},
+        "Max": {"UInt16": 0x3C00},
+    } | changes
+    buffers = {
+        "A": {"initialValuesDataType": "FLOAT16", "initialValues": [-3, -0.5, 0.5, 3]},
+        "B": {"initialValuesDataType": "FLOAT16", "initialValues": {"valueCount": 4, "value": 0}},
+    }
+    commands = [
+        {"type": "dispatch", "dispatchable": "clip", "bindings": {"InputTensor": "A", "OutputTensor": "B"}},
+        {"type": "print", "resource": "B"},
+    ]
+    return {"resources": buffers, "dispatchables": {"clip": desc}, "commands": commands}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"executionFlags": ["DML_EXECUTION_FLAG_DISABLE_META_COMMANDS"], "dmlCompileType": "DmlCompileGraph"},
+        {"executionFlags": 3, "Min": -1, "Max": 1},
+    ],
+)
+def test_how_dxdispatch_writes_descriptions(tmp_path, changes):
+    """Members of a union are bytes; sizes of 0 and no strides are left to be found."""
+    assert lines(written(tmp_path, clip(**changes)))[-1] == "Resource 'B': -1, -0.5, 0.5, 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"executionFlags": "cat"}, "clip: executionFlags: expected execution flags, but got 'cat'"),
+        ({"dmlCompileType": "DmlCompileOps"}, "dmlCompileType: .*; did you mean 'DmlCompileOp'"),
+        ({"Min": {"UInt16": -1}}, "clip: Min: expected a value of uint16, but got -1"),
+        ({"Min": {"UInt15": 1}}, "Min: expected a number"),
+    ],
+)
+def test_what_no_description_says(tmp_path, changes, message):
+    with pytest.raises(AnyDMLError, match=message):
+        DispatchModel(written(tmp_path, clip(**changes)))
+
+
+@pytest.mark.parametrize("options", [{"dims": {"N": 2}}, {"shapes": {"A": [2, 2]}}])
+def test_sizes_for_models_that_are_not_there(tmp_path, options):
+    with pytest.raises(InvalidInput, match="expected an ONNX model for"):
+        DispatchModel(written(tmp_path, clip()), **options)
+
+
+def test_values_that_are_said_twice(tmp_path):
+    both = {"valueCount": 4, "value": 1, "valueStart": 1, "valueDelta": 1}
+    path = written(
+        tmp_path, model(resources={"A": {"initialValuesDataType": "INT32", "initialValues": both}})
+    )
+    with pytest.raises(InvalidModel, match=r"either .*, but got both"):
+        DispatchModel(path)
+    np.save(tmp_path / "a.npy", np.float32([1, 2]))
+    file = {"initialValuesDataType": "INT32", "initialValues": {"sourcePath": "a.npy"}}
+    with pytest.raises(InvalidModel, match=r"expected float32, the type of 'a.npy', but got int32"):
+        DispatchModel(written(tmp_path, model(resources={"A": file})))

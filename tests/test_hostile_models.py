@@ -234,6 +234,20 @@ def test_operators_before_their_time():
     assert dml.inspect(model).operators == {"ConvInteger": 1}
 
 
+@pytest.mark.parametrize("names", [("a", "b", ""), ("a", "", "b"), ("", "a", "b")])
+def test_parts_that_nobody_wants(names):
+    """onnxruntime would end the process on a Split of which one result has no name."""
+    model = parsed("m (float[1, 6] x) => (float[1, k] a, float[1, k] b) { a, b, c = Split <axis = 1> (x) }")
+    del model.graph.node[0].output[:]
+    model.graph.node[0].output.extend(names)
+    x = np.float32([[0, 1, 2, 3, 4, 5]])
+    flat, report = dml.flatten(model)
+    assert report.verified.provider == "onnxruntime"
+    for one in (model, flat):
+        a, b = dml.load(one).run(None, {"x": x})
+        assert [a.tolist(), b.tolist()] == [[x[0, 2 * names.index(n) :][:2].tolist()] for n in "ab"]
+
+
 def test_inputs_without_a_type():
     """ONNX's inference over the whole file ends the process on them."""
     model = parsed(

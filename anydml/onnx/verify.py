@@ -33,6 +33,7 @@ from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
 from anydml.onnx.types import CODES, dtype_name, leaf
 from anydml.onnx.unfit import ends_the_process
+from anydml.onnx.write import part_names
 from anydml.problems import Problem, Unsupported, VerificationFailed
 from anydml.runtime.library import OnnxRuntime, Reference
 
@@ -152,15 +153,26 @@ def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, decla
 
 
 def _trimmed(proto: ModelProto) -> ModelProto:
-    """The model without inputs that are left out at the end, on which onnxruntime can end the process."""
-    if not any(n.input and not n.input[-1] for n in _all_nodes(proto)):
+    """The model without that on which onnxruntime can end the process, and which does not mean anything.
+
+    Inputs that are left out at the end, and results of Split that have no name.
+    """
+    if not any((n.input and not n.input[-1]) or _nameless(n) for n in _all_nodes(proto)):
         return proto
     trimmed = ModelProto()
     trimmed.CopyFrom(proto)
     for node in _all_nodes(trimmed):
         while node.input and not node.input[-1]:
             del node.input[-1]
+        if _nameless(node):
+            named = part_names(node.output)
+            del node.output[:]
+            node.output.extend(named)
     return trimmed
+
+
+def _nameless(node: NodeProto) -> bool:
+    return node.op_type == "Split" and "" in node.output
 
 
 def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:

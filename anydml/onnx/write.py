@@ -21,13 +21,20 @@ def node_proto(node: Node, name: str = "") -> NodeProto:
     assert isinstance(node.op, OnnxOp)
     proto = NodeProto(op_type=node.op.name, domain=node.op.domain, name=name)
     proto.input.extend("" if v is None else v.name for v in node.inputs)
-    proto.output.extend("" if v is None else v.name for v in node.outputs)
+    outputs = ["" if v is None else v.name for v in node.outputs]
+    proto.output.extend(part_names(outputs) if node.is_onnx("Split") else outputs)
     proto.attribute.extend(node.attributes.values())
     renamed = {old: v.name for old, v in node.captures.items() if v.name != old}
     if renamed:  # the protos are the file's: extend() has copied them
         for graph in graphs_of(proto.attribute):
             rename_free(graph, renamed)
     return proto
+
+
+def part_names(outputs: Sequence[str]) -> list[str]:
+    """Names for all results of a Split: onnxruntime ends the process if one has none."""
+    stem = next((name for name in outputs if name), "split")
+    return [name or f"{stem}~{k}" for k, name in enumerate(outputs)]
 
 
 def region_proto(

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import anydml
-from anydml.problems import AnyDMLError
+from anydml.problems import AnyDMLError, nearest
 
 _VERBS = ("bench", "flatten", "inspect", "operators", "run")
 
@@ -27,6 +27,15 @@ class _Verbs(click.Group):
             return super().get_command(context, name)
         found: click.Command = getattr(import_module(f"anydml.cli_{name}"), f"{name}_command")
         return found
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(context)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            guess = nearest(args[0], known)
+            context.fail(f"No such command {args[0]!r}; {guess}" if guess else f"No such command {args[0]!r}")
+        return super().resolve_command(context, args)
 
     def invoke(self, context: click.Context) -> object:
         try:

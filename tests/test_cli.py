@@ -380,3 +380,9 @@ def test_signs_that_a_terminal_lacks(model):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "?s of a run" in done.stdout
+
+
+def test_a_verb_that_there_is_not():
+    result = CliRunner().invoke(cli, ["runn", "model.json"])
+    assert result.exit_code == 2
+    assert "No such command 'runn'; did you mean 'run'?" in result.output

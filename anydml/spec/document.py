@@ -22,7 +22,7 @@ def markdown(operator: Operator) -> str:
         f"**Formula:** `{formula(operator)}`",
         "## Tensors",
         table(
-            ("field", "parameter", "data types at the newest feature level", ""),
+            ("field", "parameter", f"data types from {max(operator.levels).label} on", ""),
             [(s.name, s.parameter, listed(newest.dtypes[s.dtype]), _role(s)) for s in operator.tensors],
         ),
     ]
@@ -38,7 +38,9 @@ def markdown(operator: Operator) -> str:
 
 
 def signature(operator: Operator) -> str:
-    tensors = [s.parameter if s.optional is None else f"{s.parameter}=None" for s in operator.inputs]
+    # an input that may be left out, before one that may not, is given as None
+    needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None)
+    tensors = [s.parameter + "=None" * (k > needed) for k, s in enumerate(operator.inputs)]
     ordered = sorted(operator.parameters, key=lambda a: a.default is not REQUIRED)
     given = [a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in ordered]
     return f"{operator.function}({', '.join([*tensors, *given])})"

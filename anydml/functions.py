@@ -2786,8 +2786,8 @@ def clip1(
 
     DirectML: ELEMENT_WISE_CLIP1, from feature level 5_0 on.
 
-    Min and Max become numbers of the tensor's type first: to an integer they truncate and saturate. If
-    Min is greater than Max, the formula gives Min. A NaN stays one.
+    Min and Max that the tensor's type cannot hold are refused. If Min is greater than Max, the formula
+    gives Min. A NaN stays one.
 
     Args:
         input: float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64.

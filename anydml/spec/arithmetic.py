@@ -74,10 +74,7 @@ def _clip_gradient(x: Expr, gradient: Expr, low: float, high: float) -> Expr:
 
 
 _CLIPPED_FROM_5_0 = at(rank=(1, 8), T=ALL_BUT_FLOAT64)
-_CLIP_NOTES = (
-    "Min and Max become numbers of the tensor's type first: to an integer they truncate and saturate. "
-    "If Min is greater than Max, the formula gives Min. A NaN stays one."
-)
+_CLIP_NOTES = "If Min is greater than Max, the formula gives Min. A NaN stays one."
 ELEMENT_WISE_CLIP = scaled_unary(
     "ELEMENT_WISE_CLIP",
     "Output is Input limited to the range from Min to Max.",
@@ -91,7 +88,8 @@ ELEMENT_WISE_CLIP = scaled_unary(
     example([-2, 0.5, 3], [-1, 0.5, 1], min=-1, max=1),
     attr("Min"),
     attr("Max"),
-    notes=_CLIP_NOTES,
+    notes="Min and Max become numbers of the tensor's type first: to an integer they truncate and saturate. "
+    + _CLIP_NOTES,
 )
 ELEMENT_WISE_CLIP1 = scaled_unary(
     "ELEMENT_WISE_CLIP1",
@@ -102,7 +100,7 @@ ELEMENT_WISE_CLIP1 = scaled_unary(
     attr("MinMaxDataType", TensorDataType, implied=True),
     attr("Min", ScalarKind()),
     attr("Max", ScalarKind()),
-    notes=_CLIP_NOTES,
+    notes=f"Min and Max that the tensor's type cannot hold are refused. {_CLIP_NOTES}",
 )
 _GRADIENT = (
     inp("InputTensor", dtype="T", sizes="S"),

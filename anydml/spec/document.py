@@ -19,7 +19,7 @@ def markdown(operator: Operator) -> str:
         operator.doc,
         f"`dml.{signature(operator)}`",
         *([operator.notes] if operator.notes else []),
-        f"**Formula:** `{formula(operator)}`",
+        f"**Formula{_instance(operator)}:** `{formula(operator)}`",
         "## Tensors",
         table(
             ("field", "parameter", f"data types from {max(operator.levels).label} on", ""),
@@ -35,6 +35,11 @@ def markdown(operator: Operator) -> str:
     parts += ["## Constraints", "\n".join(f"- {line}" for line in constraints(operator))]
     parts += ["## Example", f"```python\n{example(operator)}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def _instance(operator: Operator) -> str:
+    """What the formula is written out for."""
+    return ", with the types and attributes of the example" if operator.parameters else ""
 
 
 def signature(operator: Operator) -> str:
@@ -81,7 +86,9 @@ def constraints(operator: Operator) -> list[str]:
     if operator.in_place:
         lines.append(f"In place: the output may be {' or '.join(operator.in_place)}.")
     else:
-        lines.append("Not in place: the output must lie apart from the inputs.")
+        lines.append(
+            "Not in place: a dispatch's output must lie apart from the inputs; functions take any `out`."
+        )
     return lines
 
 

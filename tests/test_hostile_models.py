@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -246,6 +247,22 @@ def test_parts_that_nobody_wants(names):
     for one in (model, flat):
         a, b = dml.load(one).run(None, {"x": x})
         assert [a.tolist(), b.tolist()] == [[x[0, 2 * names.index(n) :][:2].tolist()] for n in "ab"]
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["p = Squeeze (x, two)", "p = Split <axis = 2> (x, two)", "p = Conv (x, x)", "p = Concat <axis = 5> (x, x)",
+     "p = Gather <axis = 3> (x, two)", "p = QuantizeLinear <axis = 7> (x, x)", "p = Flatten <axis = 9> (x)"],
+)  # fmt: skip
+def test_branches_on_axes_that_are_not_there(node):
+    """Whether they may run in vain is asked of every node."""
+    for rank in ("float", "float[3]"):
+        text = f"""m (bool c, {rank} x) => (float[n] y) <int64[1] two = {{2}}> {{
+            y = If (c) <then_branch = t () => (float[n] p) {{ {node} }}, else_branch = e () => ({rank} q) {{ q = Identity (x) }}> }}"""
+        model = parsed(text)
+        for convert in ("auto", "always"):
+            with suppress(dml.AnyDMLError):
+                dml.flatten(model, convert=convert, trials=3)
 
 
 def test_inputs_without_a_type():

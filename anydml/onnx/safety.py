@@ -126,7 +126,9 @@ def _squeezes(node: Node, constants: Constants) -> bool:
     sizes, axes = _sizes(node.inputs[0]), _axes(node, constants)
     if len(node.inputs) < 2 and "axes" not in node.attributes:
         return sizes is not None
-    return sizes is not None and axes is not None and all(sizes[k] == 1 for k in axes)
+    if sizes is None or axes is None:
+        return False
+    return all(-len(sizes) <= k < len(sizes) and sizes[k] == 1 for k in axes)
 
 
 def _reshapes(node: Node, constants: Constants) -> bool:
@@ -170,7 +172,7 @@ def _splits(node: Node, constants: Constants) -> bool:
     sizes = _sizes(node.inputs[0])
     axis = node.attributes["axis"].i if "axis" in node.attributes else 0
     results = [_sizes(v) for v in node.outputs]
-    if sizes is None or any(r is None for r in results):
+    if sizes is None or not all(r is not None and -len(r) <= axis < len(r) == len(sizes) for r in results):
         return False
     parts = [r[axis] for r in results if r is not None]
     return all(isinstance(n, int) for n in (*parts, sizes[axis])) and sum(parts) == sizes[axis]  # type: ignore[arg-type]
@@ -215,7 +217,9 @@ def _known(node: Node, constants: Constants) -> bool:
 
 def _convolves(node: Node, constants: Constants) -> bool:
     x, w = _sizes(node.inputs[0]), _sizes(node.inputs[1])
-    if x is None or w is None or len(x) != len(w) or not all(isinstance(n, int) for n in (*x[1:], *w)):
+    if x is None or w is None or not 3 <= len(x) == len(w):
+        return False
+    if not all(isinstance(n, int) for n in (*x[1:], *w)):
         return False
     groups = node.attributes["group"].i if "group" in node.attributes else 1
     return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]

@@ -94,15 +94,23 @@ class Placement:
 
 def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     """Groups of nodes of which each reads or writes what another one of the group does."""
-    groups: list[tuple[set[Value], list[Node]]] = []
-    for node in nodes:
-        values, members = {*node.reads, *node.writes}, [node]
-        for group in [g for g in groups if g[0] & values]:
-            groups.remove(group)
-            values |= group[0]
-            members = group[1] + members
-        groups.append((values, members))
-    return [members for _, members in groups]
+    above = list(range(len(nodes)))
+    """For each node, one nearer to the first of its group."""
+
+    def first(k: int) -> int:
+        while above[k] != k:
+            above[k] = above[above[k]]
+            k = above[k]
+        return k
+
+    seen: dict[Value, int] = {}
+    for k, node in enumerate(nodes):
+        for value in (*node.reads, *node.writes):
+            above[first(k)] = first(seen.setdefault(value, k))
+    groups: dict[int, list[Node]] = {}
+    for k, node in enumerate(nodes):
+        groups.setdefault(first(k), []).append(node)
+    return list(groups.values())
 
 
 def _elements(value: Value) -> int:

@@ -120,7 +120,8 @@ def flatten(
         progress: is told how many trials of how many are done.
 
     Returns:
-        The new model, and what became of each If.
+        The new model, and what became of each If. External data stays in its files: save the model in the
+        original's folder (`anydml flatten` copies the data where that is not so).
 
     Raises:
         InvalidInput: an unknown input, a value or a shape that does not fit it.

@@ -265,6 +265,16 @@ def test_branches_on_axes_that_are_not_there(node):
                 dml.flatten(model, convert=convert, trials=3)
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_no_groups(op):
+    """onnxruntime divides by their number while it packs constant weights."""
+    model = parsed(f"m (float[1, 3, 8, 8] x) => (float[1, 3, 6, 6] y) {{ y = {op} <group = 0> (x, w) }}")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "w"))
+    for use in (dml.load, dml.flatten):
+        with pytest.raises(dml.InvalidModel, match=f"attribute group of {op} to be at least 1, but got 0"):
+            use(model)
+
+
 def test_inputs_without_a_type():
     """ONNX's inference over the whole file ends the process on them."""
     model = parsed(

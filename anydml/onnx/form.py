@@ -21,8 +21,18 @@ from anydml.problems import InvalidModel, Problem, shown
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
-_LEAST = {("Attention", "q_num_heads"): 1, ("Attention", "kv_num_heads"): 1, ("GatherND", "batch_dims"): 0}
-"""Attributes on which onnxruntime ends the process if they are less."""
+_LEAST = {
+    ("Attention", "q_num_heads"): 1,
+    ("Attention", "kv_num_heads"): 1,
+    ("DeformConv", "offset_group"): 1,
+    ("DepthToSpace", "blocksize"): 1,
+    ("GatherND", "batch_dims"): 0,
+    ("GroupNormalization", "num_groups"): 1,
+    ("LRN", "size"): 1,
+    ("SpaceToDepth", "blocksize"): 1,
+    **{(op, "group"): 1 for op in ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")},
+}
+"""Attributes of which less means nothing: onnxruntime ends the process on some, as it divides by them."""
 _INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
 _ANY_INTEGER = ("Constant", "Slice")
 """Operators with integers that may be of 64 bits. Libraries keep those of others in 32."""

@@ -275,6 +275,15 @@ def test_no_groups(op):
             use(model)
 
 
+def test_ranks_that_are_none():
+    """ONNX's inference of Expand, before opset 13, would write down 2^62 sizes."""
+    model = parsed("m (float[1] x, int64[4611686018427387904] n) => (float[a, b] y) { y = Expand (x, n) }")
+    model.opset_import[0].version = 9
+    start = time.perf_counter()
+    assert dml.inspect(model).outputs == {"y": "float32[?,?]"}
+    assert time.perf_counter() - start < 10
+
+
 def test_inputs_without_a_type():
     """ONNX's inference over the whole file ends the process on them."""
     model = parsed(

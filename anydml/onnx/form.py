@@ -8,7 +8,7 @@ compiles the node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -86,8 +86,9 @@ def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
     return () if schema is None else tuple(frozenset(i.types) for i in schema.inputs)
 
 
-def _wrong_type(op: OnnxOp, types: Iterable[str | None]) -> str | None:
-    """What is wrong with the types of a node's inputs, as far as they are known (None: not), in words."""
+def wrong_type(op: OnnxOp, node: Node) -> str | None:
+    """What is wrong, were a node this operator, with the types of its inputs as far as they are known."""
+    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
     allowed, form = allowed_types(op), _form(op)
     if form is None or not allowed:
         return None
@@ -113,8 +114,7 @@ def check_types(node: Node) -> None:
             if sizes is not None and len(sizes) != 2:
                 message = f"expected an input of rank 2 of EyeLike, but got {len(sizes)}"
                 raise InvalidModel(Problem(node.label, message))
-    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    problem = _wrong_type(node.op, types)
+    problem = wrong_type(node.op, node)
     if problem is not None:
         raise InvalidModel(Problem(node.label, problem))
 

@@ -9,8 +9,7 @@ from functools import cache
 
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.form import allowed_types, schema_of
-from anydml.onnx.types import onnx_name
+from anydml.onnx.form import schema_of, wrong_type
 
 _EXTENDED = {("AveragePool", 1): 7}
 """Revisions whose successor has only attributes more, which are by default what was before."""
@@ -31,9 +30,7 @@ def alike(node: Node, opset: int) -> bool:
         return False
     if _signature(node.op) != _signature(other):
         return False
-    allowed = allowed_types(other)
-    names = [None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs]
-    return all(name is None or name in allowed[min(k, len(allowed) - 1)] for k, name in enumerate(names))
+    return wrong_type(other, node) is None
 
 
 def others(node: Node) -> list[int]:

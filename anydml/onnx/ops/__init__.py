@@ -1,0 +1,1 @@
+"""ONNX's operators, one `OpInfo` each, by family; `catalog` has them all."""

@@ -167,7 +167,8 @@ def _desc(rng: draw.Rng, dtype: dml.TensorDataType, layout: Layout, *, owned: bo
 def _as_reference(made: DeviceOperator, result: Held, output: Slot, copies: dict[str, Array]) -> None:
     buffers = {name: x.copy() for name, x in copies.items()}
     with np.errstate(all="ignore"):
-        run_reference(to_graph(made._checked), buffers)
+        graph = to_graph(made._checked)
+        run_reference(graph, *([buffers[v.name] for v in ends] for ends in (graph.inputs, graph.outputs)))
     wanted = np.ndarray(
         result.layout.sizes,
         result.dtype,

@@ -164,7 +164,7 @@ def graph_case(case: Case) -> None:
         held[name] = case.held(NUMPY[e.data_type], layout, short=name == short)
     if short in read:
         held[short] = case.held(held[short].dtype, held[short].layout, short=1)
-    copies = {f"%input {n}": held[n].flat.copy() for n in growing.held}
+    copies = {graph._values[n]: held[n].flat.copy() for n in growing.held}
     try:
         bound = graph.bind({n: held[n].flat for n in read}, {n: held[n].flat for n in outputs})
     except dml.InvalidInput:
@@ -184,10 +184,8 @@ def graph_case(case: Case) -> None:
     summed = any(isinstance(n, Node) and n.op in SUMS for n in graph._graph.nodes)
     if sum(e.desc.element_count for e in made) <= CHEAP * 4 and not summed:
         case.facts.add("compared")
-        results: dict[str, Array] = {
-            graph._places[n]: np.zeros(e.sizes, NUMPY[e.data_type]) for n, e in outputs.items()
-        }
+        results: dict[str, Array] = {n: np.zeros(e.sizes, NUMPY[e.data_type]) for n, e in outputs.items()}
         with np.errstate(all="ignore"):
-            run_reference(graph._graph, copies | results)
+            run_reference(graph._graph, [copies[v] for v in graph._graph.inputs], list(results.values()))
         for name in outputs:
-            same(name, held[name].seen(), results[graph._places[name]])
+            same(name, held[name].seen(), results[name])

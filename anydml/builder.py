@@ -124,7 +124,7 @@ class GraphBuilder:
                 wrong.append(Problem(f"output {name!r}", "expected a name that no input has"))
         if wrong:
             raise InvalidInput(*wrong)
-        nodes, results, places = list(self._nodes), [], {}
+        nodes, results, values = list(self._nodes), [], {}
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
@@ -136,8 +136,8 @@ class GraphBuilder:
                 nodes.append(Node(copy, (e._value,), (value,), {"ScaleBias": None}, name=name, views=views))
             made.discard(value)  # what is given out twice is copied, too
             results.append(value)
-            places[name] = value.name
-        places |= {name: e._value.name for name, e in self._inputs.items()}
+            values[name] = value
+        values |= {name: e._value for name, e in self._inputs.items()}
         inputs = tuple(e._value for e in self._inputs.values())
         graph = drop_dead(Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants)))
         broken = [p for n in graph.nodes for v in n.writes for p in self._problems.get(v, ())]
@@ -150,7 +150,7 @@ class GraphBuilder:
             {name for name, e in self._inputs.items() if e._value not in read},
             {name: TensorDesc(e.data_type, e.sizes) for name, e in outputs.items()},
             self.device._threads if threads is None else check_threads(threads),
-            places,
+            values,
         )
 
     # ---- recording
@@ -274,10 +274,10 @@ class CompiledGraph(Compiled):
         unread: Set[str],
         outputs: Mapping[str, TensorDesc],
         threads: int | None,
-        places: Mapping[str, str],
+        values: Mapping[str, Value],
     ) -> None:
-        self._graph, self._unread = graph, unread
-        super().__init__("graph", graph, inputs, outputs, threads, places=places)
+        self._unread = unread
+        super().__init__("graph", graph, inputs, outputs, threads, values=values)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.

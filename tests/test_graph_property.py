@@ -135,19 +135,19 @@ def test_fused_unfused_and_reference_agree(drawn):
     got = fused(arrays)
     unfused = g.compile({**outputs, **{f"node {k}": e for k, e in enumerate(made)}})
     plain = one_kernel_a_node(unfused, arrays)
-    buffers = {f"%input {n}": a for n, a in arrays.items()}
-    results = {fused._places[n]: np.zeros(t.sizes, t.data_type.label) for n, t in fused._outputs.items()}
+    inputs = {fused._values[n]: a for n, a in arrays.items()}
+    results = {n: np.zeros(t.sizes, t.data_type.label) for n, t in fused._outputs.items()}
     with np.errstate(all="ignore"):
-        run_reference(fused._graph, buffers | results)
+        run_reference(fused._graph, [inputs[v] for v in fused._graph.inputs], list(results.values()))
     for name, y in got.items():
-        reference = results[fused._places[name]]
+        reference = results[name]
         assert same(y, reference), (name, fused.explain(), y, reference)
         assert same(y, plain[name]), (name, fused.explain(), y, plain[name])
 
 
 def one_kernel_a_node(compiled, arrays):
     """Each node computed alone, through memory."""
-    memory = {f"%input {n}": a for n, a in arrays.items()}
+    memory = {compiled._values[n]: a for n, a in arrays.items()}
     from anydml.builder import CompiledGraph
     from anydml.ir.graph import Graph, TensorType
 
@@ -161,8 +161,10 @@ def one_kernel_a_node(compiled, arrays):
             assert isinstance(v.type, TensorType)
             return dml.TensorDesc(v.type.dtype.upper(), v.type.sizes, v.type.strides)
 
-        names = {v.name: desc(v) for v in inputs}
         (output,) = node.outputs
-        step = CompiledGraph(alone, names, set(), {output.name: desc(output)}, 1, {})
-        memory[output.name] = step({n: memory[n] for n in names})[output.name]
-    return {n: memory[compiled._places[n]] for n in compiled._outputs}
+        values = {str(k): v for k, v in enumerate((*inputs, output))}
+        descs = {n: desc(v) for n, v in values.items()}
+        result = str(len(inputs))
+        step = CompiledGraph(alone, descs, set(), {result: descs.pop(result)}, 1, values)
+        memory[output] = step({n: memory[values[n]] for n in descs})[result]
+    return {n: memory[compiled._values[n]] for n in compiled._outputs}

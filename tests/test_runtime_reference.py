@@ -26,7 +26,7 @@ def test_reference_and_kernel_agree_on_strided_tensors(strides):
     buffers = {v.name: empty_buffer(v) for v in (*graph.inputs, *graph.outputs)}
     for value in graph.inputs:
         buffers[value.name][:] = rng.integers(0, 3, buffers[value.name].size)
-    run_reference(graph, buffers)
+    run_reference(graph, *([buffers[v.name] for v in ends] for ends in (graph.inputs, graph.outputs)))
     expected = buffers["OutputTensor"].copy()
     buffers["OutputTensor"][:] = -1
     device = dml.Device()

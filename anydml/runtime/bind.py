@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import assembly, driver
-from anydml.ir.graph import Graph
+from anydml.ir.graph import Graph, Value
 from anydml.problems import InvalidInput, Problem, nearest, shown
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, Plan, plan
@@ -38,14 +38,15 @@ class Compiled:
         outputs: Mapping[str, TensorDesc],
         threads: int | None,
         in_place: Sequence[str] = (),
-        places: Mapping[str, str] | None = None,
+        values: Mapping[str, Value] | None = None,
     ) -> None:
-        """`places`: the graph's names of the tensors, where they differ."""
+        """`values`: the graph's values of the tensors; None: those that have the tensors' names."""
         self._label = label
         self._inputs, self._outputs = dict(inputs), dict(outputs)
         self._threads = threads
         self._in_place = tuple(in_place)
-        self._places = places or {}
+        self._graph = graph
+        self._values = values or {v.name: v for v in (*graph.inputs, *graph.outputs)}
         self._plan = plan(graph)
         self._owned: dict[str, _Pinned] = {}
 
@@ -106,7 +107,7 @@ class Compiled:
             problems += self._overlaps(pinned)
         if problems:
             raise InvalidInput(*problems)
-        placed = {self._places.get(n, n): p for n, p in (pinned | self._owned).items()}
+        placed = {self._values[n]: p for n, p in (pinned | self._owned).items()}
         return Binding(self._plan, placed, self._threads)
 
     @property
@@ -116,13 +117,13 @@ class Compiled:
 
     def explain(self) -> str:
         """The kernels: what each reads, computes and writes, and the bytes that it moves at least."""
-        shown_names = {place: name for name, place in self._places.items()}
+        shown_names = {value: name for name, value in self._values.items()}
         count = len(self._plan.steps)
         lines = [
             f"{count} kernel{'s' if count != 1 else ''}, {self._plan.scratch:,} bytes of intermediate memory"
         ]
         for k, step in enumerate(self._plan.steps, start=1):
-            names = [shown_names.get(n, n.removeprefix("%")) for n in step.names]
+            names = [shown_names.get(v, v.name.removeprefix("%")) for v in step.values]
             reads = len(step.kernel.sources)
             lines.append(f"kernel {k}: over {list(step.sizes)}, {step.bytes_moved:,} bytes moved")
             for name, dtype, strides in zip(names, step.group.operands, step.strides, strict=True):
@@ -276,11 +277,11 @@ class Binding:
     """Run once more: no checks, no allocation. May be called from several threads, but each call writes
     the same output arrays."""
 
-    def __init__(self, plan: Plan, pinned: Mapping[str, _Pinned], threads: int | None) -> None:
+    def __init__(self, plan: Plan, pinned: Mapping[Value, _Pinned], threads: int | None) -> None:
         scratch = np.empty(plan.scratch + ALIGNMENT, np.uint8)
         begin = -(-address(scratch) // ALIGNMENT) * ALIGNMENT
-        addresses = {name: p.address for name, p in pinned.items()}
-        addresses |= {name: begin + offset for name, offset in plan.offsets.items()}
+        addresses = {value: p.address for value, p in pinned.items()}
+        addresses |= {value: begin + offset for value, offset in plan.offsets.items()}
         jobs = [step.job(addresses, threads) for step in plan.steps]
         run, starts = driver().run, [job.buffer_info()[0] for job in jobs]
         dispatch: Any = partial(run, starts[0]) if len(starts) == 1 else partial(_run_all, run, starts)

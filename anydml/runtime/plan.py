@@ -23,23 +23,23 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class KernelStep:
-    """One kernel over tensors in memory: names, sizes, and strides in bytes, inputs before outputs."""
+    """One kernel over tensors in memory: values, sizes, and strides in bytes, inputs before outputs."""
 
     kernel: Kernel
     group: Group
-    names: tuple[str, ...]
+    values: tuple[Value, ...]
     sizes: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
 
-    def job(self, addresses: Mapping[str, int], threads: int | None) -> array[int]:
+    def job(self, addresses: Mapping[Value, int], threads: int | None) -> array[int]:
         """The work on tensors that begin at these addresses."""
-        operands = [Operand(addresses[n], s) for n, s in zip(self.names, self.strides, strict=True)]
+        operands = [Operand(addresses[v], s) for v, s in zip(self.values, self.strides, strict=True)]
         return make_job(self.group, self.sizes, operands, pool=pool.address, threads=threads_for(threads))
 
     def code(self) -> str:
         """The kernel's code for this machine, in LLVM's intermediate language."""
-        apart = _far_apart(self.names)
-        operands = [Operand(apart[n], s) for n, s in zip(self.names, self.strides, strict=True)]
+        apart = far_apart(self.values)
+        operands = [Operand(apart[v], s) for v, s in zip(self.values, self.strides, strict=True)]
         return row_function(self.group, shape_of(self.group, self.sizes, operands), host())
 
     @property
@@ -51,10 +51,13 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, and where intermediate values lie in one block of memory: offsets by name."""
+    """Steps in order, and where intermediate values lie in one block of memory: their offsets.
+
+    Values are known by identity: two may have one name.
+    """
 
     steps: tuple[KernelStep, ...]
-    offsets: Mapping[str, int]
+    offsets: Mapping[Value, int]
     scratch: int
     """Bytes of that block."""
 
@@ -65,13 +68,13 @@ def plan(graph: Graph) -> Plan:
     steps = tuple(_step(kernel) for kernel in kernels)
     driver()
     for step in steps:
-        step.job(_far_apart(step.names), 1)
+        step.job(far_apart(step.values), 1)
     return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))))
 
 
-def _far_apart(names: Sequence[str]) -> dict[str, int]:
+def far_apart(values: Sequence[Value]) -> dict[Value, int]:
     """Addresses that no memory has, for code that is made before there is any."""
-    return {name: k << 48 for k, name in enumerate(names)}
+    return {value: k << 48 for k, value in enumerate(dict.fromkeys(values))}
 
 
 def _step(kernel: Kernel) -> KernelStep:
@@ -81,21 +84,21 @@ def _step(kernel: Kernel) -> KernelStep:
     return KernelStep(
         kernel,
         group(types, tuple(e for _, e in kernel.outputs)),
-        tuple(v.name for v, _ in operands),
+        tuple(v for v, _ in operands),
         kernel.sizes,
         tuple(tuple(s * SIZE[dtype_of(v)] for s in strides) for v, strides in operands),
     )
 
 
-def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[str, int], int]:
+def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[Value, int], int]:
     """Offsets such that values which live at the same time lie apart: each at the first gap that holds it."""
     lives = {}
     for value in values:
-        using = [k for k, step in enumerate(steps) if value.name in step.names]
+        using = [k for k, step in enumerate(steps) if value in step.values]
         size = prod(sizes_of(type_of(value))) * SIZE[dtype_of(value)]
-        lives[value.name] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
-    offsets: dict[str, int] = {}
-    for name, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):
+        lives[value] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
+    offsets: dict[Value, int] = {}
+    for value, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):
         taken = sorted(
             (offsets[other], offsets[other] + lives[other][2])
             for other in offsets
@@ -106,5 +109,5 @@ def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[s
             if at + size <= begin:
                 break
             at = max(at, end)
-        offsets[name] = at
-    return offsets, max((offsets[n] + lives[n][2] for n in offsets), default=0)
+        offsets[value] = at
+    return offsets, max((offsets[v] + lives[v][2] for v in offsets), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,27 +18,28 @@ from anydml.spec.tensors import last_element
 Array = NDArray[Any]
 
 
-def run_reference(graph: Graph, buffers: Mapping[str, Array]) -> None:
-    """Compute a checked graph from the buffers of its inputs into those of its outputs, by name.
+def run_reference(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """Compute a checked graph from the buffers of its inputs into those of its outputs, in their order.
 
     Each buffer is flat memory of its tensor's type, read and written through the tensor's layout.
     """
-    memory: dict[Value, Array] = {v: buffers[v.name].reshape(-1) for v in graph.inputs}
+    memory: dict[Value, Array] = {v: x.reshape(-1) for v, x in zip(graph.inputs, inputs, strict=True)}
+    results = dict(zip(graph.outputs, outputs, strict=True))
     memory |= {v: c.content.reshape(-1) for v, c in graph.constants.items()}
     for node in graph.nodes:
         assert isinstance(node, Node)
         assert isinstance(node.op, Operator)
         (output,) = node.writes
         sizes = sizes_of(type_of(output))
-        inputs, types = [], []
+        operands, types = [], []
         for k, value in enumerate(node.inputs):
             types.append(None if value is None else read_type(node, k, value))
             if value is not None:
                 seen = _view(node.views.get(k) or type_of(value), memory[value])
-                inputs.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
+                operands.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
         meaning = node.op.expression(tuple(types), dtype_of(output), node.attributes, len(sizes))
-        content = np.broadcast_to(evaluate(meaning, inputs), sizes)
-        buffer = buffers[output.name] if output in graph.outputs else empty_buffer(output)
+        content = np.broadcast_to(evaluate(meaning, operands), sizes)
+        buffer = results[output] if output in results else empty_buffer(output)
         memory[output] = buffer.reshape(-1)
         _view(type_of(output), memory[output])[...] = content
 

@@ -13,7 +13,7 @@ from anydml.codegen.kernel import FIRST_ADDRESS, streams
 from anydml.ir.graph import Graph
 from anydml.passes.fuse import dtype_of, sizes_of, type_of
 from anydml.runtime.launch import DATA, Array, address, threads_for
-from anydml.runtime.plan import KernelStep, plan
+from anydml.runtime.plan import KernelStep, far_apart, plan
 from anydml.runtime.reference import run_reference
 from anydml.spec.dtypes import NUMPY
 
@@ -25,8 +25,6 @@ class Repeated:
 
     def __init__(self, graph: Graph, threads: int) -> None:
         self._graph, self._threads = graph, threads
-        self._inputs = [v.name for v in graph.inputs]
-        self._outputs = [v.name for v in graph.outputs]
         self._made = [(sizes_of(type_of(v)), NUMPY[dtype_of(v)]) for v in graph.outputs]
         self._empty = any(0 in sizes_of(type_of(v)) for v in (*graph.inputs, *graph.outputs))
         if self._empty:
@@ -41,18 +39,18 @@ class Repeated:
         """A step's job before and behind its addresses; None where it depends on them."""
         if streams(step.group, prod(step.sizes)):
             return step, None, None
-        words = step.job({name: k << 48 for k, name in enumerate(dict.fromkeys(step.names))}, self._threads)
-        return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.names) :]
+        words = step.job(far_apart(step.values), self._threads)
+        return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.values) :]
 
     def _alone(self) -> tuple[array[int], list[tuple[int, int]]] | None:
         """The usual case, one kernel over the arrays: its job, and which words are which array's address."""
-        arrays = [*self._inputs, *self._outputs]
-        if len(self._jobs) != 1 or not set(self._jobs[0][0].names) <= set(arrays):
+        arrays = [*self._graph.inputs, *self._graph.outputs]
+        if len(self._jobs) != 1 or not set(self._jobs[0][0].values) <= set(arrays):
             return None
         step, head, tail = self._jobs[0]
         if head is None or tail is None or step.group.axes is not None:  # a row kernel's job has other words
             return None
-        places = [(len(head) + k, arrays.index(name)) for k, name in enumerate(step.names)]
+        places = [(len(head) + k, arrays.index(value)) for k, value in enumerate(step.values)]
         return head + array("q", bytes(8 * len(places))) + tail, places
 
     def __call__(self, inputs: list[Array], empty: Empty = np.empty) -> list[Array]:
@@ -62,8 +60,7 @@ class Repeated:
         """
         results = [empty(sizes, dtype) for sizes, dtype in self._made]
         if self._empty:  # nothing for a kernel to do, or next to nothing
-            buffers = zip((*self._inputs, *self._outputs), (*inputs, *results), strict=True)
-            run_reference(self._graph, dict(buffers))
+            run_reference(self._graph, inputs, results)
         elif self._single is not None:
             template, places = self._single
             arrays = inputs + results
@@ -76,14 +73,14 @@ class Repeated:
         return results
 
     def _each(self, inputs: list[Array], results: list[Array]) -> None:
-        at = {name: address(x) for name, x in zip(self._inputs, inputs, strict=True)}
-        at |= {name: address(y) for name, y in zip(self._outputs, results, strict=True)}
+        at = {v: address(x) for v, x in zip(self._graph.inputs, inputs, strict=True)}
+        at |= {v: address(y) for v, y in zip(self._graph.outputs, results, strict=True)}
         scratch = np.empty(self._plan.scratch, np.uint8)
         start = address(scratch)
-        at |= {name: start + offset for name, offset in self._plan.offsets.items()}
+        at |= {v: start + offset for v, offset in self._plan.offsets.items()}
         for step, head, tail in self._jobs:
             if head is None or tail is None:
                 job = step.job(at, self._threads)
             else:
-                job = head + array("q", [at[name] for name in step.names]) + tail
+                job = head + array("q", [at[v] for v in step.values]) + tail
             self._driver.run(job.buffer_info()[0])

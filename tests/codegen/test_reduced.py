@@ -30,7 +30,7 @@ def shapes_of(graph):
 def wanted(graph, x):
     y = np.zeros_like(x)
     with np.errstate(all="ignore"):
-        run_reference(graph._graph, {"%input x": x, graph._places["y"]: y})
+        run_reference(graph._graph, [x], [y])
     return y
 
 

@@ -39,6 +39,9 @@ from anydml.onnx.verify import verify as _verify
 from anydml.problems import InvalidInput, Problem, shown, telling_memory
 from anydml.runtime.library import Reference
 
+Witnesses = Mapping[Value, tuple[int, ...]]
+"""Sizes for inputs on which nothing fails."""
+
 
 @dataclass(frozen=True)
 class IfReport:
@@ -136,8 +139,9 @@ def flatten(
                 break
     read = read_proto(proto, folder, where)
     contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
-    work = _Flattening(read, convert, max_extra_cost, {n: tuple(s) for n, s in (witness or {}).items()})
-    graph = work.flattened(read.graph, types, contents)
+    work = _Flattening(read, proto, convert, max_extra_cost)
+    witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
+    graph, _ = work.flattened(read.graph, types, contents, witnesses)
     result = model_proto(graph, proto)
     verified = None
     if verify:
@@ -154,42 +158,50 @@ def flatten(
 class _Flattening:
     """One model on its way: main graph first, then the bodies of loops."""
 
-    def __init__(
-        self, model: Model, convert: Convert, max_extra_cost: float, witness: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        self.opsets, self.convert, self.max_extra_cost = model.opsets, convert, max_extra_cost
+    def __init__(self, model: Model, proto: ModelProto, convert: Convert, max_extra_cost: float) -> None:
+        self.opsets, self.proto = model.opsets, proto
+        self.convert, self.max_extra_cost = convert, max_extra_cost
         self.oracle = Oracle(model.opsets, Reference())
-        self.witness = witness
         self.reports: list[IfReport] = []
         self.work_before = 0
 
     def flattened(
-        self, graph: Graph, types: Mapping[Value, Type], contents: Mapping[Value, Constant], around: str = ""
-    ) -> Graph:
+        self,
+        graph: Graph,
+        types: Mapping[Value, Type],
+        contents: Mapping[Value, Constant],
+        witnesses: Witnesses,
+        around: str = "",
+    ) -> tuple[Graph, tuple[Value, ...]]:
+        """The flat graph, and what stands in it for the inputs. `around`: the way to it, if it is a body."""
         special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
         self.reports += [_folded(f, around) for f in special.folded]
+        stood = dict(zip(graph.inputs, special.inputs, strict=True))
+        witnesses = {stood[v]: sizes for v, sizes in witnesses.items()}
         conversion = Conversion(
             self.opsets.get("", 1),
             self.convert,
             self.max_extra_cost,
-            lambda branch: stand_in(branch, self.oracle, self.witness, special.graph.constants),
+            lambda branch: stand_in(branch, self.oracle, witnesses, special.graph.constants),
         )
         folded = simplified(special.graph)
         if not around:
             self.work_before = graph_work(folded)
         result = fold_weights(simplified(conversion.converted(folded)), self.oracle)
-        left = {(n.path, n.name) for n in result.walk() if isinstance(n, If)}
+        left = {n.origin for n in result.walk() if isinstance(n, If)}
         for d in conversion.decisions:
-            if d.what == "kept" and (d.node.path, d.node.name) not in left:
+            if d.what == "kept" and d.node.origin not in left:
                 d = replace(d, what="merged", because="nothing needs what it gives")
             self.reports.append(_decided(d, around))
-        return replace(result, nodes=tuple(self._looped(n, result, around) for n in result.nodes))
+        nodes = tuple(self._looped(n, result, witnesses, around) for n in result.nodes)
+        return replace(result, nodes=nodes), special.inputs
 
-    def _looped(self, node: Node | If, graph: Graph, around: str) -> Node | If:
+    def _looped(self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str) -> Node | If:
         """The node with its bodies flattened, or with its branches' loops'."""
         if isinstance(node, If):
             then_branch, else_branch = (
-                replace(b, nodes=tuple(self._looped(n, b, around) for n in b.nodes)) for _, b in node.branches
+                replace(b, nodes=tuple(self._looped(n, b, witnesses, around) for n in b.nodes))
+                for _, b in node.branches
             )
             return replace(node, then_branch=then_branch, else_branch=else_branch)
         if not contains_if(node):
@@ -198,14 +210,15 @@ class _Flattening:
         for name, attribute in node.attributes.items():
             if attribute.type != AttributeProto.GRAPH:
                 continue
-            body = read_body(attribute.g, node.captures, self.opsets)
-            captured = dict(zip(node.captures, body.inputs[len(attribute.g.input) :], strict=True))
-            outside = {v: node.captures[n] for n, v in captured.items()}
+            body, own = read_body(attribute.g, node.captures, self.opsets), len(attribute.g.input)
+            outside = dict(zip(body.inputs[own:], node.captures.values(), strict=True))
             known = {v: graph.constants[o] for v, o in outside.items() if o in graph.constants}
             types = {v: t for v, o in outside.items() if (t := o.type) is not None}
-            flat = self.flattened(body, types, known, way_to(node, around))
+            inner = {v: witnesses[o] for v, o in outside.items() if o in witnesses}
+            flat, stood = self.flattened(body, types, known, inner, way_to(node, around))
+            captured = dict(zip(stood[own:], node.captures, strict=True))
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
-            changed.g.CopyFrom(body_proto(flat, attribute.g, outside))
+            changed.g.CopyFrom(body_proto(flat, attribute.g, stood[:own], captured, self.proto))
             attributes[name] = changed
         return replace(node, attributes=attributes)
 
@@ -267,7 +280,7 @@ def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | No
         rank is not None
         and array.ndim == 0
         and rank > 0
-        and all(n in (1, None) or isinstance(n, str) for n in type.sizes or ())
+        and all(n == 1 or not isinstance(n, int) for n in type.sizes or ())
     ):
         array = array.reshape((1,) * rank)
     return array, None

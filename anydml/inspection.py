@@ -19,14 +19,15 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from anydml.flattening import IfReport, called, flatten, way_to
-from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Type, Value
+from anydml.ir.names import Names
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.functions import inlined
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.safety import graph_work
 from anydml.onnx.typed import typed
-from anydml.onnx.types import DTYPES, from_proto, leaf, type_text
+from anydml.onnx.types import DTYPES, type_text
 from anydml.problems import AnyDMLError, telling_memory
 from anydml.runtime.library import Reference
 
@@ -156,7 +157,7 @@ def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
     proto, folder, where = parse(model)
     whole = inlined(proto, where)
     read = read_proto(whole, folder, where)
-    return proto, read, typed(read.graph, read.opsets, Reference(), _declared(whole.graph))
+    return proto, read, typed(read.graph, read.opsets, Reference(), read.declared)
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -171,6 +172,7 @@ def _decisions(model: ModelSource) -> dict[str, IfReport]:
 class _Inspector:
     def __init__(self, opsets: Mapping[str, int], decisions: Mapping[str, IfReport]) -> None:
         self.opsets, self.decisions = opsets, decisions
+        self.names = Names()  # two branches may call their values the same
 
     def controls(self, graph: Graph, around: Mapping[Value, Node], way: str = "") -> tuple[Control, ...]:
         """The control flow of a graph; `around`: what the graphs around it compute."""
@@ -187,8 +189,8 @@ class _Inspector:
         """A graph as the page draws it."""
         makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
         return {
-            "inputs": [_ends(v) for v in graph.inputs],
-            "outputs": [_ends(v) for v in graph.outputs],
+            "inputs": [self._ends(v) for v in graph.inputs],
+            "outputs": [self._ends(v) for v in graph.outputs],
             "count": len(list(graph.walk())),
             "nodes": [self._drawn(n, graph, makers, way) for n in graph.nodes],
         }
@@ -198,18 +200,18 @@ class _Inspector:
             "op": "If" if isinstance(node, If) else str(node.op),
             "name": node.name,
             "way": "/".join(node.path),
-            "reads": [v.name for v in node.reads],
-            "outputs": [_ends(v) for v in node.writes],
+            "reads": [self.names.of(v) for v in node.reads],
+            "outputs": [self._ends(v) for v in node.writes],
             "attributes": {},
             "branches": {},
         }
         if isinstance(node, If):
-            drawn["inputs"] = [_ends(node.condition)]
+            drawn["inputs"] = [self._ends(node.condition)]
             drawn["branches"] = {word: self.drawing(b, makers, way) for word, b in node.branches}
             drawn["condition"] = origin(node.condition, makers, graph.constants)
             drawn["flatten"] = self._fate(node, way)
             return drawn
-        drawn["inputs"] = [_input_end(v, graph.constants) for v in node.inputs if v is not None]
+        drawn["inputs"] = [self._input_end(v, graph.constants) for v in node.inputs if v is not None]
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 body = self._body(attribute.g, node)
@@ -217,6 +219,17 @@ class _Inspector:
             else:
                 drawn["attributes"][name] = _attribute_text(attribute)
         return drawn
+
+    def _ends(self, value: Value) -> list[str]:
+        return [self.names.of(value), type_text(value.type)]
+
+    def _input_end(self, value: Value, constants: Mapping[Value, Constant]) -> list[str]:
+        """Name and type of an input; of a small constant, its content."""
+        name, type = self._ends(value)
+        content = constants[value].content if value in constants else None
+        if isinstance(content, np.ndarray) and content.size <= 8:
+            type = f"{type} = {content.tolist()}"
+        return [name, type]
 
     def _fate(self, node: If, way: str) -> str:
         one = self.decisions.get(way_to(node, way))
@@ -243,8 +256,9 @@ class _Inspector:
         return Control(node.name or str(node.op), str(node.op), "", branches, True, "")
 
     def _body(self, proto: GraphProto, node: Node) -> Graph:
-        body = read_body(proto, node.captures, self.opsets)
-        return typed(body, self.opsets, Reference(), _declared(proto))
+        declared: dict[Value, Type] = {}
+        body = read_body(proto, node.captures, self.opsets, declared)
+        return typed(body, self.opsets, Reference(), declared)
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
         return Branch(
@@ -258,18 +272,6 @@ class _Inspector:
 
 def _described(value: Value) -> str:
     return f"{value.name}: {type_text(value.type)}"
-
-
-def _ends(value: Value) -> list[str]:
-    return [value.name, type_text(value.type)]
-
-
-def _input_end(value: Value, constants: Mapping[Value, Constant]) -> list[str]:
-    """Name and type of an input; of a small constant, its content."""
-    content = constants[value].content if value in constants else None
-    if isinstance(content, np.ndarray) and content.size <= 8:
-        return [value.name, f"{type_text(value.type)} = {content.tolist()}"]
-    return _ends(value)
 
 
 def _attribute_text(attribute: AttributeProto) -> str:
@@ -299,30 +301,3 @@ def origin(
         return f"{node.op}(...)"
     inputs = (origin(v, makers, constants, depth - 1) if v is not None else "" for v in node.inputs)
     return f"{node.op}({', '.join(inputs)})"
-
-
-def _declared(graph: GraphProto) -> dict[str, Type]:
-    """What a file says of types in a graph and its branches, without the symbols that exporters invent."""
-    symbols = {n for i in graph.input for n in (_sizes(from_proto(i.type)) or ())}
-    types = {}
-    for name, type in _told(graph):
-        if (sizes := _sizes(type)) is not None:
-            known = tuple(n if isinstance(n, int) or n in symbols else None for n in sizes)
-            type = TensorType(leaf(type).dtype, known)
-        types[name] = type
-    return types
-
-
-def _told(graph: GraphProto) -> Iterator[tuple[str, Type]]:
-    """Types by name; of a name that stands in two branches, either."""
-    for info in (*graph.value_info, *graph.output):
-        type = from_proto(info.type)
-        if type is not None:
-            yield info.name, type
-    for node in graph.node:
-        for inner in graphs_of(node.attribute):
-            yield from _told(inner)
-
-
-def _sizes(type: Type | None) -> tuple[Dim, ...] | None:
-    return type.sizes if isinstance(type, TensorType) else None

@@ -70,7 +70,7 @@ class Session:
         self._source = os.path.abspath(model) if isinstance(model, str | os.PathLike) else model
         self._threads, self._dims = threads, dims
         self._names = tuple(i.name for i in self._model.inputs)
-        self._conditions = {n.condition.name: n.label for n in self._model.graph.nodes if isinstance(n, If)}
+        self._conditions = {n.condition: n.label for n in self._model.graph.nodes if isinstance(n, If)}
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
         self._renew()
         _sessions.add(self)
@@ -203,9 +203,9 @@ class Session:
                 problems += [
                     p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)
                 ]
-                if argument.name in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
+                if value in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
                     where = f"input {argument.name!r}"
-                    message = f"expected one bool, the condition of {self._conditions[argument.name]}"
+                    message = f"expected one bool, the condition of {self._conditions[value]}"
                     problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
                 values.append(given)
             elif argument.optional:
@@ -259,7 +259,8 @@ if hasattr(os, "register_at_fork"):
 
 def _node_arg(argument: Argument) -> NodeArg:
     type = argument.type
-    shape = list(type.sizes) if isinstance(type, TensorType) and type.sizes is not None else None
+    sizes = type.sizes if isinstance(type, TensorType) else None
+    shape = None if sizes is None else [n if isinstance(n, int) else (n and n.name) or None for n in sizes]
     return NodeArg(argument.name, onnx_name(type), shape)
 
 

@@ -4,7 +4,7 @@
     node     = Node | If
     Node     = one operator: a DirectML record, or an ONNX operator by name
     If       = a condition and two branches; a branch is a Graph
-    Value    = what flows: defined once, by an input, a constant or a node, and known by identity
+    Value    = what flows: defined once, by an input, a constant or a node, and known by identity, not by name
 
 What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no room
 looks a name up through scopes, and putting a branch in the place of its `If` is splicing its nodes.
@@ -19,10 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from anydml.ir.dims import Dim
 from anydml.spec.schema import Operator
-
-Dim = int | str | None
-"""A size: known, a symbol, or unknown."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,10 @@ Type = TensorType | SequenceType | OptionalType
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """Something that flows. `name` is unique in a model; `type` is what is known of it, or None."""
+    """Something that flows, known by identity. `type` is what is known of it, or None.
+
+    `name` is what people call it. Others may have the same one; `Names` tells them apart in files.
+    """
 
     name: str
     type: Type | None = None
@@ -172,6 +173,8 @@ class If:
     outputs: tuple[Value | None, ...]
     name: str = ""
     path: tuple[str, ...] = ()
+    origin: object = field(default_factory=object, repr=False)
+    """Stays the same when a pass makes the node anew: reports tell by it what became of which."""
 
     @property
     def branches(self) -> tuple[tuple[str, Graph], tuple[str, Graph]]:

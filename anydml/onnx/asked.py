@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anydml.ir.buffers import are_sizes
+from anydml.ir.dims import Affine
 from anydml.ir.graph import TensorType, Type, Value
 from anydml.problems import Problem, nearest, shown
 
@@ -23,7 +24,7 @@ def unknown_names(word: str, given: Mapping[str, object], inputs: Mapping[str, V
 def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type], list[Problem]]:
     """The types of inputs, symbols that were given a size included; and what is wrong with the sizes."""
     problems: list[Problem] = []
-    symbols: dict[str, int] = {}
+    symbols: dict[Affine, int] = {}
     types: dict[Value, Type] = {}
     for name, asked in shapes.items():
         value = inputs.get(name)
@@ -37,13 +38,13 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
         for k, (n, m) in enumerate(zip(value.sizes or (None,) * len(asked), asked, strict=True)):
             known = n if isinstance(n, int) else symbols.setdefault(n, m) if n else m
             if known != m:
-                wanted = f"expected {known}{f' ({n})' if isinstance(n, str) else ''}, but got {m}"
+                wanted = f"expected {known}{f' ({n})' if isinstance(n, Affine) else ''}, but got {m}"
                 problems.append(Problem(f"shapes {name!r}, axis {k}", wanted))
         types[value] = TensorType(value.type.dtype, tuple(asked))
     for value in inputs.values():
         type = types.get(value, value.type)
         if isinstance(type, TensorType) and type.sizes is not None:
-            known_sizes = tuple(symbols.get(n, n) if isinstance(n, str) else n for n in type.sizes)
+            known_sizes = tuple(symbols.get(n, n) if isinstance(n, Affine) else n for n in type.sizes)
             types[value] = TensorType(type.dtype, known_sizes)
     return types, problems
 

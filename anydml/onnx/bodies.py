@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto, TensorProto
+from onnx import AttributeProto, GraphProto, TensorProto, TypeProto
 
 from anydml.ir.graph import Node
 
@@ -36,6 +36,45 @@ def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from external_tensors(inner)
 
 
+def defined_names(graph: GraphProto) -> Iterator[str]:
+    """All names that a body and the bodies in it define: what comes from outside must not be called so."""
+    yield from (v.name for v in (*graph.input, *graph.initializer))
+    yield from (t.values.name for t in graph.sparse_initializer)
+    for node in graph.node:
+        yield from node.output
+        for inner in graphs_of(node.attribute):
+            yield from defined_names(inner)
+
+
+def all_names(graph: GraphProto) -> Iterator[str]:
+    """All names of values in a graph and the graphs in it, defined or used."""
+    yield from defined_names(graph)
+    yield from (o.name for o in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for inner in graphs_of(node.attribute):
+            yield from all_names(inner)
+
+
+def forget_dim_names(graph: GraphProto) -> None:
+    """Take the names of sizes out of a body, in place."""
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _forget(info.type)
+    for node in graph.node:
+        for inner in graphs_of(node.attribute):
+            forget_dim_names(inner)
+
+
+def _forget(type: TypeProto) -> None:
+    kind = type.WhichOneof("value")
+    if kind == "tensor_type":
+        for dim in type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                dim.ClearField("dim_param")
+    elif kind in ("sequence_type", "optional_type"):
+        _forget(getattr(type, kind).elem_type)
+
+
 def free_names(graph: GraphProto) -> list[str]:
     """The names that a body uses and does not define: its captures, in order of use."""
     defined = {i.name for i in graph.input} | {t.name for t in graph.initializer}
@@ -54,13 +93,15 @@ def free_names(graph: GraphProto) -> list[str]:
 def rename_free(graph: GraphProto, names: Mapping[str, str]) -> None:
     """Give a body's captures other names, in place."""
     own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    own |= {o for node in graph.node for o in node.output}
+    own |= {t.values.name for t in graph.sparse_initializer}
     names = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:
         for k, name in enumerate(node.input):
             node.input[k] = names.get(name, name)
         for inner in graphs_of(node.attribute):
             rename_free(inner, names)
+        for name in node.output:  # from here on, it is the body's own
+            names.pop(name, None)
     for output in graph.output:
         output.name = names.get(output.name, output.name)
 

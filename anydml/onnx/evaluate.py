@@ -19,12 +19,12 @@ from math import prod
 
 import numpy as np
 
+from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.infer import RANDOM, Fact, Oracle, either, is_small, named_sizes
+from anydml.onnx.infer import RANDOM, Fact, Oracle, either, is_small, with_fresh_symbols
 from anydml.onnx.sizes import fails
-from anydml.onnx.symbols import Affine, whole
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import substituted
 
@@ -40,9 +40,13 @@ class Folded:
 
 @dataclass(frozen=True)
 class Special:
-    """A specialised graph, and the Ifs that are not in it any more."""
+    """A specialised graph, and the Ifs that are not in it any more.
+
+    `inputs`: what stands for each of the original's inputs, those of known content included.
+    """
 
     graph: Graph
+    inputs: tuple[Value, ...]
     folded: tuple[Folded, ...]
 
 
@@ -53,23 +57,25 @@ def specialise(
     opsets: Mapping[str, int],
     provider: Provider,
     deep: bool = False,
+    least: int = 0,
 ) -> Special:
     """The graph for inputs of these types, of which some have these contents.
 
     Inputs whose content is given are no longer inputs of the result; all others stay, in order.
     `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
-    specialised, too, by all that is known where they stand.
+    specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
+    are not known.
     """
     evaluator = _Evaluator(Oracle(opsets, provider), deep)
-    inputs = []
+    stood = []
     for value in graph.inputs:
-        known = Value(value.name, named_sizes(value.name, types.get(value, value.type)))
+        known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least))
         evaluator.facts[value] = Fact(known, contents.get(value))
-        if value not in contents:
-            inputs.append(known)
+        stood.append(known)
     outputs = evaluator.walk(graph)
-    result = Graph(graph.name, tuple(inputs), outputs, tuple(evaluator.nodes), evaluator.constants())
-    return Special(result, tuple(evaluator.folded))
+    inputs = tuple(s for v, s in zip(graph.inputs, stood, strict=True) if v not in contents)
+    result = Graph(graph.name, inputs, outputs, tuple(evaluator.nodes), evaluator.constants())
+    return Special(result, tuple(stood), tuple(evaluator.folded))
 
 
 class _Evaluator:
@@ -201,7 +207,7 @@ class _Evaluator:
             branches.append(enclosed(branch.name, inner.nodes, ends, inner.constants()))
         outputs = tuple(
             [
-                None if v is None else Value(v.name, either(v.name, a.value.type, b.value.type))
+                None if v is None else Value(v.name, either(a.value.type, b.value.type))
                 for v, a, b in zip(node.outputs, results[0], results[1], strict=True)
             ]
         )
@@ -250,8 +256,7 @@ class _Evaluator:
         if sizes is None or prod(sizes) != 1:
             return
         known = Constant(np.full(sizes, content))
-        stand_in = Value(f"{value.name}~{str(content).lower()}", value.type)
-        told = Fact(stand_in, known)
+        told = Fact(Value(value.name, value.type), known)
 
         def now(fact: Fact | None) -> Fact | None:
             return told if fact is not None and fact.value is value and fact.constant is None else fact
@@ -267,7 +272,7 @@ class _Evaluator:
         type = self.facts[condition].value.type
         sizes = type.known_sizes if isinstance(type, TensorType) else None
         if condition in branch.inputs and sizes is not None:
-            stand_in = values[condition] = Value(f"{condition.name}~{truth}", type)
+            stand_in = values[condition] = Value(condition.name, type)
             known[stand_in] = Constant(np.full(sizes, truth))
         else:
             values[condition] = self.facts[condition].value

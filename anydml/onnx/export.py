@@ -1,31 +1,45 @@
 """Graphs as model files that stay true to the file they came from: names, opsets, metadata, functions.
 
-Constants become initializers of the main graph, each once, however many branches use it.
+Constants become initializers of the main graph, each once, however many branches use it. Values get their
+names here: those that the file gave them where nothing speaks against it, and never one that stands for
+something else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
 
 from anydml.ir.buffers import write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
-from anydml.onnx.bodies import graphs_of
+from anydml.ir.names import Names
+from anydml.onnx.bodies import all_names, defined_names, graphs_of
 from anydml.onnx.constants import byte_count
 from anydml.onnx.parse import fixed_weights
-from anydml.onnx.types import CODES, is_new, to_proto
+from anydml.onnx.types import CODES, to_proto
 from anydml.onnx.write import node_proto, tensor_proto
-from anydml.passes.substitute import exchanged
 
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
-    graph = _with_outputs(graph, [o.name for o in original.graph.output])
+    names = Names(_names_in_bodies(graph))
+    for value in graph.inputs:
+        names.fix(value, value.name)
+    graph = _with_outputs(graph, [o.name for o in original.graph.output], names)
     proto = ModelProto()
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
         if original.HasField(field):
@@ -33,9 +47,9 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     proto.opset_import.extend(original.opset_import)
     proto.metadata_props.extend(original.metadata_props)
     typed = bool(original.graph.value_info)
-    made, names = proto.graph, _Names()
+    made, labels = proto.graph, Names()
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
-    made.node.extend(_nodes(graph, typed, names))
+    made.node.extend(_nodes(graph, typed, names, labels))
     by_name = {i.name: i for i in original.graph.input}
     given = {t.name: t for t in original.graph.initializer}
     for value in graph.inputs:
@@ -48,13 +62,13 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     made.output.extend(original.graph.output)
     constants = dict(_constants(graph))
     for value, constant in constants.items():
-        made.initializer.append(_initializer(value, constant))
+        made.initializer.append(_initializer(value, constant, names))
         if fixed_weights(original):  # such a file lists them among its inputs
-            made.input.append(by_name.get(value.name, _declared(value)))
+            made.input.append(_declared(value, names))
     if typed:
         known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
-        made.value_info.extend(_declared(v) for v in known if v.type is not None)
-    alive = {v.name for n in graph.walk() for v in (*n.reads, *n.writes)}
+        made.value_info.extend(_declared(v, names) for v in known if v.type is not None)
+    alive = {names.of(v) for n in graph.walk() for v in (*n.reads, *n.writes)}
     made.quantization_annotation.extend(
         a for a in original.graph.quantization_annotation if a.tensor_name in alive
     )
@@ -114,56 +128,67 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def body_proto(graph: Graph, original: GraphProto, captured: Collection[Value]) -> GraphProto:
-    """The body of a Loop or its like again; what is captured, constants too, is outside under its name."""
-    own = {i.name for i in original.input}
+def body_proto(
+    graph: Graph,
+    original: GraphProto,
+    inputs: Sequence[Value],
+    captured: Mapping[Value, str],
+    model: ModelProto,
+) -> GraphProto:
+    """The body of a Loop or its like again.
+
+    Args:
+        inputs: the values of the body's own inputs.
+        captured: what is outside, constants too, and what the body calls it.
+        model: what is written anew in the body gets no name that the model has.
+    """
+    own = set(defined_names(original))
+    names = Names({*all_names(model.graph)} - own | {*_names_in_bodies(graph)})
+    for value, name in (*zip(inputs, (i.name for i in original.input), strict=True), *captured.items()):
+        names.fix(value, name)
     proto = GraphProto(name=original.name, doc_string=original.doc_string)
     proto.input.extend(i for i in original.input)
-    inner = _escaped(graph, {v for v in graph.inputs if v.name not in own})
-    proto.node.extend(_nodes(inner, False, _Names()))
-    proto.output.extend(_declared(v) for v in inner.outputs)
+    inner = _escaped(graph)
+    proto.node.extend(_nodes(inner, False, names, Names()))
+    proto.output.extend(_declared(v, names) for v in inner.outputs)
     for info, told in zip(proto.output, original.output, strict=True):
         info.type.CopyFrom(told.type)
     for value, constant in dict(_constants(inner)).items():
         if value not in captured:
-            proto.initializer.append(_initializer(value, constant))
+            proto.initializer.append(_initializer(value, constant, names))
     return proto
 
 
-class _Names:
-    """Names of nodes, each given once."""
-
-    def __init__(self) -> None:
-        self._count: dict[str, int] = {}
-
-    def unique(self, name: str) -> str:
-        if not name:
-            return ""
-        self._count[name] = count = self._count.get(name, 0) + 1
-        return name if count == 1 else self.unique(f"{name}~{count}")
-
-
-def _nodes(graph: Graph, typed: bool, names: _Names) -> Iterator[NodeProto]:
-    for node in graph.nodes:
+def _names_in_bodies(graph: Graph) -> Iterator[str]:
+    """What bodies of loops define, which stay as they are."""
+    for node in graph.walk():
         if isinstance(node, Node):
-            yield node_proto(node, names.unique(node.name))
+            for body in graphs_of(node.attributes.values()):
+                yield from defined_names(body)
+
+
+def _nodes(graph: Graph, typed: bool, names: Names, labels: Names) -> Iterator[NodeProto]:
+    """`names`: of values; `labels`: of nodes."""
+    for node in graph.nodes:
+        label = labels.fresh(node.name) if node.name else ""
+        if isinstance(node, Node):
+            yield node_proto(node, names, label)
             continue
-        proto = helper.make_node(
-            "If", [node.condition.name], [v.name if v else "" for v in node.outputs], names.unique(node.name)
-        )
+        outputs = [names.of(v) if v else "" for v in node.outputs]
+        proto = helper.make_node("If", [names.of(node.condition)], outputs, label)
         for word, branch in node.branches:
             attribute = proto.attribute.add(name=f"{word}_branch", type=AttributeProto.GRAPH)
-            _fill(attribute.g, _escaped(branch, {*branch.inputs, *branch.constants}), typed, names)
+            _fill(attribute.g, _escaped(branch), typed, names, labels)
         yield proto
 
 
-def _fill(proto: GraphProto, branch: Graph, typed: bool, names: _Names) -> None:
+def _fill(proto: GraphProto, branch: Graph, typed: bool, names: Names, labels: Names) -> None:
     proto.name = branch.name
-    proto.node.extend(_nodes(branch, typed, names))
-    proto.output.extend(_declared(v) for v in branch.outputs)
+    proto.node.extend(_nodes(branch, typed, names, labels))
+    proto.output.extend(_declared(v, names) for v in branch.outputs)
     if typed:
         known = (v for n in branch.nodes for v in n.writes if v not in branch.outputs)
-        proto.value_info.extend(_declared(v) for v in known if v.type is not None)
+        proto.value_info.extend(_declared(v, names) for v in known if v.type is not None)
 
 
 def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
@@ -176,10 +201,10 @@ def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
                 yield from _constants(branch)
 
 
-def _initializer(value: Value, constant: Constant) -> TensorProto:
+def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:
     if not isinstance(constant.source, Stored) or not isinstance(value.type, TensorType):
-        return tensor_proto(constant, value.name)
-    proto = TensorProto(name=value.name, data_type=CODES[value.type.dtype])
+        return tensor_proto(constant, names.of(value))
+    proto = TensorProto(name=names.of(value), data_type=CODES[value.type.dtype])
     proto.dims.extend(value.type.known_sizes or ())
     proto.data_location = TensorProto.EXTERNAL
     length = str(constant.content.nbytes)
@@ -189,67 +214,48 @@ def _initializer(value: Value, constant: Constant) -> TensorProto:
     return proto
 
 
-def _with_outputs(graph: Graph, names: list[str]) -> Graph:
-    """The graph with outputs of these names: values are renamed, or passed on where that cannot be."""
+def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
+    """The graph with outputs of these names; what is given out twice, or has another name, is passed on."""
     written = {v for n in graph.nodes for v in n.writes}
-    values: dict[Value, Value] = {}
-    for value, name in zip(graph.outputs, names, strict=True):
-        if value in written and value not in values:
-            values[value] = Value(name, value.type)
-    for value in _defined(graph):  # what has an output's name and is not that output
-        if value.name in names and value not in values:
-            values[value] = Value(f"{value.name}~inner", value.type)
-    changed = exchanged(graph, values)
-    outputs, passed = [], []
-    for value, name in zip(changed.outputs, names, strict=True):
-        if value.name == name:
-            outputs.append(value)
+    ends: list[Value] = []
+    passed: list[Node] = []
+    for value, name in zip(graph.outputs, outputs, strict=True):
+        if value not in ends and (value in written or value.name == name):
+            ends.append(value)
         else:
-            outputs.append(Value(name, value.type))
-            passed.append(Node(_IDENTITY, (value,), (outputs[-1],), {}, f"{name}~output"))
-    return replace(changed, outputs=tuple(outputs), nodes=(*changed.nodes, *passed))
+            ends.append(Value(name, value.type))
+            passed.append(Node(_IDENTITY, (value,), (ends[-1],), {}, name))
+        names.fix(ends[-1], name)
+    return replace(graph, outputs=tuple(ends), nodes=(*graph.nodes, *passed))
 
 
-def _defined(graph: Graph) -> Iterator[Value]:
-    """What nodes and constants define, in branches too."""
-    yield from graph.constants
-    for node in graph.nodes:
-        yield from node.writes
-        if isinstance(node, If):
-            for _, branch in node.branches:
-                yield from _defined(branch)
-
-
-def _escaped(branch: Graph, outside: set[Value]) -> Graph:
+def _escaped(branch: Graph) -> Graph:
     """The branch with an Identity for each output that it does not compute, which runtimes insist on."""
     written = {v for n in branch.nodes for v in n.writes}
-    extra, outputs = [], []
-    for k, value in enumerate(branch.outputs):
-        if value in written and value not in outputs:
-            outputs.append(value)
-            continue
-        result = Value(f"{value.name}~{branch.name}_{k}", value.type)
-        extra.append(Node(_IDENTITY, (value,), (result,), {}, result.name))
-        outputs.append(result)
+    extra: list[Node] = []
+    outputs: list[Value] = []
+    for value in branch.outputs:
+        if value not in written or value in outputs:
+            result = Value(value.name, value.type)
+            extra.append(Node(_IDENTITY, (value,), (result,), {}, value.name))
+            value = result
+        outputs.append(value)
     return Graph(branch.name, branch.inputs, tuple(outputs), (*branch.nodes, *extra), branch.constants)
 
 
 _IDENTITY = OnnxOp("", "Identity", 1)
 
 
-def _declared(value: Value) -> ValueInfoProto:
-    info = ValueInfoProto(name=value.name)
+def _declared(value: Value, names: Names) -> ValueInfoProto:
+    info = ValueInfoProto(name=names.of(value))
     if value.type is not None:
-        info.type.CopyFrom(to_proto(_public(value.type)))
+        info.type.CopyFrom(_type_proto(value.type))
     return info
 
 
-def _public(type: Type) -> Type:
-    """The type without symbols that the file does not know."""
-    if not isinstance(type, TensorType) or type.sizes is None:
-        return type
-    sizes = tuple(None if is_new(n) else n for n in type.sizes)
-    return TensorType(type.dtype, sizes)
+def _type_proto(type: Type) -> TypeProto:
+    """The type with those symbols that the file has names for."""
+    return to_proto(type, lambda size: size.name or None)
 
 
 def _size(info: ValueInfoProto, type: TensorType) -> None:
@@ -257,7 +263,7 @@ def _size(info: ValueInfoProto, type: TensorType) -> None:
     if type.sizes is None:
         return
     if not info.type.tensor_type.HasField("shape"):
-        info.type.CopyFrom(to_proto(_public(type)))
+        info.type.CopyFrom(_type_proto(type))
         return
     for dim, size in zip(info.type.tensor_type.shape.dim, type.sizes, strict=True):
         if isinstance(size, int):

@@ -12,18 +12,17 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto
+from onnx import NodeProto, TensorProto, TypeProto
 
-from anydml.ir.graph import Constant, Dim, Node, OnnxOp, TensorType, Type, Value
-from anydml.ir.provider import Provider, Region, RegionFailed
-from anydml.onnx.bodies import graphs_of
+from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
+from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.provider import Provider, RegionFailed
+from anydml.onnx.bodies import forget_dim_names, graphs_of
 from anydml.onnx.form import schema_of
 from anydml.onnx.sizes import impossible
 from anydml.onnx.symbols import (
     FOLLOWED,
-    Affine,
     Content,
-    Symbols,
     compared,
     computed,
     decided,
@@ -33,7 +32,7 @@ from anydml.onnx.symbols import (
     sized,
 )
 from anydml.onnx.types import from_proto, of_content, to_proto, without_sizes
-from anydml.onnx.write import node_proto, region_proto, tensor_proto
+from anydml.onnx.write import names_for, node_proto, region, tensor_proto
 from anydml.problems import InvalidModel, Unsupported
 
 SMALL = 1024
@@ -64,7 +63,10 @@ class Oracle:
     """Types and contents of nodes' outputs. `provider` evaluates the nodes whose inputs are known."""
 
     def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
-        self.opsets, self.provider, self.symbols = opsets, provider, Symbols()
+        self.opsets, self.provider = opsets, provider
+        self._dim_names: dict[Affine, str] = {}
+        self._dims: dict[str, Affine] = {}
+        """What ONNX's inference is told that sizes are called, and back."""
         self._inferred: dict[object, tuple[Type | None, ...]] = {}
 
     def outputs(self, node: Node, inputs: list[Fact | None]) -> tuple[Node, list[Fact | None], bool]:
@@ -109,6 +111,7 @@ class Oracle:
         key = _inference_key(node, inputs)
         if key is not None and key in self._inferred:
             return list(self._inferred[key])
+        names = names_for([node])
         protos: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for fact in inputs:
@@ -116,24 +119,29 @@ class Oracle:
                 continue
             if fact.value.type is None:
                 return unknown
-            protos[fact.value.name] = to_proto(fact.value.type)
+            name = names.of(fact.value)
+            protos[name] = to_proto(fact.value.type, self._dim_name)
             if fact.constant is not None and is_small(fact.value.type):
-                data[fact.value.name] = self._tensor(fact)
+                data[name] = self._tensor(fact)
         for value in node.captures.values():
             if value.type is not None:
-                protos[value.name] = to_proto(value.type)
+                protos[names.of(value)] = to_proto(value.type, self._dim_name)
+        proto = node_proto(node, names)
+        for graph in graphs_of(proto.attribute):
+            forget_dim_names(graph)  # the file's own, which would be taken for ours
         imports = _imports(tuple(self.opsets.items()))
         shape = _dims(inputs[1]) if node.op.name == "Expand" and len(inputs) > 1 else None
         if any(isinstance(n, int) and n > SMALL for n in shape or ()):
             return unknown  # before opset 13, inference makes a list of so many sizes
         try:
             found = onnx.shape_inference.infer_node_outputs(
-                schema, node_proto(node), protos, data, opset_imports=imports
+                schema, proto, protos, data, opset_imports=imports
             )
         except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
-            found = _element_types(schema, node, protos, imports)  # inference refuses, and libraries take
+            found = _element_types(schema, proto, protos, imports)  # inference refuses, and libraries take
         types = [
-            None if v is None or v.name not in found else from_proto(found[v.name]) for v in node.outputs
+            None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
+            for v in node.outputs
         ]
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
         if impossible(node, types, pads):
@@ -141,6 +149,13 @@ class Oracle:
         if key is not None:
             self._inferred[key] = tuple(types)
         return types
+
+    def _dim_name(self, size: Affine) -> str:
+        name = self._dim_names.get(size)
+        if name is None:
+            name = self._dim_names[size] = f"d{len(self._dim_names)}"
+            self._dims[name] = size
+        return name
 
     def _tensor(self, fact: Fact) -> TensorProto:
         constant = fact.constant
@@ -154,7 +169,6 @@ class Oracle:
         own = None
         if len(types) == 1:
             own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
-        used = {n for f in inputs for n in (_dims(f) or ()) if isinstance(n, str)}
         refined: list[Type | None] = []
         for value, type in zip(node.outputs, types, strict=True):
             if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):
@@ -165,15 +179,14 @@ class Oracle:
                 told = (None,) * len(own or ())
             sizes: list[Dim] = []
             for k, n in enumerate(told):
-                better = None if isinstance(n, int) or own is None else self.symbols.dim(own[k])
-                kept = n if isinstance(n, int) or n in used else None
-                sizes.append(next((x for x in (better, kept) if x is not None), None))
-            refined.append(named_sizes(value.name, TensorType(type.dtype, tuple(sizes))))
+                better = None if isinstance(n, int) or own is None else as_dim(own[k])
+                sizes.append(n if better is None else better)
+            refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes))))
         return refined
 
     def sizes(self, fact: Fact | None) -> list[Affine] | None:
         dims = _dims(fact)
-        return None if dims is None else [self.symbols.affine(n) for n in dims]
+        return None if dims is None else [as_affine(n) for n in dims]
 
     def integers(self, fact: Fact | None) -> Content | None:
         """What is known of an input's integers."""
@@ -250,10 +263,9 @@ class Oracle:
         values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
         given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
         outputs = tuple(v for v in node.outputs if v is not None)
-        model = region_proto([node], values, outputs, {}, self.opsets).SerializeToString()
-        region = Region(model, tuple(v.name for v in values), tuple(v.name for v in outputs))
+        alone = region([node], values, outputs, {}, self.opsets)
         try:
-            results = self.provider.compile(region, 1)([given[v] for v in values])
+            results = self.provider.compile(alone, 1)([given[v] for v in values])
         except (Unsupported, RegionFailed, InvalidModel):
             return None  # left to run, and to fail there if it must
         if not all(isinstance(r, np.ndarray) and _length(r) <= MOST_TEXT for r in results):
@@ -273,7 +285,7 @@ def _inference_key(node: Node, inputs: list[Fact | None]) -> object:
 
 def _element_types(
     schema: onnx.defs.OpSchema,
-    node: Node,
+    node: NodeProto,
     protos: Mapping[str, TypeProto],
     imports: list[onnx.OperatorSetIdProto],
 ) -> dict[str, TypeProto]:
@@ -281,22 +293,20 @@ def _element_types(
     types = {name: from_proto(proto) for name, proto in protos.items()}
     bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
     try:
-        return dict(
-            onnx.shape_inference.infer_node_outputs(schema, node_proto(node), bare, {}, opset_imports=imports)
-        )
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
     except Exception:
         return {}
 
 
-def named_sizes(name: str, type: Type | None) -> Type | None:
-    """The type with a symbol for each size that is not known, which no other value has."""
-    if not isinstance(type, TensorType) or type.sizes is None:
+def with_fresh_symbols(type: Type | None, least: int = 0) -> Type | None:
+    """The type with a symbol of its own for each size that is not known, which is `least` or more."""
+    if not isinstance(type, TensorType) or type.sizes is None or None not in type.sizes:
         return type
-    sizes = tuple(f"{{{name}.{k}}}" if n is None else n for k, n in enumerate(type.sizes))
+    sizes = tuple(Affine.of(Symbol(least=least)) if n is None else n for n in type.sizes)
     return TensorType(type.dtype, sizes)
 
 
-def either(name: str, a: Type | None, b: Type | None) -> Type | None:
+def either(a: Type | None, b: Type | None) -> Type | None:
     """What is known of a value that is of one of two types."""
     if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
         return a if a == b else None
@@ -305,7 +315,7 @@ def either(name: str, a: Type | None, b: Type | None) -> Type | None:
     if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
         return TensorType(a.dtype)
     sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
-    return named_sizes(name, TensorType(a.dtype, sizes))
+    return with_fresh_symbols(TensorType(a.dtype, sizes))
 
 
 def _length(content: np.ndarray) -> int:

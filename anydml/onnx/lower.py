@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.ir.provider import Provider, Region
+from anydml.ir.provider import Provider
 from anydml.onnx.bodies import contains_if, graphs_of
 from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
@@ -28,7 +28,7 @@ from anydml.onnx.iteration import iteration
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
 from anydml.onnx.types import CODES
-from anydml.onnx.write import IR_VERSION, node_proto, region_proto
+from anydml.onnx.write import IR_VERSION, names_for, node_proto, region
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
 from anydml.runtime.library import DTYPES, OnnxRuntime, newest_opset
@@ -106,13 +106,13 @@ class _Lowering:
         place = self.place(nodes[0])
         if place == "single":
             return [self._single(node) for node in nodes]
-        region = [n for n in nodes if isinstance(n, Node)]
+        members = [n for n in nodes if isinstance(n, Node)]
         if place == "kernels":
-            return [self._kernels(region)]
+            return [self._kernels(members)]
         try:
-            return [self._region(region, self.libraries.fast)]
+            return [self._region(members, self.libraries.fast)]
         except Unsupported as error:
-            self._blame(region, error.problems[0].message)
+            self._blame(members, error.problems[0].message)
             raise _Refused from error
 
     def _blame(self, region: list[Node], why: str) -> None:
@@ -224,15 +224,7 @@ class _Lowering:
             constants = {}
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
-        region = Region(
-            region_proto(nodes, inputs, outputs, small, opsets, weights).SerializeToString(
-                deterministic=True
-            ),
-            tuple(v.name for v in inputs),
-            tuple(v.name for v in outputs),
-            tuple((v.name, c) for v, c in weights.items()),
-        )
-        call = self.libraries.compiled(provider, region)
+        call = self.libraries.compiled(provider, region(nodes, inputs, outputs, small, opsets, weights))
         ends = [_fixed(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):
@@ -316,7 +308,7 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
     context = onnx.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
     try:
-        onnx.checker.check_node(node_proto(node), context)
+        onnx.checker.check_node(node_proto(node, names_for([node])), context)
     except Exception as error:  # ValidationError, or what damaged bytes make of it
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.dims import Dim
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.form import allowed_types
 from anydml.onnx.types import onnx_name
 from anydml.passes.substitute import substituted

@@ -175,11 +175,11 @@ class Program:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
         opsets, provider = self.libraries.opsets, self.libraries.complete
-        special = specialise(self.graph, types, known, opsets, provider)
+        special = specialise(self.graph, types, known, opsets, provider, least=1)
         graph, decisions = special.graph, []
         left = [n for n in graph.nodes if isinstance(n, If)]
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED:
-            special = specialise(self.graph, types, known, opsets, provider, deep=True)
+            special = specialise(self.graph, types, known, opsets, provider, deep=True, least=1)
             conversion = Conversion(opsets.get("", 1), worthwhile=_quick, own=True)
             graph = conversion.converted(special.graph)
             decisions = [d for d in conversion.decisions if d.what != "kept"]
@@ -237,8 +237,11 @@ def _shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def _joined(a: Key | None, b: Key | None) -> Key | None:
-    """What two keys have in common, sizes that differ being open; None where types or ranks differ."""
-    if a is None or b is None or any(_rank(x) != _rank(y) for x, y in zip(a, b, strict=True)):
+    """What two keys have in common, sizes that differ being open; None where types or ranks differ.
+
+    An open size is not 0: operators do other things on nothing, and some libraries wrong ones.
+    """
+    if a is None or b is None or any(_kind(x) != _kind(y) for x, y in zip(a, b, strict=True)):
         return None
     return tuple(
         (dtype, sizes and tuple(n if n == m else None for n, m in zip(sizes, others, strict=True)))
@@ -246,14 +249,15 @@ def _joined(a: Key | None, b: Key | None) -> Key | None:
     )
 
 
-def _rank(key: Any) -> tuple[Any, int | None]:
+def _kind(key: Any) -> tuple[Any, tuple[bool, ...] | None]:
+    """Type, and which sizes are 0."""
     dtype, sizes = key
-    return dtype, None if sizes is None else len(sizes)
+    return dtype, None if sizes is None else tuple(n == 0 for n in sizes)
 
 
 def _opened(shapes: Key) -> Key:
-    """The key with every size open."""
-    return tuple((dtype, sizes and (None,) * len(sizes)) for dtype, sizes in shapes)
+    """The key with every size open but those of 0."""
+    return tuple((dtype, sizes and tuple(0 if n == 0 else None for n in sizes)) for dtype, sizes in shapes)
 
 
 def _open_sizes(shapes: Key) -> int:

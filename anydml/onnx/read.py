@@ -9,12 +9,12 @@ taken from the file's value_info, which exporters get wrong; the evaluator infer
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import form
@@ -22,7 +22,7 @@ from anydml.onnx.bodies import external_tensors, free_names, graphs_of, has_text
 from anydml.onnx.constants import ConstantReader
 from anydml.onnx.functions import inlined
 from anydml.onnx.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
-from anydml.onnx.types import from_proto, onnx_name, without_sizes
+from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
 from anydml.problems import InvalidInput, InvalidModel, Problem, nearest, shown
 
 
@@ -60,6 +60,8 @@ class Model:
     meta: Meta
     defaults: Mapping[Value, Constant] = field(default_factory=dict)
     """Contents of the graph's inputs that need not be fed."""
+    declared: Mapping[Value, Type] = field(default_factory=dict)
+    """What the file says of the types of what nodes make; often wrong, so that only people are told."""
 
 
 def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
@@ -93,14 +95,10 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
         ) from error
     if reader.problems:
         raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
-    optional = {v.name for v in defaults}
     return Model(
         graph,
-        tuple(
-            Argument(i.name, from_proto(i.type), v.name in optional)
-            for i, v in _signature(proto.graph, graph)
-        ),
-        tuple(Argument(o.name, from_proto(o.type)) for o in proto.graph.output),
+        tuple(Argument(v.name, v.type, v in defaults) for v in graph.inputs),
+        tuple(Argument(o.name, from_proto(o.type, reader.symbols)) for o in proto.graph.output),
         opsets,
         Meta(
             proto.producer_name,
@@ -112,6 +110,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
             {p.key: p.value for p in proto.metadata_props},
         ),
         defaults,
+        reader.declared,
     )
 
 
@@ -141,8 +140,15 @@ def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
     return sized
 
 
-def read_body(proto: GraphProto, captures: Mapping[str, Value], opsets: Mapping[str, int]) -> Graph:
+def read_body(
+    proto: GraphProto,
+    captures: Mapping[str, Value],
+    opsets: Mapping[str, int],
+    declared: dict[Value, Type] | None = None,
+) -> Graph:
     """The body of a Loop or its like as a graph of its own: what it captures are inputs behind its own.
+
+    `declared` is filled with what the file says of types.
 
     Raises:
         InvalidModel: it is not well formed.
@@ -155,14 +161,9 @@ def read_body(proto: GraphProto, captures: Mapping[str, Value], opsets: Mapping[
         reader.problem(scope.path, "expected a body whose inputs have no initializers")
     if reader.problems:
         raise InvalidModel(*reader.problems)
+    if declared is not None:
+        declared |= reader.declared
     return replace(graph, inputs=(*graph.inputs, *outside))
-
-
-def _signature(proto: GraphProto, graph: Graph) -> Iterator[tuple[ValueInfoProto, Value]]:
-    by_name = {v.name: v for v in graph.inputs}
-    for info in proto.input:
-        if info.name in by_name:
-            yield info, by_name[info.name]
 
 
 class _Scope:
@@ -177,8 +178,7 @@ class _Scope:
     def define(self, name: str, type: Type | None = None) -> Value:
         if name in self.values:
             self.reader.problem(self.path, f"expected every name to be defined once, but got {name!r} twice")
-        value = Value(self.reader.unique(name), type)
-        self.values[name] = value
+        value = self.values[name] = Value(name, type)
         return value
 
     def define_constant(self, name: str, constant: Constant, type: Type | None) -> Value:
@@ -215,19 +215,11 @@ class _Reader:
         self.opsets = opsets
         self.problems: list[Problem] = []
         self.constants = ConstantReader(folder, self.problem)
-        self._names: set[str] = set()
+        self.symbols = FileSymbols()
+        self.declared: dict[Value, Type] = {}
 
     def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
         self.problems.append(Problem("/".join(path), message, remedy))
-
-    def unique(self, name: str) -> str:
-        """A name that no other value of the model has: branches may use one twice."""
-        fresh, count = name, 1
-        while fresh in self._names:
-            count += 1
-            fresh = f"{name}~{count}"
-        self._names.add(fresh)
-        return fresh
 
     def main(
         self, proto: GraphProto, scope: _Scope, fixed: bool = False
@@ -241,7 +233,7 @@ class _Reader:
         for info in proto.input:
             if fixed and info.name in initial:
                 continue
-            value = scope.define(info.name, from_proto(info.type))
+            value = scope.define(info.name, from_proto(info.type, self.symbols))
             inputs.append(value)
             if info.name in initial:
                 defaults[value] = self.constants.initializer(initial.pop(info.name), scope.path)[0]
@@ -259,6 +251,10 @@ class _Reader:
     def _finish(self, proto: GraphProto, scope: _Scope, inputs: tuple[Value, ...] | None) -> Graph:
         self._texts(scope.path, proto.name, *(o.name for o in proto.output))
         nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
+        for info in (*proto.value_info, *proto.output):
+            made, type = scope.values.get(info.name), from_proto(info.type, self.symbols)
+            if made is not None and type is not None:
+                self.declared[made] = type
         outputs = []
         for info in proto.output:
             value = scope.take(info.name)

@@ -6,12 +6,14 @@ infinities are no failures: they are never selected.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from onnx import GraphProto
 
-from anydml.ir.graph import Constant, Dim, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.dims import Affine, Dim
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM
 from anydml.onnx.sizes import fails, impossible
@@ -140,7 +142,7 @@ def same_count(before: Sizes, after: Sizes) -> bool:
     """Whether two shapes have equally many elements whatever their symbols are."""
     if None in before or None in after:
         return False
-    symbols = [sorted(n for n in sizes if isinstance(n, str)) for sizes in (before, after)]
+    symbols = [Counter(n for n in sizes if isinstance(n, Affine)) for sizes in (before, after)]
     numbers = [prod(n for n in sizes if isinstance(n, int)) for sizes in (before, after)]
     return symbols[0] == symbols[1] and numbers[0] == numbers[1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from anydml.ir.dims import Dim
 from anydml.ir.graph import Node, OnnxOp, TensorType, Type
 
 
@@ -38,7 +39,7 @@ def fails(node: Node) -> bool:
 _RANKS = {"LSTM": 3, "GRU": 3, "RNN": 3}
 
 
-def window_fits(node: Node, sizes: Sequence[int | str | None], kernel: Sequence[int]) -> bool:
+def window_fits(node: Node, sizes: Sequence[Dim], kernel: Sequence[int]) -> bool:
     """Whether the kernel is no longer than the padded input, along every axis whose size is a number."""
     told = {n: list(a.ints) for n, a in node.attributes.items() if n in ("pads", "dilations")}
     axes = len(kernel)
@@ -56,7 +57,7 @@ def window_fits(node: Node, sizes: Sequence[int | str | None], kernel: Sequence[
     )
 
 
-def _input(node: Node, k: int) -> tuple[int | str | None, ...] | None:
+def _input(node: Node, k: int) -> tuple[Dim, ...] | None:
     value = node.inputs[k] if k < len(node.inputs) else None
     return None if value is None else value.sizes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
 from anydml.onnx.evaluate import specialise
 from anydml.onnx.infer import Oracle
@@ -29,22 +30,25 @@ class StandIn:
 
 
 def stand_in(
-    branch: Graph, oracle: Oracle, witnesses: Mapping[str, tuple[int, ...]], around: Mapping[Value, Constant]
+    branch: Graph,
+    oracle: Oracle,
+    witnesses: Mapping[Value, tuple[int, ...]],
+    around: Mapping[Value, Constant],
 ) -> StandIn | None:
     """Sizes for the branch's captures on which it cannot fail; None if none are found.
 
     Args:
-        witnesses: sizes that the user gives, by the name of a value.
+        witnesses: sizes that the user gives for values.
         around: constants of the graphs around.
     """
     free = [v for v in branch.inputs if v.sizes is not None and v.known_sizes is None]
-    symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, str)))
+    symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, Affine)))
     if not symbols:
         return None
     for guess in _guesses(symbols):
         chosen = {
             v: witnesses.get(
-                v.name, tuple(n if isinstance(n, int) else guess[n] for n in (v.sizes or ()) if n is not None)
+                v, tuple(n if isinstance(n, int) else guess[n] for n in (v.sizes or ()) if n is not None)
             )
             for v in free
         }
@@ -60,7 +64,7 @@ def stand_in(
     return None
 
 
-def _guesses(symbols: list[str]) -> Iterator[dict[str, int]]:
+def _guesses(symbols: list[Affine]) -> Iterator[dict[Affine, int]]:
     """Numbers for symbols: first one of them varies while all others are 1, then all are the same."""
     yield dict.fromkeys(symbols, 1)
     for size in SIZES:

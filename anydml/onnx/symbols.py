@@ -2,8 +2,7 @@
 
     x: float32[n,64]      Shape(x) -> [n, 64]      Shape(x)[0] + 1 -> n+1      Range(n, n+1, 1) -> one element
 
-A size is a sum of whole multiples of symbols, and a number. Symbols stand for sizes, so none is negative.
-As a dimension of a type, such a sum is a text that says the same wherever the same is meant.
+What is known of integers is said in terms of the symbols of sizes (`ir/dims.py`), of which none is negative.
 """
 
 from __future__ import annotations
@@ -18,98 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.graph import Dim, Node, OnnxOp
+from anydml.ir.dims import UNKNOWN, Affine, whole
+from anydml.ir.graph import Node, OnnxOp
 
-MAX_TERMS = 6
-"""Symbols of one sum; more is unknown."""
-
-
-@dataclass(frozen=True)
-class Affine:
-    """2*n + m + 3. Of `terms` None: unknown."""
-
-    terms: tuple[tuple[str, int], ...] | None
-    offset: int = 0
-
-    @property
-    def number(self) -> int | None:
-        return self.offset if self.terms == () else None
-
-    @property
-    def least(self) -> int | None:
-        """What it is at least, as no size is negative; None where that is not known."""
-        return None if self.terms is None or any(k < 0 for _, k in self.terms) else self.offset
-
-    def __add__(self, other: Affine) -> Affine:
-        if self.terms is None or other.terms is None:
-            return UNKNOWN
-        counts = dict(self.terms)
-        for name, k in other.terms:
-            counts[name] = counts.get(name, 0) + k
-        terms = tuple(sorted((n, k) for n, k in counts.items() if k))
-        return Affine(terms, self.offset + other.offset) if len(terms) <= MAX_TERMS else UNKNOWN
-
-    def __neg__(self) -> Affine:
-        return self.scaled(-1)
-
-    def __sub__(self, other: Affine) -> Affine:
-        return self + -other
-
-    def __mul__(self, other: Affine) -> Affine:
-        if other.number is not None:
-            return self.scaled(other.number)
-        return UNKNOWN if self.number is None else other.scaled(self.number)
-
-    def scaled(self, factor: int) -> Affine:
-        if self.terms is None:
-            return UNKNOWN
-        return Affine(tuple((n, k * factor) for n, k in self.terms) if factor else (), self.offset * factor)
-
-    def divided(self, divisor: int) -> Affine:
-        """Where nothing remains, whatever the symbols are."""
-        if self.terms is None or divisor == 0:
-            return UNKNOWN
-        if any(k % divisor for k in (self.offset, *(k for _, k in self.terms))):
-            return UNKNOWN
-        return Affine(tuple((n, k // divisor) for n, k in self.terms), self.offset // divisor)
-
-    def __str__(self) -> str:
-        assert self.terms is not None
-        parts = [name if k == 1 else f"{k}*{name}" for name, k in self.terms]
-        return "+".join([*parts, *([str(self.offset)] if self.offset or not parts else [])])
-
-
-UNKNOWN = Affine(None)
 Content = NDArray[Any]
 """Integers as far as they are known: an array of Affine."""
-
-
-def whole(number: int) -> Affine:
-    return Affine((), int(number))
-
-
-class Symbols:
-    """Dimensions as sums and back: the texts of all sums that were made."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Affine] = {}
-
-    def affine(self, dim: Dim) -> Affine:
-        if isinstance(dim, int):
-            return whole(dim)
-        return UNKNOWN if dim is None else self._sums.get(dim) or Affine(((dim, 1),))
-
-    def dim(self, size: Affine) -> Dim:
-        """A number, a symbol, or the text of a sum in braces, which no file's symbol is taken for."""
-        if size.terms is None or (size.number is not None and not 0 <= size.number < 1 << 63):
-            return None
-        if size.number is not None:
-            return size.number
-        if len(size.terms) == 1 and size.terms[0][1] == 1 and not size.offset:
-            return size.terms[0][0]
-        text = f"{{{size}}}"
-        self._sums[text] = size
-        return text
 
 
 def of_array(array: NDArray[Any]) -> Content:

@@ -6,34 +6,35 @@ library meets what it may not expect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
+from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
 from anydml.ir.provider import Provider
-from anydml.onnx.infer import Fact, Oracle, either, named_sizes
-from anydml.onnx.types import is_new
+from anydml.onnx.infer import Fact, Oracle, either, with_fresh_symbols
 from anydml.passes.substitute import exchanged
 
 
 def typed(
-    graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[str, Type] | None = None
+    graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[Value, Type] | None = None
 ) -> Graph:
     """The graph with types. `provider` evaluates what follows from constants: sizes do.
 
     Args:
-        declared: what a file says of values, by name, for where less follows.
+        declared: what a file says of values, for where less follows.
     """
-    typing = _Typing(Oracle(opsets, provider), declared or {})
+    symbols = {n for v in graph.inputs for n in v.sizes or ()}
+    typing = _Typing(Oracle(opsets, provider), declared or {}, symbols)
     for value in graph.inputs:
-        typing.facts[value] = Fact(Value(value.name, named_sizes(value.name, value.type)))
+        typing.facts[value] = Fact(Value(value.name, with_fresh_symbols(value.type)))
     typing.walk(graph)
     return exchanged(graph, typing.values)
 
 
 class _Typing:
-    def __init__(self, oracle: Oracle, declared: Mapping[str, Type]) -> None:
-        self.oracle, self.declared = oracle, declared
+    def __init__(self, oracle: Oracle, declared: Mapping[Value, Type], symbols: Set[Dim]) -> None:
+        self.oracle, self.declared, self.symbols = oracle, declared, symbols
         self.facts: dict[Value, Fact] = {}
         self.values: dict[Value, Value] = {}
         """For each value that a node makes, the one with its type."""
@@ -53,7 +54,7 @@ class _Typing:
         ends = zip(node.then_branch.outputs, node.else_branch.outputs, strict=True)
         for value, (a, b) in zip(node.outputs, ends, strict=True):
             if value is not None:
-                type = either(value.name, self.facts[a].value.type, self.facts[b].value.type)
+                type = either(self.facts[a].value.type, self.facts[b].value.type)
                 self._know(value, Fact(Value(value.name, type)))
 
     def _node(self, node: Node) -> None:
@@ -69,18 +70,21 @@ class _Typing:
                 self._know(value, fact)
 
     def _know(self, value: Value, fact: Fact) -> None:
-        type = _more(fact.value.type, self.declared.get(value.name, value.type))
-        self.values[value] = Value(value.name, named_sizes(value.name, type))
+        type = self._more(fact.value.type, self.declared.get(value, value.type))
+        self.values[value] = Value(value.name, with_fresh_symbols(type))
         self.facts[value] = replace(fact, value=self.values[value])
 
+    def _more(self, found: Type | None, declared: Type | None) -> Type | None:
+        """What was found, and of what was declared that which is not known otherwise."""
+        if isinstance(declared, TensorType) and declared.sizes is not None:
+            declared = TensorType(declared.dtype, tuple(map(self._believed, declared.sizes)))
+        if not isinstance(found, TensorType) or not isinstance(declared, TensorType):
+            return found or declared
+        if found.sizes is None or declared.sizes is None or len(found.sizes) != len(declared.sizes):
+            return found if found.sizes is not None else TensorType(found.dtype, declared.sizes)
+        pairs = zip(found.sizes, declared.sizes, strict=True)
+        return TensorType(found.dtype, tuple(m if is_anonymous(n) and m is not None else n for n, m in pairs))
 
-def _more(found: Type | None, declared: Type | None) -> Type | None:
-    """What was found, and of what was declared that which is not known otherwise."""
-    if not isinstance(found, TensorType) or not isinstance(declared, TensorType):
-        return found or declared
-    if found.sizes is None or declared.sizes is None or len(found.sizes) != len(declared.sizes):
-        return found if found.sizes is not None else TensorType(found.dtype, declared.sizes)
-    sizes = (
-        m if is_new(n) and m is not None else n for n, m in zip(found.sizes, declared.sizes, strict=True)
-    )
-    return TensorType(found.dtype, tuple(sizes))
+    def _believed(self, size: Dim) -> Dim:
+        """A declared size, unless it is a symbol that no input has: exporters invent those."""
+        return None if isinstance(size, Affine) and size not in self.symbols else size

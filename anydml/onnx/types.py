@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
 
-from anydml.ir.graph import Dim, OptionalType, SequenceType, TensorType, Type
+from anydml.ir.dims import Affine, Dim, Symbol, is_anonymous
+from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
 
 _RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
 DTYPES: dict[int, str] = {
@@ -33,54 +35,73 @@ def onnx_name(type: Type | None) -> str:
     return "unknown"
 
 
-def is_new(size: Dim) -> bool:
-    """Whether a size is not known, or only by a symbol of ours, which no file has."""
-    return size is None or (isinstance(size, str) and size.startswith("{"))
-
-
 def type_text(type: Type | None) -> str:
     """As messages and reports write it: `float32[2,n,?]`; what is no tensor, as ONNX has it."""
     if not isinstance(type, TensorType):
         return onnx_name(type)
     if type.sizes is None:
         return f"{type.dtype}[...]"
-    known = ("?" if is_new(n) else str(n) for n in type.sizes)
+    known = ("?" if is_anonymous(n) else str(n) for n in type.sizes)
     return f"{type.dtype}[{','.join(known)}]"
 
 
-def from_proto(proto: TypeProto) -> Type | None:
-    """None where the file says nothing, or has a map or a sparse tensor, which no operator here makes."""
+class FileSymbols:
+    """The symbols of a file: one for each name that it gives to sizes."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, Affine] = {}
+
+    def __call__(self, name: str) -> Affine:
+        if name not in self._sizes:
+            self._sizes[name] = Affine.of(Symbol(name))
+        return self._sizes[name]
+
+
+def from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = lambda name: None) -> Type | None:
+    """None where the file says nothing, or has a map or a sparse tensor, which no operator here makes.
+
+    `dim_of`: what a name that the message gives to a size stands for.
+    """
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         tensor = proto.tensor_type
         if tensor.elem_type not in DTYPES:
             return None
-        sizes = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+        sizes = tuple(_dim(d, dim_of) for d in tensor.shape.dim) if tensor.HasField("shape") else None
         return TensorType(DTYPES[tensor.elem_type], sizes)
     if kind in ("sequence_type", "optional_type"):
-        inner = from_proto(getattr(proto, kind).elem_type)
+        inner = from_proto(getattr(proto, kind).elem_type, dim_of)
         if inner is None:
             return None
         return SequenceType(inner) if kind == "sequence_type" else OptionalType(inner)
     return None
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+def _dim(dim: onnx.TensorShapeProto.Dimension, dim_of: Callable[[str], Dim]) -> Dim:
     if dim.HasField("dim_value"):  # below 0 it means, to some exporters, that it is not known
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param if dim.dim_param and isinstance(dim.dim_param, str) else None
+    return dim_of(dim.dim_param) if dim.dim_param and isinstance(dim.dim_param, str) else None
+
+
+def to_proto(type: Type, name_of: Callable[[Affine], str | None] = lambda size: None) -> TypeProto:
+    """The TypeProto of a type. Shared: not to be changed. `name_of`: what a size is to be called in it."""
+    return _to_proto(_resized(type, lambda sizes: sizes and tuple(map(_named(name_of), sizes))))
+
+
+def _named(name_of: Callable[[Affine], str | None]) -> Callable[[Dim], Any]:
+    return lambda n: name_of(n) if isinstance(n, Affine) else n
 
 
 @cache
-def to_proto(type: Type) -> TypeProto:
-    """The TypeProto of a type. Shared: not to be changed."""
+def _to_proto(type: Type) -> TypeProto:
+    """Of a type whose sizes are as a file has them: numbers, names or None."""
     match type:
         case SequenceType(element):
-            return onnx.helper.make_sequence_type_proto(to_proto(element))
+            return onnx.helper.make_sequence_type_proto(_to_proto(element))
         case OptionalType(element):
-            return onnx.helper.make_optional_type_proto(to_proto(element))
+            return onnx.helper.make_optional_type_proto(_to_proto(element))
         case TensorType(dtype, sizes):
-            return onnx.helper.make_tensor_type_proto(CODES[dtype], sizes)
+            return onnx.helper.make_tensor_type_proto(CODES[dtype], sizes)  # type: ignore[arg-type]
 
 
 def only_ranks(type: Type) -> Type:

@@ -28,7 +28,9 @@ from anydml.ir.graph import (
     TensorType,
     Type,
 )
+from anydml.ir.names import Names
 from anydml.ir.provider import Call, Provider, Region, RegionEnded, RegionFailed
+from anydml.onnx.bodies import all_names
 from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
 from anydml.onnx.types import CODES, dtype_name, leaf
@@ -161,11 +163,12 @@ def _trimmed(proto: ModelProto) -> ModelProto:
         return proto
     trimmed = ModelProto()
     trimmed.CopyFrom(proto)
+    names = Names(all_names(trimmed.graph))
     for node in _all_nodes(trimmed):
         while node.input and not node.input[-1]:
             del node.input[-1]
         if _nameless(node):
-            named = part_names(node.output)
+            named = part_names(node.output, names)
             del node.output[:]
             node.output.extend(named)
     return trimmed

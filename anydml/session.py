@@ -137,7 +137,8 @@ class Session:
             run_options: accepted for onnxruntime's sake, and not used.
 
         Returns:
-            The outputs: arrays, lists for sequences, None for empty optionals.
+            The outputs: arrays, lists for sequences, None for empty optionals. They are the caller's: their
+            memory is that of nothing else, and is used again only when nobody has an array over it any more.
 
         Raises:
             InvalidInput: unknown or missing names, a wrong data type, rank or size.
@@ -185,8 +186,9 @@ class Session:
             except KeyError:  # told below
                 values = None
             if values is not None and (plan := self._program.met(values)) is not None:
-                return plan.run(values)
-        return self._program(self._checked(feed))
+                return plan.run_owned(values)
+        values = self._checked(feed)
+        return self._program.plan(values).run_owned(values)
 
     def _checked(self, feed: Mapping[str, Any]) -> list[Any]:
         problems: list[Problem] = []
@@ -232,7 +234,7 @@ class Bound:
         Raises:
             ExecutionFailed: a node failed; or an output does not fit its array.
         """
-        results = self._session._program(self._values)
+        results = self._session._program.plan(self._values).run_owned(self._values)
         for place, y in self._places.items():
             result = results[place]
             if not isinstance(result, np.ndarray) or (result.shape, result.dtype) != (y.shape, y.dtype):

@@ -19,6 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anydml.ir.dims import Dim
 from anydml.spec.schema import Operator
 
@@ -85,7 +87,7 @@ class Stored:
 
 
 class Constant:
-    """A known content: an array, or a list of arrays (a sequence). Decoded when first asked for.
+    """A known content: a read-only array, or a list of such (a sequence). Decoded when first asked for.
 
     `source` is what the file holds, for writing it out again without a detour; or where it is `Stored`.
     """
@@ -95,14 +97,14 @@ class Constant:
     def __init__(
         self, content: Any = None, *, source: Any = None, decode: Callable[[], Any] | None = None
     ) -> None:
-        self._content, self._decode, self.source = content, decode, source
+        self._content, self._decode, self.source = _read_only(content), decode, source
         self._derived: dict[Any, Constant] = {}
 
     @property
     def content(self) -> Any:
         decode = self._decode  # another thread may be done with it any time
         if decode is not None:
-            self._content = decode()
+            self._content = _read_only(decode())
             self._decode = None
         return self._content
 
@@ -111,6 +113,16 @@ class Constant:
         if key not in self._derived:
             self._derived[key] = Constant(decode=lambda: make(self.content))
         return self._derived[key]
+
+
+def _read_only(content: Any) -> Any:
+    """The content through arrays that nobody can write to, and whose views nobody can."""
+    if isinstance(content, list):
+        return [_read_only(item) for item in content]
+    if isinstance(content, np.ndarray) and content.flags.writeable:
+        content = content.view()
+        content.flags.writeable = False
+    return content
 
 
 @dataclass(frozen=True)

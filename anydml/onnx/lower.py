@@ -31,7 +31,7 @@ from anydml.onnx.types import CODES
 from anydml.onnx.write import IR_VERSION, names_for, node_proto, region
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
-from anydml.runtime.library import DTYPES, OnnxRuntime, newest_opset
+from anydml.runtime.library import DTYPES, newest_opset
 from anydml.runtime.memory import size_problem
 from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
 
@@ -75,12 +75,9 @@ class _Lowering:
             if self.slots[value] in read:
                 template[self.slots[value]] = constant.content
         inputs = tuple(self.slots[v] for v in graph.inputs)
-        fresh = {k for step in steps if not _lends(step) for k in step.writes}
-        shared = frozenset(p for p, k in enumerate(outputs) if k not in fresh or k in outputs[:p])
-        drops = _drops(steps, set(outputs))
-        return Plan(
-            template, inputs, tuple(steps), outputs, drops, shared, self.arena, _returned(steps, outputs)
-        )
+        fresh = {k for step in steps if step.fresh for k in step.writes}
+        unsure = frozenset(p for p, k in enumerate(outputs) if k not in fresh or k in outputs[:p])
+        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))
@@ -230,7 +227,8 @@ class _Lowering:
         if len(known) == len(ends):
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
         reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
-        return RegionStep(provider.name, call, tuple(nodes), reads, writes, because)
+        fresh = provider is self.libraries.fast  # the other one makes views
+        return RegionStep(provider.name, call, tuple(nodes), reads, writes, because, fresh)
 
 
 def _check_sizes(graph: Graph) -> None:
@@ -267,22 +265,6 @@ def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:
 
 def _numpy(dtype: str) -> np.dtype:
     return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])
-
-
-def _lends(step: Step) -> bool:
-    """Whether a step may answer with memory of what it was given: onnx.reference makes views."""
-    return isinstance(step, RegionStep) and step.provider != OnnxRuntime.name
-
-
-def _returned(steps: Sequence[Step], outputs: Sequence[int]) -> frozenset[int]:
-    """The slots whose memory nobody has but the plan: a branch might answer with it, or onnx.reference."""
-    made = {k for step in steps if isinstance(step, ElementwiseStep) for k in step.writes}
-    keeping = [
-        s
-        for s in steps
-        if not isinstance(s, ElementwiseStep) and (not isinstance(s, RegionStep) or _lends(s))
-    ]
-    return frozenset(made - set(outputs) - {k for step in keeping for k in step.reads})
 
 
 def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:

@@ -78,7 +78,11 @@ class Program:
         self._lock = threading.RLock()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """The outputs for the inputs' contents."""
+        """The outputs for the inputs' contents, for a step of another plan: they may be inputs' memory."""
+        return self.plan(values).run(values)
+
+    def plan(self, values: Sequence[Any]) -> Plan:
+        """The plan for inputs like these, which is about to run."""
         key = self.key(values)
         planned = None if key is None else self._met.get(key)
         if planned is None:
@@ -88,7 +92,7 @@ class Program:
                     self._met.clear()
                 self._met[key] = planned
         planned.used = next(self._runs)
-        return planned.plan.run(values)
+        return planned.plan
 
     def met(self, values: Sequence[Any]) -> Plan | None:
         """The plan of arrays of which the like was run before, which is about to run again."""
@@ -157,7 +161,7 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            self._plans[key] = _Planned(self._plan(special, guards), ifs, folded)
+            self._plans[key] = _Planned(self._lowered(special, guards), ifs, folded)
             break
         return key
 
@@ -187,7 +191,7 @@ class Program:
         notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
         return simplified(graph), set(known), tuple(notes)
 
-    def _plan(self, special: Graph, guards: set[Value]) -> Plan:
+    def _lowered(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)

@@ -1,47 +1,62 @@
-"""Memory of values that nobody needs any more, for those that come next.
+"""Memory of values that nobody has any more, for those that come next.
 
-A large array that is freed goes back to the system, and the next one is paid for page by page.
+A large array that is freed goes back to the system, and the next one is paid for page by page. So an arena
+keeps the memory of its arrays, and gives it out again after the last array over it has died, whoever had it:
+a step, a result that was returned, or a view that a user made of it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from math import prod
+from sys import getrefcount
 
 import numpy as np
 
 from anydml.runtime.launch import Array
 
-LEAST = 1 << 16
-"""Bytes from which memory is kept; less is as quickly had anew."""
-KEPT = 4
-"""Pieces of one size that are kept at most."""
+MIN_POOLED_BYTES = 1 << 16
+"""Less is as quickly had anew."""
+MAX_BLOCKS_PER_SIZE = 4
+MAX_POOLED_SIZES = 16
+"""Different sizes of which memory is kept."""
 
 
 class Arena:
-    """Safe from several threads: what one has taken, no other has."""
+    """Safe from several threads."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Array]] = {}
+        self._blocks: dict[int, list[Array]] = {}
+        """By bytes. Each is the base of every array over it, which so counts as a reference to it."""
+        self._lock = threading.Lock()
 
     def empty(self, sizes: Sequence[int], dtype: np.dtype) -> Array:
-        """An array of any contents, in memory that was given back, if there is some of its size."""
+        """An array of any contents, in memory that is free again, if there is some of its size."""
         count = prod(sizes) * dtype.itemsize
-        if count < LEAST:
+        if count < MIN_POOLED_BYTES:
             return np.empty(sizes, dtype)
-        free = self._free.get(count)
-        try:
-            memory = free.pop() if free else np.empty(count, np.uint8)
-        except IndexError:  # another thread was quicker
-            memory = np.empty(count, np.uint8)
-        return memory.view(dtype).reshape(sizes)
+        with self._lock:
+            return self._block(count).view(dtype).reshape(sizes)
 
-    def give_back(self, array: Array) -> None:
-        """Memory of an array from here, that nobody reads any more."""
-        memory = array
-        while isinstance(memory.base, np.ndarray):
-            memory = memory.base
-        if memory.dtype == np.uint8 and memory.ndim == 1 and memory.nbytes >= LEAST:
-            free = self._free.setdefault(memory.nbytes, [])
-            if len(free) < KEPT:
-                free.append(memory)
+    def _block(self, count: int) -> Array:
+        blocks = self._blocks.get(count)
+        if blocks is None:
+            while len(self._blocks) >= MAX_POOLED_SIZES:
+                del self._blocks[next(iter(self._blocks))]
+            blocks = self._blocks[count] = []
+        for k in range(len(blocks)):
+            if _references(blocks, k) == _FREE:
+                return blocks[k]
+        block = np.empty(count, np.uint8)
+        if len(blocks) < MAX_BLOCKS_PER_SIZE:
+            blocks.append(block)
+        return block
+
+
+def _references(blocks: list[Array], k: int) -> int:
+    return getrefcount(blocks[k])
+
+
+_FREE = _references([np.empty(1, np.uint8)], 0)
+"""References to a block that nobody but its list has, as this Python counts them."""

@@ -31,6 +31,7 @@ class _Iteration:
     empty: tuple[np.ndarray | None, ...]
     """For each output, what it is if no iteration adds to it; None where that is not known."""
     explain: Callable[[], str] = field(repr=False)
+    fresh: bool = False  # without an iteration, states are what they were
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -57,7 +58,7 @@ class _Iteration:
             nothing = self.empty[output]
             if nothing is None:
                 raise self._failed(f"expected a declared type of output {output}, which no iteration adds to")
-            return nothing
+            return nothing.copy()
         shapes = {p.shape for p in parts}
         if len(shapes) > 1:
             shown = ", ".join(map(str, sorted(shapes)))

@@ -14,6 +14,7 @@ from anydml.ir.provider import Call, RegionFailed
 from anydml.passes.fuse import dtype_of, sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
 from anydml.runtime.arena import Arena
+from anydml.runtime.ownership import owned
 from anydml.runtime.repeat import Repeated
 from anydml.spec.dtypes import NUMPY
 
@@ -25,6 +26,11 @@ MAX_MADE = 32
 
 
 class Step(Protocol):
+    @property
+    def fresh(self) -> bool:
+        """Whether all that it writes is new memory, each result its own, whatever it reads."""
+        ...
+
     @property
     def reads(self) -> tuple[int, ...]: ...
 
@@ -49,6 +55,7 @@ class RegionStep:
     writes: tuple[int, ...]
     because: str = ""
     """Why no faster library has it."""
+    fresh: bool = False
 
     def run(self, slots: list[Any]) -> None:
         try:
@@ -76,6 +83,8 @@ def _listed(nodes: Sequence[Node]) -> str:
 
 class ElementwiseStep:
     """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met."""
+
+    fresh = True
 
     def __init__(
         self,
@@ -142,6 +151,7 @@ class BranchStep:
     else_reads: tuple[int, ...]
     writes: tuple[int, ...]
     explain: Callable[[], str]
+    fresh: bool = False  # a branch may return what it captures
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -172,12 +182,6 @@ def single(value: Any, what: str, dtype: type[np.generic], node: Node | If) -> A
     return value.item()
 
 
-def _copied(content: Any) -> Any:
-    if isinstance(content, list):
-        return [_copied(item) for item in content]
-    return content.copy() if isinstance(content, np.ndarray) else content
-
-
 @dataclass(frozen=True)
 class Plan:
     """Steps over slots. `template` holds the constants in their slots, and None in all others."""
@@ -188,26 +192,23 @@ class Plan:
     outputs: tuple[int, ...]
     drops: tuple[tuple[int, ...], ...]
     """For each step, the slots that nobody reads after it: their memory can go."""
-    shared: frozenset[int]
-    """The outputs, by place, that may be memory of an input or a constant: they are returned as copies."""
-    arena: Arena
-    returned: frozenset[int]
-    """The slots whose memory goes back to the arena: kernels make them, and no reader might keep them."""
+    unsure: frozenset[int]
+    """The outputs, by place, that may be memory of an input, a constant or another output."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which may be memory of something else: for a step of another plan."""
         slots = [*self.template]
         for place, k in enumerate(self.inputs):
             slots[k] = values[place]
         for step, drops in self._each:
             step.run(slots)
             for k in drops:
-                if k in self.returned:
-                    self.arena.give_back(slots[k])
                 slots[k] = None
-        results = [slots[k] for k in self.outputs]
-        for place in self.shared:
-            results[place] = _copied(results[place])
-        return results
+        return [slots[k] for k in self.outputs]
+
+    def run_owned(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which are the caller's."""
+        return owned(self.run(values), self.unsure, values)
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

@@ -31,6 +31,7 @@ def strings(*texts: Any) -> np.ndarray:
 
 def folded(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> list[Any]:
     """What the rule says. `outputs`: how many, or for each whether it is wanted."""
+    inputs = _tensors(inputs)
     wanted = [True] * outputs if isinstance(outputs, int) else outputs
     node = Node(
         OnnxOp("", op, version or newest()),
@@ -38,11 +39,12 @@ def folded(op: str, inputs, version: int | None = None, outputs=1, **attributes)
         tuple(Value(f"y{k}") if there else None for k, there in enumerate(wanted)),
         {a.name: a for a in helper.make_node(op, [], [], **attributes).attribute},
     )
-    return fold(node, list(inputs))
+    return fold(node, inputs)
 
 
 def computed(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> list[Any]:
     """What onnxruntime says, None for outputs that are not wanted."""
+    inputs = _tensors(inputs)
     wanted = [True] * outputs if isinstance(outputs, int) else outputs
     names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
     results = [f"y{k}" if there else "" for k, there in enumerate(wanted)]
@@ -81,6 +83,7 @@ def check(
 
     `tolerance` is in units in the last place; 0 means the same bits, but for those of NaN.
     """
+    inputs = _tensors(inputs)
     before = [_copied(x) for x in inputs]
     found = folded(op, inputs, version, outputs, **attributes)
     for k, (x, old) in enumerate(zip(inputs, before, strict=True)):
@@ -103,6 +106,11 @@ def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=Fa
         with pytest.raises(Exception) as error:  # noqa: PT011 - onnxruntime raises a dozen classes
             computed(op, inputs, version, outputs, **attributes)
         assert "NOT_IMPLEMENTED" not in str(error.value), error.value
+
+
+def _tensors(inputs) -> list[Any]:
+    """NumPy's scalars are taken as tensors, too."""
+    return [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
 
 
 def _type(content: Any) -> Type:

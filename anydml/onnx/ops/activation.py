@@ -109,7 +109,7 @@ def _shrink(node: NodeView, x: Array) -> Array:
     return np.array(wanted, x.dtype).reshape(x.shape)
 
 
-def _is_inf(node: NodeView, x: Array) -> Array:
+def _is_inf(node: NodeView, x: Array) -> Any:
     y = wide(x) if x.dtype in FLOATS else x.astype(np.float32)
     positive, negative = node.int("detect_positive"), node.int("detect_negative")
     return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))

@@ -102,14 +102,18 @@ def _unsigned_zero(result: Array, a: Array, b: Array) -> Array:
 
 
 def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | None = None) -> Array:
-    """min(most, max(x, least)). Bounds that are left out are the type's; NaN stays."""
+    """min(most, max(x, least)); NaN stays.
+
+    A bound that is left out is the type's largest number, says ONNX's text; by its function body infinity
+    stays. So that is left open.
+    """
     bounds: list[Any] = [least, most]
     if node.version < 11:
         given = [node.attribute("min"), node.attribute("max")]
         bounds = [None if n is None else np.array(n).astype(x.dtype) for n in given]
-    elif x.dtype in FLOATS and (np.isinf(wide(x))).any() and (least is None or most is None):
-        raise NotFoldable("an infinity, which the default of a bound is or is not")
-    for bound, chosen in zip(bounds, (np.maximum, np.minimum), strict=True):
+    for bound, chosen, end in zip(bounds, (np.maximum, np.minimum), (-np.inf, np.inf), strict=True):
+        if bound is None and node.version >= 11 and x.dtype in FLOATS and (x == end).any():
+            raise NotFoldable("an infinity without a bound")
         if bound is not None:
             bound = np.array(single(bound)).astype(x.dtype) if bound.ndim else bound
             if x.dtype in FLOATS and np.isnan(wide(bound)):

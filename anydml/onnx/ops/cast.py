@@ -113,10 +113,11 @@ def _to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
         return result.astype(dtype)
     if width >= 8:
         return x.astype(dtype)
-    low = x.astype(np.int64) & (2**width - 1)
+    low: Array = x.astype(np.int64) & (2**width - 1)
     if signed:
         low = np.where(low >= 2 ** (width - 1), low - 2**width, low)
-    return low.astype(np.int8).astype(dtype)
+    low = low.astype(np.int8)
+    return low.astype(dtype)
 
 
 def _to_small(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:

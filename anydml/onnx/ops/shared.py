@@ -95,7 +95,7 @@ def single(x: Array) -> Any:
     """The content of an input that is a scalar; libraries take [1], too."""
     if x.size != 1:
         raise ValueError(f"expected a scalar, but got sizes {x.shape}")
-    return x.reshape(-1)[0].item()
+    return x.reshape(-1).tolist()[0]
 
 
 def numbers(x: Array) -> list[int]:

@@ -37,7 +37,7 @@ from anydml.onnx.types import CODES
 from anydml.onnx.verify import Verified
 from anydml.onnx.verify import verify as _verify
 from anydml.problems import InvalidInput, Problem, shown, telling_memory
-from anydml.runtime.library import Reference
+from anydml.runtime.library import OnnxRuntime
 
 Witnesses = Mapping[Value, tuple[int, ...]]
 """Sizes for inputs on which nothing fails."""
@@ -161,7 +161,7 @@ class _Flattening:
     def __init__(self, model: Model, proto: ModelProto, convert: Convert, max_extra_cost: float) -> None:
         self.opsets, self.proto = model.opsets, proto
         self.convert, self.max_extra_cost = convert, max_extra_cost
-        self.oracle = Oracle(model.opsets, Reference())
+        self.oracle = Oracle(model.opsets, OnnxRuntime())
         self.reports: list[IfReport] = []
         self.work_before = 0
 

@@ -29,7 +29,7 @@ from anydml.onnx.safety import graph_work
 from anydml.onnx.typed import typed
 from anydml.onnx.types import DTYPES, type_text
 from anydml.problems import AnyDMLError, telling_memory
-from anydml.runtime.library import Reference
+from anydml.runtime.library import OnnxRuntime
 
 DEPTH = 4
 """How far back the origin of a condition is written out."""
@@ -157,7 +157,7 @@ def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
     proto, folder, where = parse(model)
     whole = inlined(proto, where)
     read = read_proto(whole, folder, where)
-    return proto, read, typed(read.graph, read.opsets, Reference(), read.declared)
+    return proto, read, typed(read.graph, read.opsets, OnnxRuntime(), read.declared)
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -258,7 +258,7 @@ class _Inspector:
     def _body(self, proto: GraphProto, node: Node) -> Graph:
         declared: dict[Value, Type] = {}
         body = read_body(proto, node.captures, self.opsets, declared)
-        return typed(body, self.opsets, Reference(), declared)
+        return typed(body, self.opsets, OnnxRuntime(), declared)
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
         return Branch(

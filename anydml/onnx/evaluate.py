@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 
 from anydml.ir.dims import Affine, whole
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
 from anydml.ir.provider import Provider
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM, Fact, Oracle, either, is_small, with_fresh_symbols
@@ -286,6 +286,8 @@ class _Evaluator:
             inputs=tuple(None if f is None else f.value for f in inputs),
             captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
+        if self._optional(node, inputs):
+            return
         key = node_key(stood, inputs) if self.deep else None
         if key is not None and key in self._computed:
             for value, fact in zip(node.outputs, self._computed[key], strict=True):
@@ -301,6 +303,17 @@ class _Evaluator:
             self._makers |= dict.fromkeys(stood.writes, stood)
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
+
+    def _optional(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
+        """Know what a node makes of an optional that has its content."""
+        given, output = (inputs[0] if inputs else None), node.outputs[0]
+        if given is None or given.value.type is None or isinstance(given.value.type, OptionalType):
+            return False
+        if output is None or not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
+            return False
+        has = Fact(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
+        self.facts[output] = given if node.is_onnx("OptionalGetElement") else has
+        return True
 
 
 def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,9 @@ from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.provider import Provider, RegionFailed
 from anydml.onnx.bodies import forget_dim_names, graphs_of
 from anydml.onnx.form import schema_of
-from anydml.onnx.sizes import impossible
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.sizes import impossible, rank_unsure
 from anydml.onnx.symbols import (
     FOLLOWED,
     Content,
@@ -31,9 +34,11 @@ from anydml.onnx.symbols import (
     of_array,
     sized,
 )
-from anydml.onnx.types import from_proto, of_content, to_proto, without_sizes
+from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
+from anydml.onnx.unfit import unfit
 from anydml.onnx.write import names_for, node_proto, region, tensor_proto
 from anydml.problems import InvalidModel, Unsupported
+from anydml.runtime.library import DTYPES
 
 SMALL = 1024
 """Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
@@ -60,7 +65,7 @@ class Fact:
 
 
 class Oracle:
-    """Types and contents of nodes' outputs. `provider` evaluates the nodes whose inputs are known."""
+    """Types and contents of nodes' outputs. `provider` evaluates nodes that have no rule."""
 
     def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
         self.opsets, self.provider = opsets, provider
@@ -144,7 +149,7 @@ class Oracle:
             for v in node.outputs
         ]
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
-        if impossible(node, types, pads):
+        if rank_unsure(node) or impossible(node, types, pads):
             types = [t if t is None else without_sizes(t) for t in types]
         if key is not None:
             self._inferred[key] = tuple(types)
@@ -260,18 +265,34 @@ class Oracle:
         assert isinstance(op, OnnxOp)
         if op.domain or op.name in UNFOLDED or node.captures or any(graphs_of(node.attributes.values())):
             return None
-        values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
-        given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
-        outputs = tuple(v for v in node.outputs if v is not None)
-        alone = region([node], values, outputs, {}, self.opsets)
-        try:
-            results = self.provider.compile(alone, 1)([given[v] for v in values])
-        except (Unsupported, RegionFailed, InvalidModel):
+        results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)
+        if results is None:
             return None  # left to run, and to fail there if it must
         if not all(isinstance(r, np.ndarray) and _length(r) <= MOST_TEXT for r in results):
             return None
         found = iter(results)
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
+
+    def _by_rule(self, node: Node, contents: list[np.ndarray]) -> list[Any] | None:
+        found = iter(contents)
+        try:
+            results = fold(node, [None if v is None else next(found) for v in node.inputs])
+        except (NotFoldable, NodeFailed):
+            return None
+        return [r for r, v in zip(results, node.outputs, strict=True) if v is not None]
+
+    def _by_library(self, node: Node, contents: list[np.ndarray]) -> list[Any] | None:
+        """What has no rule of ours, if the provider has it, and does it right."""
+        if unfit(node) or any(dtype_name(c.dtype) not in DTYPES for c in contents):
+            return None
+        values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
+        given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
+        outputs = tuple(v for v in node.outputs if v is not None)
+        alone = region([node], values, outputs, {}, self.opsets)
+        try:
+            return self.provider.compile(alone, 1)([given[v] for v in values])
+        except (Unsupported, RegionFailed, InvalidModel):
+            return None
 
 
 def _inference_key(node: Node, inputs: list[Fact | None]) -> object:

@@ -7,13 +7,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, helper
+from onnx import helper
 
-from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.read import read_body
 from anydml.onnx.types import CODES, from_proto
 from anydml.problems import InvalidModel, Problem, Unsupported
 from anydml.runtime.iterate import LoopStep, ScanStep, SequenceMapStep
+
+
+def iterates(node: Node) -> bool:
+    """Whether it is a loop that we can run ourselves, an iteration at a time."""
+    names = ("Loop", "Scan", "SequenceMap")
+    return isinstance(node.op, OnnxOp) and any(map(node.is_onnx, names)) and "body" in node.attributes
 
 
 def iteration(
@@ -28,10 +34,10 @@ def iteration(
         Unsupported: another operator with a body.
         InvalidModel: the body is not well formed.
     """
-    assert isinstance(node.op, OnnxOp)
-    if node.op.domain or node.op.name not in ("Loop", "Scan", "SequenceMap") or "body" not in node.attributes:
+    if not iterates(node):
         what = f"an If in the body of {node.op} cannot be run; only in those of Loop, Scan and SequenceMap"
         raise Unsupported(Problem(node.label, what))
+    assert isinstance(node.op, OnnxOp)
     proto = node.attributes["body"].g
     body = program(read_body(proto, node.captures, opsets))
 
@@ -49,7 +55,12 @@ def iteration(
     if len(proto.output) != own + len(writes):
         message = f"expected {own + len(writes)} outputs of its body, but got {len(proto.output)}"
         raise InvalidModel(Problem(node.label, message))
-    empty = tuple(_empty(proto, own + k) for k in range(len(writes)))
+
+    def empty(output: int, given: list[Any]) -> np.ndarray | None:
+        """Sizes that nobody knows count as 0."""
+        found = _empty(body.output_types(given)[own + output])
+        return _empty(from_proto(proto.output[own + output].type)) if found is None else found
+
     parts = (node, body, inputs, captures, writes, empty, explain)
     if node.op.name == "Scan":
         return _scan(node, partial(ScanStep, *parts))
@@ -77,9 +88,8 @@ def _scan(node: Node, step: Callable[..., ScanStep]) -> ScanStep:
     )
 
 
-def _empty(proto: GraphProto, output: int) -> np.ndarray | None:
-    """A scan output without iterations, by the body's declaration; unknown sizes count as 0."""
-    type = from_proto(proto.output[output].type)
+def _empty(type: Type | None) -> np.ndarray | None:
+    """No elements of a type, along a new first axis; unknown sizes count as 0."""
     if not isinstance(type, TensorType):
         return None
     sizes = [n if isinstance(n, int) else 0 for n in type.sizes or ()]

@@ -2,7 +2,7 @@
 
     element-wise nodes, where it pays   -> our kernels, fused
     everything else                     -> onnxruntime, in maximal regions
-    what that does not take             -> onnx.reference, a node at a time
+    what that does not take, or wrong   -> the operator's NumPy rule, or onnx.reference, a node at a time
     If, and loops around an If          -> steps of ours that run programs
 
 Steps stand on levels, whose kinds alternate: regions, single steps, kernels. Each node is as early as its
@@ -12,6 +12,7 @@ inputs allow, so there is one region and one group of kernels a level, and nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -19,12 +20,14 @@ import numpy as np
 import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.ir.provider import Provider
-from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.ir.provider import Call, Provider, RegionFailed
+from anydml.onnx.bodies import graphs_of
 from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
 from anydml.onnx.form import check_types, schema_of
-from anydml.onnx.iteration import iteration
+from anydml.onnx.iteration import iterates, iteration
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
 from anydml.onnx.types import CODES
@@ -33,7 +36,7 @@ from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
 from anydml.runtime.library import DTYPES, newest_opset
 from anydml.runtime.memory import size_problem
-from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, Step
+from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, RuleStep, Step
 
 ProgramOf = Callable[[Graph], Any]
 
@@ -133,7 +136,7 @@ class _Lowering:
         if isinstance(node, If):
             return self._branch(node)
         check_types(node)
-        if contains_if(node):
+        if iterates(node):
             return iteration(node, self.libraries.opsets, self.program, self._result)
         why = self.libraries.refused.get(kind_of(node), "")
         for opset in others(node) if why else ():
@@ -143,6 +146,9 @@ class _Lowering:
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
         _check_node(node, self.libraries.opsets)
+        assert isinstance(node.op, OnnxOp)
+        if has_rule(node.op):
+            return self._rule(node, why)
         try:
             return self._region([node], self.libraries.complete, because=why)
         except Unsupported as error:
@@ -153,6 +159,32 @@ class _Lowering:
                     str(error.problems[0]),
                 )
             ) from error
+
+    def _rule(self, node: Node, why: str) -> RuleStep:
+        """A step by the operator's own rule; cases that it leaves open go to the complete library."""
+        read, written = list(node.reads), list(node.writes)
+
+        @cache
+        def library() -> Call:
+            try:
+                return self.libraries.complete.compile(
+                    region([node], read, written, {}, self.libraries.opsets), 1
+                )
+            except Unsupported as error:
+                raise RegionFailed(0, error.problems[0].message) from error
+
+        def call(values: list[Any]) -> list[Any]:
+            given = iter(values)
+            try:
+                results = fold(node, [None if v is None else next(given) for v in node.inputs])
+            except NotFoldable:
+                return library()(values)
+            except NodeFailed as failure:
+                raise RegionFailed(0, str(failure)) from failure
+            return [r for r, v in zip(results, node.outputs, strict=True) if v is not None]
+
+        reads, writes = tuple(map(self.slot, read)), tuple(map(self.slot, written))
+        return RuleStep(node, call, reads, writes, why)
 
     def _branch(self, node: If) -> BranchStep:
         programs = [self.program(branch) for _, branch in node.branches]

@@ -94,6 +94,13 @@ class Program:
         planned.used = next(self._runs)
         return planned.plan
 
+    def output_types(self, values: Sequence[Any]) -> list[Type | None]:
+        """The types of the outputs, for inputs of which only the types are looked at."""
+        types = dict(zip(self.graph.inputs, values, strict=True))
+        known = {v: t for v, x in types.items() if (t := of_content(x, v.type)) is not None}
+        special = specialise(self.graph, known, {}, self.libraries.opsets, self.libraries.fast, deep=True)
+        return [v.type for v in special.graph.outputs]
+
     def met(self, values: Sequence[Any]) -> Plan | None:
         """The plan of arrays of which the like was run before, which is about to run again."""
         key = self.key(values)
@@ -178,7 +185,7 @@ class Program:
             if type is not None:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
-        opsets, provider = self.libraries.opsets, self.libraries.complete
+        opsets, provider = self.libraries.opsets, self.libraries.fast
         special = specialise(self.graph, types, known, opsets, provider, least=1)
         graph, decisions = special.graph, []
         left = [n for n in graph.nodes if isinstance(n, If)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from onnx import helper
+
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Node, OnnxOp, TensorType, Type
 
@@ -36,6 +38,17 @@ def fails(node: Node) -> bool:
     return wanted is not None and given is not None and len(given) != wanted
 
 
+def rank_unsure(node: Node) -> bool:
+    """Whether libraries give another rank than ONNX's inference says.
+
+    SplitToSequence with lengths and without keepdims: onnxruntime and torch, which exports it, drop the axis
+    of parts of length 1; inference says that it stays.
+    """
+    given = len(node.inputs) > 1 and node.inputs[1] is not None
+    return node.is_onnx("SplitToSequence") and given and node.attributes.get("keepdims", _ONE).i == 0
+
+
+_ONE = helper.make_attribute("keepdims", 1)
 _RANKS = {"LSTM": 3, "GRU": 3, "RNN": 3}
 
 

@@ -28,8 +28,9 @@ class _Iteration:
     inputs: tuple[int | None, ...]
     captures: tuple[int, ...]
     writes: tuple[int, ...]
-    empty: tuple[np.ndarray | None, ...]
-    """For each output, what it is if no iteration adds to it; None where that is not known."""
+    empty: Callable[[int, list[Any]], np.ndarray | None]
+    """What an output is if no iteration adds to it, by what the body would have been called with first; None
+    where that is not known."""
     explain: Callable[[], str] = field(repr=False)
     fresh: bool = False  # without an iteration, states are what they were
 
@@ -52,13 +53,13 @@ class _Iteration:
     def _failed(self, message: str) -> ExecutionFailed:
         return ExecutionFailed(Problem(self.node.label, message))
 
-    def _stacked(self, parts: Sequence[Any], output: int, axis: int = 0) -> np.ndarray:
+    def _stacked(self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0) -> np.ndarray:
         """What the iterations gave for one output, side by side along a new axis."""
         if not parts:
-            nothing = self.empty[output]
+            nothing = self.empty(output, first)
             if nothing is None:
                 raise self._failed(f"expected a declared type of output {output}, which no iteration adds to")
-            return nothing.copy()
+            return np.moveaxis(nothing, 0, axis)
         shapes = {p.shape for p in parts}
         if len(shapes) > 1:
             shown = ", ".join(map(str, sorted(shapes)))
@@ -74,7 +75,7 @@ class LoopStep(_Iteration):
         most = None if trips is None else single(trips, "trip count", np.int64, self.node)
         going = condition is None or single(condition, "condition", np.bool_, self.node)
         rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
-        number = 0
+        number, first = 0, [np.array(0), np.array(True), *states, *captured]
         while going and (most is None or number < most):
             results = self.body([np.array(number), np.array(True), *states, *captured])
             states = results[1 : 1 + len(states)]
@@ -82,7 +83,7 @@ class LoopStep(_Iteration):
                 row.append(result)
             going = condition is None or single(results[0], "condition", np.bool_, self.node)
             number += 1
-        return [*states, *(self._stacked(row, len(states) + k) for k, row in enumerate(rows))]
+        return [*states, *(self._stacked(row, first, len(states) + k) for k, row in enumerate(rows))]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class ScanStep(_Iteration):
         if len(lengths) != 1:
             raise self._failed(f"expected sequences of one length, but got {sorted(lengths)}")
         rows: list[list[Any]] = [[] for _ in self.writes[first:]]
+        blank = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in turned), *captured]
         for items in zip(*turned, strict=True):
             elements = [np.ascontiguousarray(i) if isinstance(i, np.ndarray) else np.array(i) for i in items]
             results = self.body([*states, *elements, *captured])
@@ -138,7 +140,7 @@ class ScanStep(_Iteration):
         stacked = []
         for k, row in enumerate(rows):
             parts = row[::-1] if self.backward_outputs[k] else row
-            stacked.append(self._stacked(parts, first + k, self.output_axes[k]))
+            stacked.append(self._stacked(parts, blank, first + k, self.output_axes[k]))
         return [*states, *stacked]
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from anydml.ir.graph import Stored
 from anydml.ir.provider import Call, Region, RegionEnded, RegionFailed, Sizes
@@ -202,6 +201,8 @@ class Reference:
             onnx.load_external_data_for_model(model, str(folder))
         if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
             raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))
+        from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
+
         try:
             evaluator = ReferenceEvaluator(model)
         except Exception as error:

@@ -76,6 +76,30 @@ class RegionStep:
         return f"{self.provider}: {_listed(self.nodes)}" + (f" ({self.because})" if self.because else "")
 
 
+@dataclass(frozen=True)
+class RuleStep:
+    """A node that its operator's own NumPy rule runs, since a library does it wrong or not at all."""
+
+    node: Node
+    rule: Call
+    """Takes None for an input that is left out. Raises RegionFailed."""
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    because: str
+    fresh: bool = False  # rules make views
+
+    def run(self, slots: list[Any]) -> None:
+        try:
+            results = self.rule([slots[k] for k in self.reads])
+        except RegionFailed as failure:
+            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
+        for k, result in zip(self.writes, results, strict=True):
+            slots[k] = result
+
+    def describe(self) -> str:
+        return f"NumPy: {self.node.op}" + (f" ({self.because})" if self.because else "")
+
+
 def _listed(nodes: Sequence[Node]) -> str:
     names = [str(n.op) for n in nodes]
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")

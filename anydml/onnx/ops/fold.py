@@ -10,7 +10,7 @@ import numpy as np
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.form import schema_of
 from anydml.onnx.ops.catalog import OPS
-from anydml.onnx.ops.opinfo import Content, NodeView, NotFoldable
+from anydml.onnx.ops.opinfo import Content, NodeFailed, NodeView, NotFoldable
 from anydml.onnx.types import dtype_name
 
 
@@ -27,7 +27,7 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
 
     Raises:
         NotFoldable: no rule, or none for this case.
-        ValueError, IndexError: the node fails on these inputs.
+        NodeFailed: the node fails on these inputs.
     """
     assert isinstance(node.op, OnnxOp)
     info = OPS.get(node.op.name) if not node.op.domain else None
@@ -43,8 +43,11 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         if not _allowed(named, formal.types):
             raise NotFoldable(f"{node.op} of {named}")
         bound.setdefault(formal.type_str, named)
-    with np.errstate(all="ignore"):
-        found = info.fold(NodeView(node), *inputs)
+    try:
+        with np.errstate(all="ignore"):
+            found = info.fold(NodeView(node), *inputs)
+    except (ValueError, IndexError, ArithmeticError, TypeError, KeyError) as error:
+        raise NodeFailed(str(error)) from error
     results: list[Any] = list(found) if isinstance(found, tuple) else [found]
     results += [None] * (len(node.outputs) - len(results))
     checked: list[Content] = []

@@ -27,6 +27,10 @@ class NotFoldable(Exception):
     """The result is not defined, not portable between processors, or of a case that no rule covers."""
 
 
+class NodeFailed(Exception):
+    """The node fails on these inputs: whoever runs it must say so."""
+
+
 class NodeView:
     """A node as rules see it: its opset, its attributes with the schema's defaults, its outputs' number."""
 

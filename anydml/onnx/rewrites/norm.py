@@ -42,7 +42,9 @@ def _as_norm(node: Node, makers: Makers, constants: dict[Value, Constant]) -> li
     if first is None or second is None or y is None or not isinstance(y.type, TensorType):
         return None
     (x, axis, _), sizes = first, first[0].known_sizes
-    if second[:2] != (x, axis) or {first[2], second[2]} != {0, 1} or sizes is None:
+    if second[:2] != (x, axis) or {first[2], second[2]} != {0, 1} or sizes is None or 0 in sizes:
+        return None
+    if y.known_sizes != (*sizes[:axis], sizes[axis] // 2, *sizes[axis + 1 :]):  # an exponent of rank above it
         return None
     halves = (*sizes[:axis], 2, sizes[axis] // 2, *sizes[axis + 1 :])
     pair = Value(f"{y.name}~pair", TensorType(y.type.dtype, halves))

@@ -65,7 +65,9 @@ def merge_reshapes(graph: Graph) -> Graph:
 def reshape_node(source: Value, output: Value, constants: dict[Value, Constant], like: Node) -> Node:
     """A Reshape to the sizes of `output`, in the place of the node `like`. Adds a constant."""
     assert isinstance(like.op, OnnxOp)
-    sizes = output.known_sizes or ()
+    sizes = output.known_sizes
+    assert sizes is not None, "sizes are known"
+    assert 0 not in sizes, "a 0 would mean another size"
     wanted = Value(f"{output.name}~sizes", TensorType("int64", (len(sizes),)))
     constants[wanted] = Constant(np.array(sizes, np.int64))
     op = OnnxOp("", "Reshape", like.op.version)

@@ -1,7 +1,8 @@
 """What may go wrong when a node runs whose branch was not taken, and about how much work a node is.
 
-A node is harmless if the types, sizes and constants of its inputs prove that it cannot fail. NaN and
-infinities are no failures: they are never selected.
+A node is harmless if the types, sizes and constants of its inputs prove that it cannot fail. Where sizes are
+open, a rule of its operator proves it; where all are numbers, it is run once, on zeros. NaN and infinities
+are no failures: they are never selected.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
-from onnx import GraphProto
+import numpy as np
+from onnx import GraphProto, helper
 
 from anydml.ir.dims import Affine, Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.provider import RegionFailed
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM
 from anydml.onnx.sizes import fails, impossible
+from anydml.onnx.types import CODES, leaf
+from anydml.onnx.unfit import unfit
+from anydml.onnx.write import region
+from anydml.problems import Unsupported
+from anydml.runtime.library import DTYPES, OnnxRuntime
 
 Constants = Mapping[Value, Constant]
 Sizes = tuple[Dim, ...]
@@ -98,10 +107,25 @@ def _broadcasts(node: Node, constants: Constants) -> bool:
     return sizes is not None and broadcast(sizes) and node.op.version >= 7
 
 
+def _slope(node: Node, constants: Constants) -> bool:
+    """A PRelu's slope broadcasts to its input, not the input to it."""
+    sizes = _all_sizes(node)
+    if sizes is None or len(sizes) != 2 or len(sizes[1]) > len(sizes[0]) or None in sizes[0]:
+        return False
+    return all(n in (1, m) for n, m in zip(sizes[1][::-1], sizes[0][::-1], strict=False))
+
+
+def _bounds(node: Node, constants: Constants) -> bool:
+    """All inputs but the first are scalars, where they are there."""
+    return all(v is None or _sizes(v) == () for v in node.inputs[1:])
+
+
 def _divides(node: Node, constants: Constants) -> bool:
     if not _broadcasts(node, constants):
         return False
     divisor = _content(node, 1, constants)
+    if node.is_onnx("Mod") and not _integer(node.inputs[0]):
+        return "fmod" in node.attributes and node.attributes["fmod"].i == 1
     return not _integer(node.inputs[0]) or (divisor is not None and all(n not in (0, -1) for n in divisor))
 
 
@@ -165,9 +189,31 @@ def _gathers(node: Node, constants: Constants) -> bool:
 
 
 def _slices(node: Node, constants: Constants) -> bool:
-    steps = _content(node, 4, constants) if len(node.inputs) > 4 else [1]
-    axes = _content(node, 3, constants) if len(node.inputs) > 3 else []
-    return _ranked(node, constants) and steps is not None and 0 not in steps and axes is not None
+    """As many starts as ends; axes and steps that are known, and no axis twice."""
+    sizes = _sizes(node.inputs[0])
+    if not _ranked(node, constants) or sizes is None:
+        return False
+    if "starts" in node.attributes:
+        counts: list[Dim] = [len(node.attributes[n].ints) for n in ("starts", "ends")]
+        axes: list[int] | None = list(node.attributes["axes"].ints) if "axes" in node.attributes else None
+        steps: list[int] | None = None
+    else:
+        given = [_sizes(v) for v in node.inputs[1:3]]
+        if any(s is None or len(s) != 1 for s in given):
+            return False
+        counts = [s[0] for s in given if s]
+        told = [node.inputs[k] if len(node.inputs) > k else None for k in (3, 4)]
+        axes, steps = (_content(node, k, constants) for k in (3, 4))
+        if any(v is not None and c is None for v, c in zip(told, (axes, steps), strict=True)):
+            return False
+    if len(set(counts)) != 1 or not isinstance(counts[0], int) or (steps is not None and 0 in steps):
+        return False
+    axes = list(range(counts[0])) if axes is None else axes
+    if any(not -len(sizes) <= k < len(sizes) for k in axes) or (
+        steps is not None and len(steps) != counts[0]
+    ):
+        return False
+    return len(axes) == counts[0] == len({k % len(sizes) for k in axes})
 
 
 def _splits(node: Node, constants: Constants) -> bool:
@@ -208,13 +254,55 @@ def _products(node: Node, constants: Constants) -> bool:
 
 
 def _known(node: Node, constants: Constants) -> bool:
-    """All sizes are numbers, none of them 0: then ONNX's own inference has told what is wrong."""
-    return all(
-        isinstance(n, int) and n > 0
-        for v in (*node.reads, *node.writes)
-        for n in _sizes(v) or (0,)
-        if _sizes(v) != ()
-    )
+    """All sizes are numbers, none of them 0, and it runs on zeros.
+
+    Integers say where and how often; all of them must be constants, but for the data of what moves data.
+    """
+    for value in (*node.reads, *node.writes):
+        sizes = value.known_sizes
+        if sizes is None or 0 in sizes:
+            return False
+    told = node.inputs[1:] if node.op.name in _MOVES_FIRST else node.inputs
+    if any(v is not None and v not in constants and not _is_float(v) for v in told):
+        return False
+    return _runs_on_zeros(node, constants)
+
+
+_MOVES_FIRST = frozenset(
+    "ArgMax ArgMin CumSum DepthToSpace GRU LSTM Pad ReduceLogSum ReduceLogSumExp ReduceMax ReduceMin Resize"
+    " RNN SpaceToDepth Tile TopK Trilu".split()
+)
+"""Operators whose first input may be integers, whatever these are."""
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and "float" in value.type.dtype
+
+
+MAX_TRIED_ELEMENTS = 1 << 24
+"""Of all tensors of a node that is run to see whether it fails."""
+
+
+def _runs_on_zeros(node: Node, constants: Constants) -> bool:
+    """Whether a node whose sizes and integers are all known runs: then it does so on any numbers."""
+    given = list(dict.fromkeys(node.reads))
+    if sum(prod(v.known_sizes or ()) for v in (*given, *node.writes)) > MAX_TRIED_ELEMENTS:
+        return False
+    if unfit(node) or any(leaf(v.type).dtype not in DTYPES for v in node.reads if v.type):
+        return False
+    assert isinstance(node.op, OnnxOp)
+    contents = [constants[v].content if v in constants else _zeros(v) for v in given]
+    alone = region([node], given, list(node.writes), {}, {"": node.op.version})
+    try:
+        OnnxRuntime().compile(alone, 1)(contents)
+    except (Unsupported, RegionFailed):
+        return False
+    return True
+
+
+def _zeros(value: Value) -> Any:
+    assert isinstance(value.type, TensorType)
+    return np.zeros(value.known_sizes or (), helper.tensor_dtype_to_np_dtype(CODES[value.type.dtype]))
 
 
 def _convolves(node: Node, constants: Constants) -> bool:
@@ -222,6 +310,11 @@ def _convolves(node: Node, constants: Constants) -> bool:
     if x is None or w is None or not 3 <= len(x) == len(w):
         return False
     if not all(isinstance(n, int) for n in (*x[1:], *w)):
+        return False
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and _sizes(bias) != (w[0],):
+        return False
+    if "kernel_shape" in node.attributes and tuple(node.attributes["kernel_shape"].ints) != w[2:]:
         return False
     groups = node.attributes["group"].i if "group" in node.attributes else 1
     return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
@@ -240,15 +333,13 @@ def _quantizes(node: Node, constants: Constants) -> bool:
     )
 
 
-def _resizes(node: Node, constants: Constants) -> bool:
-    x, y = _sizes(node.inputs[0]), _sizes(node.outputs[0])
-    return all(isinstance(n, int) and n > 0 for n in (*(x or (0,)), *(y or (0,))))
-
-
 def _pads(node: Node, constants: Constants) -> bool:
     mode = node.attributes["mode"].s if "mode" in node.attributes else b"constant"
     pads = list(node.attributes["pads"].ints) if "pads" in node.attributes else _content(node, 1, constants)
-    if pads is None or _sizes(node.inputs[0]) is None:
+    sizes = _sizes(node.inputs[0])
+    if pads is None or sizes is None or len(pads) != 2 * len(sizes) or len(node.inputs) > 3:
+        return False
+    if len(node.inputs) > 2 and node.inputs[2] is not None and _sizes(node.inputs[2]) != ():
         return False
     if mode == b"constant" and min(pads, default=0) >= 0:
         return True
@@ -274,16 +365,18 @@ _FAMILIES: tuple[tuple[str, Rule], ...] = (
     (
         "Identity Shape Size Constant Neg Abs Sign Not IsNaN IsInf Relu Sigmoid Tanh Exp Log Sqrt Reciprocal"
         " Floor Ceil Round Erf Gelu LeakyRelu Elu Selu Celu HardSigmoid HardSwish Mish Softplus Softsign Sin"
-        " Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu BitwiseNot Clip Swish Shrink"
-        " NonZero Dropout",
+        " Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu BitwiseNot Swish Shrink NonZero",
         _always,
     ),
+    ("Clip Dropout", _bounds),
+    ("PRelu", _slope),
     (
-        "Add Sub Mul Where Max Min Sum Mean And Or Xor PRelu Equal Greater Less GreaterOrEqual LessOrEqual"
+        "Add Sub Mul Where Max Min Sum Mean And Or Xor Equal Greater Less GreaterOrEqual LessOrEqual"
         " BitwiseAnd BitwiseOr BitwiseXor",
         _broadcasts,
     ),
-    ("Transpose Unsqueeze Flatten Softmax LogSoftmax", _ranked),
+    ("Transpose Flatten Softmax LogSoftmax", _ranked),
+    ("Unsqueeze", lambda n, c: _ranked(n, c) and _axes(n, c) is not None),
     ("Div Mod", _divides),
     ("Pow", lambda n, c: _broadcasts(n, c) and not _integer(n.inputs[0])),
     ("Cast", _casts),
@@ -306,11 +399,10 @@ _FAMILIES: tuple[tuple[str, Rule], ...] = (
     (
         "LSTM GRU RNN LayerNormalization BatchNormalization InstanceNormalization MaxPool AveragePool"
         " GlobalAveragePool GlobalMaxPool ConvTranspose CumSum Trilu DepthToSpace SpaceToDepth Hardmax Tile"
-        " LpNormalization Einsum TopK DynamicQuantizeLinear",
+        " LpNormalization Einsum TopK DynamicQuantizeLinear Resize",
         _known,
     ),
     ("QuantizeLinear DequantizeLinear", _quantizes),
-    ("Resize", _resizes),
 )
 _RULES: Mapping[str, Rule] = {name: rule for names, rule in _FAMILIES for name in names.split()}
 

@@ -77,7 +77,7 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
             one: Index = (..., *position)
             result[at] += np.einsum("ngc...,gcm->ngm...", parts, filters[one])
         kept: Index = (..., *(slice(b, b + c) for b, c in zip(before, count, strict=True)))
-        return _with_bias(result[kept].reshape(x.shape[0], -1, *count), bias)
+        return _with_bias(result[kept].reshape(x.shape[0], groups * w.shape[1], *count), bias)
 
     return summed(compute, x, w, *([] if bias is None else [bias]))
 

@@ -48,8 +48,12 @@ def _count(data: Array, axes: Axes) -> int:
 
 
 def _float_sum(data: Array, axes: Axes) -> Array:
+    if not axes:  # a sum begins with 0, which would take the sign of -0 away
+        return data
     wide = doubled(data)
     total: Array = wide.sum(axes, keepdims=True)
+    if axes and data.size and ((wide == 0) & np.signbit(wide)).all(axes).any():
+        raise NotFoldable("a sum of negative zeros, whose sign is that of what libraries begin with")
     return without_detour(total, np.abs(wide).sum(axes, keepdims=True), data.dtype)
 
 
@@ -234,6 +238,8 @@ def extreme_index(data: Array, axis: int, largest: bool, last: bool = False) -> 
 
 def _arg(largest: bool) -> Fold:
     def rule(node: NodeView, data: Array) -> Array:
+        if data.ndim == 0 and node.version < 11:
+            raise NotFoldable("an axis of a scalar, which has none")
         axis = whole_axis(node.int("axis"), data.ndim)
         found = extreme_index(data, axis, largest, last=bool(node.attribute("select_last_index")))
         return found if node.int("keepdims") else found.squeeze(axis)

@@ -225,7 +225,9 @@ def test_einsum_by_hand():
         with np.errstate(over="ignore"):
             total = y.sum(1, dtype=dtype)
         check("Einsum", [y], 12, expected=total, equation="ij->i")
-    check("Einsum", [np.array([256, 1, 1], np.float16)], 12, expected=np.array(258, np.float16), equation="i->")
+    check(
+        "Einsum", [np.array([256, 1, 1], np.float16)], 12, expected=np.array(258, np.float16), equation="i->"
+    )
     check("Einsum", [np.array([256, 1, 1], B16)], 28, expected=np.array(258, B16), equation="i->")
 
 

@@ -48,7 +48,15 @@ def test_batch_of_old(version):
     """By hand: onnxruntime begins with opset 7."""
     attributes = {"consumed_inputs": [0]} if version == 1 else {}
     inputs = [X, SCALE, BIAS, MEAN, VARIANCE]
-    check("BatchNormalization", inputs, version, tolerance=2, expected=batch(X).astype(F), is_test=1, **attributes)
+    check(
+        "BatchNormalization",
+        inputs,
+        version,
+        tolerance=2,
+        expected=batch(X).astype(F),
+        is_test=1,
+        **attributes,
+    )
     with pytest.raises(NotFoldable):
         folded("BatchNormalization", inputs, version, **attributes)
 
@@ -86,7 +94,12 @@ def test_batch_edges():
 
 def test_training():
     inputs = [X, SCALE, BIAS, MEAN, VARIANCE]
-    for version, outputs, attributes in [(9, 5, {}), (7, 3, {}), (14, 3, {"training_mode": 1}), (15, 1, {"training_mode": 1})]:
+    for version, outputs, attributes in [
+        (9, 5, {}),
+        (7, 3, {}),
+        (14, 3, {"training_mode": 1}),
+        (15, 1, {"training_mode": 1}),
+    ]:
         with pytest.raises(NotFoldable):
             folded("BatchNormalization", inputs, version, outputs, **attributes)
 
@@ -115,7 +128,9 @@ def test_instance_of_old():
 def test_group():
     for groups in (1, 2, 4):
         check("GroupNormalization", [X, SCALE, BIAS], 21, tolerance=LOOSE, num_groups=groups)
-        check("GroupNormalization", [X, SCALE[:groups], BIAS[:groups]], 18, tolerance=LOOSE, num_groups=groups)
+        check(
+            "GroupNormalization", [X, SCALE[:groups], BIAS[:groups]], 18, tolerance=LOOSE, num_groups=groups
+        )
     check("GroupNormalization", [X[..., None], SCALE, BIAS], 21, tolerance=LOOSE, num_groups=2, epsilon=0.25)
     doubles = [p.astype(np.float64) for p in (X, SCALE, BIAS)]
     check("GroupNormalization", doubles, 21, tolerance=2.0**35, num_groups=2)  # in float32, as ONNX says

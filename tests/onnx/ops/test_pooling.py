@@ -60,7 +60,14 @@ def test_max_edges():
     check("MaxPool", [line(2, 2, 1, 2)], 12, outputs=2, kernel_shape=[4])
     for dtype in ("int8", "uint8"):
         check("MaxPool", [LINE.astype("int8").view(dtype)], 12, kernel_shape=[3], pads=[1, 1])
-        check("MaxPool", [np.full((1, 1, 3), np.iinfo(dtype).min, dtype)], 12, outputs=2, kernel_shape=[2], pads=[1, 1])
+        check(
+            "MaxPool",
+            [np.full((1, 1, 3), np.iinfo(dtype).min, dtype)],
+            12,
+            outputs=2,
+            kernel_shape=[2],
+            pads=[1, 1],
+        )
     for x, attributes in [
         (line(1, NAN, 3), {}),
         (line(0.0, -0.0, -1), {}),
@@ -172,6 +179,10 @@ def test_global_lp():
 
 def test_attributes_that_do_not_fit():
     for op in ("MaxPool", "AveragePool", "LpPool"):
-        for attributes in ({"kernel_shape": [2, 2]}, {"kernel_shape": [2], "strides": [1, 1]}, {"kernel_shape": [2], "pads": [1]}):
+        for attributes in (
+            {"kernel_shape": [2, 2]},
+            {"kernel_shape": [2], "strides": [1, 1]},
+            {"kernel_shape": [2], "pads": [1]},
+        ):
             check_fails(op, [LINE], 11, **attributes)
         check_fails(op, [LINE[0]], 11, alone=True, kernel_shape=[2])

@@ -60,7 +60,13 @@ def test_quantize_by_axis(version):
 
 @pytest.mark.parametrize("version", [21, 23])
 def test_quantize_blocks(version):
-    for axis, block, shape in [(1, 4, (2, 2)), (1, 6, (2, 1)), (0, 2, (1, 6)), (0, 1, (2, 6)), (-1, 5, (2, 2))]:
+    for axis, block, shape in [
+        (1, 4, (2, 2)),
+        (1, 6, (2, 1)),
+        (0, 2, (1, 6)),
+        (0, 1, (2, 6)),
+        (-1, 5, (2, 2)),
+    ]:
         scale = np.linspace(0.5, 3, int(np.prod(shape))).reshape(shape).astype(F)
         zero = np.arange(scale.size).reshape(shape).astype(np.uint8)
         check("QuantizeLinear", [np.minimum(X, 1e4), scale, zero], version, axis=axis, block_size=block)
@@ -85,7 +91,9 @@ def test_quantize_to_others():
         dtype = getattr(ml_dtypes, name.lower())
         version = 25 if "2" in name else 21
         expected = np.rint(X).clip(low, high).astype(np.int8).astype(dtype)
-        check("QuantizeLinear", [X, one(1)], version, expected=expected, output_dtype=getattr(TensorProto, name))
+        check(
+            "QuantizeLinear", [X, one(1)], version, expected=expected, output_dtype=getattr(TensorProto, name)
+        )
         if high > 5:
             expected = (np.rint(X) + 1).clip(low, high).astype(np.int8).astype(dtype)
             check("QuantizeLinear", [X, one(1), one(1, dtype)], version, expected=expected)
@@ -110,7 +118,9 @@ def test_quantize_short_floats():
     check("QuantizeLinear", [np.array([5, 7], B16), one(2, B16)], 21, expected=np.array([2, 4], np.uint8))
     with pytest.raises(NotFoldable):
         folded("QuantizeLinear", [X, one(1)], 23, precision=TensorProto.FLOAT16)
-    check("QuantizeLinear", [X, one(2)], 23, expected=folded("QuantizeLinear", [X, one(2)], 21)[0], precision=1)
+    check(
+        "QuantizeLinear", [X, one(2)], 23, expected=folded("QuantizeLinear", [X, one(2)], 21)[0], precision=1
+    )
     check_fails("QuantizeLinear", [X, one(1), one(0, "int8")], 21, output_dtype=TensorProto.UINT8)
 
 

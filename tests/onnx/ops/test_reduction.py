@@ -57,7 +57,9 @@ def test_axes(op, version):
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32", "int64"])
 def test_types(op, dtype):
     x = np.abs(X).astype(dtype)
-    check(op, [x, ints(1)], 18, tolerance=LOOSE.get(op, 0)) if op != "ReduceSum" else check(op, [x, ints(1)], 13)
+    check(op, [x, ints(1)], 18, tolerance=LOOSE.get(op, 0)) if op != "ReduceSum" else check(
+        op, [x, ints(1)], 13
+    )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -112,7 +114,9 @@ def test_nothing(op):
     check(op, [np.zeros((3, 0), F), ints(-1)], 18, expected=np.full(3, none, F), keepdims=0)
 
 
-@pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"])
+@pytest.mark.parametrize(
+    "op", ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"]
+)
 def test_nothing_of_integers(op):
     check(op, [np.zeros((0, 3), np.int32), ints(0)], 18)
 
@@ -227,7 +231,15 @@ def test_logarithms_of_integers():
 
 def test_sums_of_what_is_not_finite():
     for values in ((INF, 1), (-INF, 1), (INF, -INF), (NAN, 1)):
-        for op in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare"):
+        for op in (
+            "ReduceSum",
+            "ReduceMean",
+            "ReduceProd",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSumExp",
+            "ReduceSumSquare",
+        ):
             check(op, [f(*values)], 18)
     check("ReduceLogSumExp", [f(-INF, -INF)], 18)
     check("ReduceLogSumExp", [f(-INF, 1000)], 18)
@@ -240,7 +252,11 @@ def test_sums_that_overflow():
     check("ReduceL2", [f(1e30, 1e30)], 18)
     check("ReduceSum", [np.array([60000, 60000, -60000, 1], np.float16)], 18)
     check("ReduceMean", [np.array([65504, 65504], np.float16)], 18)
-    for op, values in [("ReduceSum", (3e38, 3e38, -3e38)), ("ReduceMean", (3e38, 3e38)), ("ReduceProd", (1e30, 1e30, 1e-30))]:
+    for op, values in [
+        ("ReduceSum", (3e38, 3e38, -3e38)),
+        ("ReduceMean", (3e38, 3e38)),
+        ("ReduceProd", (1e30, 1e30, 1e-30)),
+    ]:
         with pytest.raises(NotFoldable):
             folded(op, [f(*values)], 18)
 

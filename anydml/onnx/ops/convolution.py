@@ -61,8 +61,8 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
     if min(*strides, *dilations) < 1:
         raise ValueError("expected strides and dilations of at least 1")
     extra = numbers(node, "output_padding", rank, 0)
-    if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise NotFoldable("more padding of the output than steps")
+    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
+        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
     each = zip(sizes, kernel, strides, dilations, extra, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
     before, count = _cropped(node, sizes, strides, full)

@@ -153,7 +153,12 @@ def _integer_log_sum_exp(data: Array, axes: Axes) -> Array:
         raise NotFoldable("integers that float64 cannot hold")
     if _count(data, axes) == 1:
         return data.copy()
-    return _cut_off(_log_sum_exp(data.astype(np.float64), axes), data)
+    wide = data.astype(np.float64)
+    result = _cut_off(_log_sum_exp(wide, axes), data)
+    largest = np.where(wide == wide.max(axes, keepdims=True, initial=-np.inf), wide, -np.inf)
+    if (result != _cut_off(_log_sum_exp(largest, axes), data)).any():
+        raise NotFoldable("a sum to which exponentials below 1 count, which libraries cut off")
+    return result
 
 
 def _cut_off(result: Array, data: Array) -> Array:

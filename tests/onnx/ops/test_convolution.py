@@ -33,8 +33,8 @@ PLANES = [
     {"pads": [1, 0, 2, 1]},
     {"strides": [2, 1], "pads": [1, 1, 1, 1]},
     {"dilations": [1, 2], "strides": [2, 2]},
-    {"auto_pad": "SAME_UPPER", "strides": [2, 3]},
-    {"auto_pad": "SAME_LOWER", "strides": [2, 3]},
+    {"auto_pad": "SAME_UPPER", "strides": [3, 2]},
+    {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
 ]
 
 
@@ -80,7 +80,12 @@ def test_types():
 def test_nothing():
     w = grid(4, 3, 4)
     check("Conv", [np.zeros((0, 3, 9), F), w], 11)
-    for size, attributes in [(3, {}), (0, {"pads": [2, 2]}), (9, {"pads": [-1, 0]})]:
+    for size, attributes in [
+        (3, {}),
+        (0, {"pads": [2, 2]}),
+        (9, {"pads": [-1, 0]}),
+        (9, {"auto_pad": "SAME_UPPER", "dilations": [2]}),
+    ]:
         with pytest.raises(NotFoldable):
             folded("Conv", [np.zeros((1, 3, size), F), w], 11, **attributes)
 
@@ -107,7 +112,7 @@ TRANSPOSED = [
     {"strides": [2]},
     {"strides": [3], "output_padding": [2], "pads": [1, 1]},
     {"dilations": [2]},
-    {"dilations": [2], "strides": [2], "output_padding": [1]},
+    {"dilations": [3], "strides": [2], "output_padding": [1]},
     {"auto_pad": "VALID"},
     {"auto_pad": "SAME_UPPER", "strides": [2]},
     {"auto_pad": "SAME_LOWER", "strides": [2]},

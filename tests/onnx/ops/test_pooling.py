@@ -74,6 +74,8 @@ def test_max_edges():
         (line(1, 2, 3), {"pads": [2, 0]}),
         (line(1), {}),
         (line(1, 2, 3), {"pads": [0, -1]}),
+        (line(1, 2, 3), {"dilations": [2], "auto_pad": "SAME_UPPER"}),
+        (line(1, 2, 3, 4), {"strides": [4], "auto_pad": "SAME_UPPER"}),
         (np.zeros((1, 1, 0), F), {}),
     ]:
         with pytest.raises(NotFoldable):

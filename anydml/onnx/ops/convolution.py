@@ -61,8 +61,8 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
     if min(*strides, *dilations) < 1:
         raise ValueError("expected strides and dilations of at least 1")
     extra = numbers(node, "output_padding", rank, 0)
-    if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise NotFoldable("more padding of the output than steps")
+    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
+        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
     each = zip(sizes, kernel, strides, dilations, extra, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
     before, count = _cropped(node, sizes, strides, full)
@@ -77,7 +77,7 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
             one: Index = (..., *position)
             result[at] += np.einsum("ngc...,gcm->ngm...", parts, filters[one])
         kept: Index = (..., *(slice(b, b + c) for b, c in zip(before, count, strict=True)))
-        return _with_bias(result[kept].reshape(x.shape[0], -1, *count), bias)
+        return _with_bias(result[kept].reshape(x.shape[0], groups * w.shape[1], *count), bias)
 
     return summed(compute, x, w, *([] if bias is None else [bias]))
 

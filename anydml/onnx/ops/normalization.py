@@ -159,7 +159,10 @@ def _mean_variance(node: NodeView, x: Array) -> Array:
     Raises:
         NotFoldable: hardly any variance: ONNX's own definition takes the difference of two large numbers.
     """
-    axes = tuple(whole_axis(axis, x.ndim) for axis in node.ints("axes") or [])
+    named = node.ints("axes") or []
+    if any(not -x.ndim <= axis < x.ndim for axis in named):
+        raise NotFoldable("an axis that is not there")
+    axes = tuple(axis % x.ndim for axis in named)
     if len(set(axes)) < len(axes):
         raise NotFoldable("an axis that is named twice")
     normal, mean, inverse = _standard(doubled(x), axes, 0.0)

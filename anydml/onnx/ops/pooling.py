@@ -24,7 +24,10 @@ def _windows(node: NodeView, x: Array) -> Windows:
         raise NotFoldable("pooling without a kernel_shape")
     if len(kernel) != len(sizes):
         raise ValueError(f"expected {len(sizes)} kernel_shape, but got {len(kernel)}")
-    return windows(node, sizes, kernel)
+    found = windows(node, sizes, kernel)
+    if any(max(b, a) >= k for b, a, k in zip(found.before, found.after, kernel, strict=True)):
+        raise NotFoldable("padding as large as the kernel, which libraries refuse")
+    return found
 
 
 def _stacked(x: Array, where: Windows, fill: float) -> Array:

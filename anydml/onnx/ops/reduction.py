@@ -48,8 +48,12 @@ def _count(data: Array, axes: Axes) -> int:
 
 
 def _float_sum(data: Array, axes: Axes) -> Array:
+    if not axes:  # a sum begins with 0, which would take the sign of -0 away
+        return data
     wide = doubled(data)
     total: Array = wide.sum(axes, keepdims=True)
+    if axes and data.size and ((wide == 0) & np.signbit(wide)).all(axes).any():
+        raise NotFoldable("a sum of negative zeros, whose sign is that of what libraries begin with")
     return without_detour(total, np.abs(wide).sum(axes, keepdims=True), data.dtype)
 
 
@@ -149,7 +153,12 @@ def _integer_log_sum_exp(data: Array, axes: Axes) -> Array:
         raise NotFoldable("integers that float64 cannot hold")
     if _count(data, axes) == 1:
         return data.copy()
-    return _cut_off(_log_sum_exp(data.astype(np.float64), axes), data)
+    wide = data.astype(np.float64)
+    result = _cut_off(_log_sum_exp(wide, axes), data)
+    largest = np.where(wide == wide.max(axes, keepdims=True, initial=-np.inf), wide, -np.inf)
+    if (result != _cut_off(_log_sum_exp(largest, axes), data)).any():
+        raise NotFoldable("a sum to which exponentials below 1 count, which libraries cut off")
+    return result
 
 
 def _cut_off(result: Array, data: Array) -> Array:
@@ -234,6 +243,8 @@ def extreme_index(data: Array, axis: int, largest: bool, last: bool = False) -> 
 
 def _arg(largest: bool) -> Fold:
     def rule(node: NodeView, data: Array) -> Array:
+        if data.ndim == 0 and node.version < 11:
+            raise NotFoldable("an axis of a scalar, which has none")
         axis = whole_axis(node.int("axis"), data.ndim)
         found = extreme_index(data, axis, largest, last=bool(node.attribute("select_last_index")))
         return found if node.int("keepdims") else found.squeeze(axis)

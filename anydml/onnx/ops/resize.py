@@ -42,7 +42,10 @@ def _half_pixel(x: Any, scale: Any, axis: _Axis) -> Any:
 
 def _half_pixel_symmetric(x: Any, scale: Any, axis: _Axis) -> Any:
     number = scale.dtype.type
-    width = number(axis.scale) * number(axis.before) if axis.given else number(axis.after)
+    if axis.given or number is np.float32:
+        width = number(axis.scale) * number(axis.before)
+    else:
+        width = number(axis.after)
     offset = number(axis.before) / number(2) * (number(1) - number(axis.after) / width)
     return offset + _half_pixel(x, scale, axis)
 
@@ -80,7 +83,11 @@ def _places(mode: str, axis: _Axis) -> Iterator[Array]:
         raise NotFoldable(f"coordinates of {mode}")
     for scale in axis.scales:
         for number in (np.float64, np.float32):
-            yield _PLACES[mode](np.arange(axis.after, dtype=number), np.asarray(scale, number), axis)
+            place = _PLACES[mode](np.arange(axis.after, dtype=number), np.asarray(scale, number), axis)
+            yield place
+            if mode == "half_pixel_symmetric" and scale != 1:  # whose terms can be added in several orders
+                yield place + number(1e-5)
+                yield place - number(1e-5)
 
 
 # ---- how much --------------------------------------------------------------------------------------
@@ -170,7 +177,7 @@ def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
         low = np.floor(place).astype(np.int64)
         weight = place - low
         for other in others:
-            if (np.abs(other - place) > 1e-5 * (1 + place)).any():
+            if (np.abs(other - place) > 2e-5 * (1 + place)).any():
                 raise NotFoldable("a scale that is not that of the sizes")
             if not finite and ((other == np.floor(other)) != (weight == 0)).any():
                 raise NotFoldable("next to an element that is not finite")

@@ -67,7 +67,7 @@ def windows(node: NodeView, sizes: Sequence[int], kernel: Sequence[int]) -> Wind
 
     Raises:
         ValueError: attributes of another number of axes.
-        NotFoldable: no window fits; negative padding; ceil_mode where ONNX's texts differ.
+        NotFoldable: no window fits; negative padding; ceil_mode, auto_pad where texts or libraries differ.
     """
     rank = len(sizes)
     strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
@@ -79,7 +79,9 @@ def windows(node: NodeView, sizes: Sequence[int], kernel: Sequence[int]) -> Wind
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         count = [-(-n // s) for n, s in zip(sizes, strides, strict=True)]
         each = zip(count, strides, extents, sizes, strict=True)
-        totals = [max((c - 1) * s + e - n, 0) for c, s, e, n in each]
+        totals = [(c - 1) * s + e - n for c, s, e, n in each]
+        if min(totals) < 0 or max(dilations) > 1:
+            raise NotFoldable("padding by itself with steps beyond the kernel, or with dilations")
         before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
         after = [t - b for t, b in zip(totals, before, strict=True)]
     else:

@@ -9,10 +9,11 @@ can run, and one result is chosen. `Report` says what became of each.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ from anydml.onnx.standin import stand_in
 from anydml.onnx.types import CODES
 from anydml.onnx.verify import Verified
 from anydml.onnx.verify import verify as _verify
-from anydml.problems import InvalidInput, Problem, shown, telling_memory
+from anydml.problems import InvalidInput, Problem, VerificationFailed, shown, telling_memory
 from anydml.runtime.library import OnnxRuntime
 
 Witnesses = Mapping[Value, tuple[int, ...]]
@@ -94,6 +95,10 @@ class Report:
         return asdict(self)
 
 
+Attempt = tuple[ModelProto, Report]
+MIN_VERIFY_SECONDS, MAX_THOROUGH_SECONDS = 0.5, 60.0
+
+
 @telling_memory
 def flatten(
     model: ModelSource,
@@ -103,7 +108,7 @@ def flatten(
     convert: Convert = "auto",
     max_extra_cost: float = 1.0,
     witness: Shapes | None = None,
-    verify: bool = True,
+    verify: bool | Literal["thorough"] = True,
     seed: int = 0,
     trials: int = 24,
     progress: Callable[[int, int], None] | None = None,
@@ -117,9 +122,10 @@ def flatten(
         convert: `always`: whatever it costs; `auto`: where it costs little; `never`: only fold.
         max_extra_cost: for `auto`: the work of a branch that is not taken, in terms of what else runs.
         witness: sizes of inputs on which no branch fails, where `always` does not find them itself.
-        verify: whether to run both models on random inputs, and compare.
+        verify: whether to run both models on random inputs, and compare. That takes about as long as the
+            rewriting, or half a second; "thorough": ten times as many inputs, and up to a minute.
         seed: of these inputs.
-        trials: how many of them.
+        trials: how many of them, if there is time.
         progress: is told how many trials of how many are done.
 
     Returns:
@@ -129,8 +135,10 @@ def flatten(
     Raises:
         InvalidInput: an unknown input, a value or a shape that does not fit it.
         InvalidModel, Unsupported, OSError: as `load` does.
-        VerificationFailed: the result does not do the same. That is a fault of anydml.
+        VerificationFailed: the result does not do the same, whichever Ifs are kept: a fault of anydml.
     """
+    start = time.monotonic()
+
     proto, folder, where = parse(model)
     if proto.functions:
         while in_the_way := _functions_with_if(proto) or _functions_about_ifs(proto):
@@ -139,26 +147,75 @@ def flatten(
                 break
     read = read_proto(proto, folder, where)
     contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
-    work = _Flattening(read, proto, convert, max_extra_cost)
     witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
-    graph, _ = work.flattened(read.graph, types, contents, witnesses)
-    result = model_proto(graph, proto)
-    verified = None
-    if verify:
-        given = {v.name: c.content for v, c in contents.items()}
-        sized = replace(
-            read.graph, inputs=tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
-        )
-        verified = _verify(proto, result, sized, given, folder, seed, trials, progress)
-    before, after = _size(proto, work.work_before), _size(result, graph_work(graph))
-    report = Report(tuple(work.reports), before, after, verified)
-    return result, report
+
+    def attempt(avoided: Mapping[str, str]) -> Attempt:
+        work = _Flattening(read, proto, convert, max_extra_cost, avoided)
+        graph, _ = work.flattened(read.graph, types, contents, witnesses)
+        result = model_proto(graph, proto)
+        sizes = _size(proto, work.work_before), _size(result, graph_work(graph))
+        return result, Report(tuple(work.reports), *sizes, None)
+
+    done = attempt({})
+    if not verify:
+        return done
+    thorough = verify == "thorough"
+    seconds = MAX_THOROUGH_SECONDS if thorough else max(time.monotonic() - start, MIN_VERIFY_SECONDS)
+    given = {v.name: c.content for v, c in contents.items()}
+    inputs = tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
+    sized = replace(read.graph, inputs=inputs)
+
+    def verified(attempted: Attempt) -> Attempt:
+        result, report = attempted
+        count = trials * 10 if thorough else trials
+        done = _verify(proto, result, sized, given, folder, seed, count, seconds, progress)
+        return result, replace(report, verified=done)
+
+    try:
+        return verified(done)
+    except VerificationFailed as failure:
+        return _without_faults(done[1], failure, lambda avoided: verified(attempt(avoided)))
+
+
+def _without_faults(
+    report: Report, failure: VerificationFailed, attempt: Callable[[Mapping[str, str]], Attempt]
+) -> Attempt:
+    """The model with as few Ifs kept as make it do the same.
+
+    Raises:
+        VerificationFailed: it does not even where all of them are kept.
+    """
+    because = f"without it, the result would differ: {failure.problems[0].message}"
+    kept = {one.path: because for one in report.ifs if one.decision in ("converted", "guarded", "merged")}
+    try:
+        best = attempt(kept)
+    except VerificationFailed:
+        raise failure from None
+    part = -(-len(kept) // 2)
+    while part and kept:  # give back halves, quarters, ... as long as it still does the same
+        paths = list(kept)
+        for begin in range(0, len(paths), part):
+            fewer = {p: kept[p] for p in kept if p not in paths[begin : begin + part]}
+            try:
+                best, kept = attempt(fewer), fewer
+            except VerificationFailed:
+                continue
+        part //= 2
+    return best
 
 
 class _Flattening:
     """One model on its way: main graph first, then the bodies of loops."""
 
-    def __init__(self, model: Model, proto: ModelProto, convert: Convert, max_extra_cost: float) -> None:
+    def __init__(
+        self,
+        model: Model,
+        proto: ModelProto,
+        convert: Convert,
+        max_extra_cost: float,
+        avoided: Mapping[str, str],
+    ) -> None:
+        self.avoided = avoided
         self.opsets, self.proto = model.opsets, proto
         self.convert, self.max_extra_cost = convert, max_extra_cost
         self.oracle = Oracle(model.opsets, OnnxRuntime())
@@ -183,6 +240,7 @@ class _Flattening:
             self.convert,
             self.max_extra_cost,
             lambda branch: stand_in(branch, self.oracle, witnesses, special.graph.constants),
+            avoided=lambda node: self.avoided.get(way_to(node, around)),
         )
         folded = simplified(special.graph)
         if not around:

@@ -9,7 +9,7 @@ is never multiplied with, only not chosen. Nodes that both branches have in comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
@@ -22,7 +22,7 @@ from anydml.onnx.safety import hazard, work
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
 from anydml.onnx.types import type_text, without_symbols
-from anydml.passes.dead import drop_dead
+from anydml.passes.dead import drop_dead, with_outputs
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import exchanged, substituted
 
@@ -57,6 +57,8 @@ class Conversion:
     """Whether a branch is to be run even where it is not taken; otherwise cost decides."""
     own: bool = False
     """Choose by an operator of ours, which keeps every bit, instead of by Where."""
+    avoided: Callable[[If], str | None] = lambda node: None
+    """Why an If is to stay whatever could be done."""
     decisions: list[Decision] = field(default_factory=list)
 
     def converted(
@@ -82,18 +84,24 @@ class Conversion:
     def _if(self, node: If, rest: int, made: Nodes, same: dict[Value, Value]) -> None:
         """Add what stands for an If; outputs that are other values' go to `same`."""
         original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
-        guarded = self._guarded(node, made) if self.how == "always" else None
+        avoided = self.avoided(node)
+        guarded = self._guarded(node, made) if self.how == "always" and avoided is None else None
         if guarded is not None:
             self.decisions.append(replace(guarded, nodes=len(made.taken()) - original))
             return
         inner = [self.converted(b, rest, made.constants) for _, b in node.branches]
+        if avoided is not None:
+            node = replace(node, then_branch=inner[0], else_branch=inner[1])
+            self.decisions.append(Decision(node, "kept", avoided))
+            made.add(node)
+            return
         node = hoisted(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
         ends = zip(node.outputs, node.then_branch.outputs, node.else_branch.outputs, strict=True)
         alike = {v: a for v, a, b in ends if v is not None and a is b}
         for v in alike.values():
             made.adopt_constant(v, node.then_branch.constants)
         same |= alike
-        node = _without(node, alike.keys())
+        node = with_outputs(node, [v for v in node.writes if v not in alike])
         if not node.outputs:
             saved = len(made.taken()) - original
             self.decisions.append(Decision(node, "merged", "both branches do the same", nodes=saved))
@@ -244,18 +252,6 @@ def hoisted(node: If, made: Nodes) -> If:
         node,
         then_branch=enclosed(first.name, kept, first.outputs, first.constants),
         else_branch=enclosed(second.name, [renamed(n, same) for n in rest], outputs, constants),
-    )
-
-
-def _without(node: If, outputs: Collection[Value]) -> If:
-    """The If without some of its outputs, and without those that nobody names."""
-    kept = [k for k, v in enumerate(node.outputs) if v is not None and v not in outputs]
-    graphs = []
-    for _, b in node.branches:
-        less = drop_dead(enclosed(b.name, b.nodes, tuple(b.outputs[k] for k in kept), b.constants))
-        graphs.append(enclosed(less.name, less.nodes, less.outputs, less.constants))
-    return replace(
-        node, then_branch=graphs[0], else_branch=graphs[1], outputs=tuple(node.outputs[k] for k in kept)
     )
 
 

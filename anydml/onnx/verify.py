@@ -1,7 +1,9 @@
 """Whether two models do the same: both run on random inputs, drawn to take different branches.
 
 The integers that a model compares with are among those drawn (a sample rate, a flag), and sizes that are
-free are drawn from small ones and from those given. That both fail alike counts as the same.
+free are drawn from small ones and from those given. A third of the inputs are wild: NaN and infinities,
+integers below zero and out of range. That both fail alike counts as the same. What no output needs is left
+out of both: the original may fail in it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from anydml.ir.graph import (
     Constant,
@@ -33,6 +35,7 @@ from anydml.ir.provider import Call, Provider, Region, RegionEnded, RegionFailed
 from anydml.onnx.bodies import all_names
 from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
+from anydml.onnx.liveness import without_dead_nodes
 from anydml.onnx.types import CODES, dtype_name, leaf
 from anydml.onnx.unfit import ends_the_process
 from anydml.onnx.write import part_names
@@ -42,12 +45,14 @@ from anydml.runtime.library import OnnxRuntime, Reference
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
 PATIENCE = 20
 """Attempts for each that is wanted: most random sizes fit no model."""
-SECONDS, FEWEST = 60.0, 3
-"""After so long, so many are enough: a model may take minutes for a run."""
-IN_VAIN = 8.0
-"""Seconds after which it is given up, if no input was accepted."""
-LONGEST = 8.0
-"""Seconds after which a run in onnxruntime is ended."""
+MIN_TRIALS = 3
+"""That agree, however long they take: a model may take seconds for a run."""
+MAX_SECONDS_WITHOUT_SUCCESS = 8.0
+"""After which it is given up, if no input was accepted."""
+MAX_RUN_SECONDS = 8.0
+"""After which a run in onnxruntime is ended."""
+MAX_ENDED_RUNS = 4
+"""After so many it is enough, if time is up."""
 MOST_ELEMENTS = 1 << 24
 """Of all inputs together: more are not drawn."""
 Feeds = dict[str, Any]
@@ -73,6 +78,7 @@ def verify(
     folder: Path | None,
     seed: int,
     trials: int,
+    seconds: float,
     progress: Callable[[int, int], None] | None = None,
     sizes: Sequence[int] = SIZES,
 ) -> Verified:
@@ -82,12 +88,14 @@ def verify(
         graph: the original's, whose inputs say what is to be fed.
         fixed: contents of inputs that the result does not have.
         folder: where external data of both lies.
+        trials: inputs that both are to run on, if that takes no more than `seconds`.
 
     Raises:
         VerificationFailed: an output differs, or only one of them failed; with the seed and the inputs.
         Unsupported: no provider runs the original.
         InvalidModel: an input of a node is of a type that its operator does not have.
     """
+    original, result = without_dead_nodes(original), without_dead_nodes(result)
     names = [v.name for v in graph.inputs]
     left = [i.name for i in result.graph.input if i.name in names]  # some files list weights there, too
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
@@ -103,9 +111,9 @@ def verify(
     start = time.monotonic()
     while agreed < trials and agreed + refused < PATIENCE * trials:
         took = time.monotonic() - start
-        if (took > SECONDS or ended > 1) and agreed >= FEWEST:
+        if took > seconds and (agreed >= MIN_TRIALS or ended >= MAX_ENDED_RUNS):
             break
-        if took > IN_VAIN and not agreed:
+        if took > max(seconds, MAX_SECONDS_WITHOUT_SUCCESS) and not agreed:
             break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
@@ -191,7 +199,7 @@ def _compiled(
 
     Some files declare what does not follow: onnxruntime infers it itself if it is not told.
     """
-    fast = OnnxRuntime(LONGEST)
+    fast = OnnxRuntime(MAX_RUN_SECONDS)
     for declared in (True, False) if fast_too and not any(map(ends_the_process, nodes)) else ():
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
@@ -283,42 +291,57 @@ def _elements(graph: Graph, sizes: Sizes_) -> int:
 def drawn(
     graph: Graph, fixed: Mapping[str, Any], numbers: Sequence[int], sizes: Sizes_, rng: np.random.Generator
 ) -> Feeds:
-    """Random contents for a model's inputs."""
+    """Random contents for a model's inputs, of which a third are wild."""
+    wild = bool(rng.integers(3) == 0)
     feeds: Feeds = {}
     for value in graph.inputs:
         known = value.name in fixed
         feeds[value.name] = (
-            fixed[value.name] if known else _drawn(value.name, value.type, sizes, numbers, rng)
+            fixed[value.name] if known else _drawn(value.name, value.type, sizes, numbers, wild, rng)
         )
     return feeds
 
 
 def _drawn(
-    name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], rng: np.random.Generator
+    name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], wild: bool, rng: np.random.Generator
 ) -> Any:
     match type:
         case SequenceType(element):
-            return [_drawn(name, element, sizes, numbers, rng) for _ in range(rng.integers(0, 4))]
+            return [_drawn(name, element, sizes, numbers, wild, rng) for _ in range(rng.integers(0, 4))]
         case OptionalType(element):
-            return None if rng.integers(2) else _drawn(name, element, sizes, numbers, rng)
+            return None if rng.integers(2) else _drawn(name, element, sizes, numbers, wild, rng)
         case TensorType(dtype, dims):
             dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
             shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
-            return _content(dtype, tuple(shape), numbers, rng)
+            return _content(dtype, tuple(shape), numbers, wild, rng)
     return np.zeros((), np.float32)
 
 
-def _content(dtype: str, shape: tuple[int, ...], numbers: Sequence[int], rng: np.random.Generator) -> Any:
-    from onnx import helper
+WILD_INTEGERS = (-1, -2, -7, 7, 100, 127)
+WILD_FLOATS = (np.nan, np.inf, -np.inf, -0.0, 1e30, -1e-30)
 
+
+def _content(
+    dtype: str, shape: tuple[int, ...], numbers: Sequence[int], wild: bool, rng: np.random.Generator
+) -> Any:
     if dtype == "string":
         return rng.choice(np.array(["", "a", "bc"], object), shape)
     numpy_type = helper.tensor_dtype_to_np_dtype(CODES[dtype])
     if dtype == "bool":
         return np.asarray(rng.integers(0, 2, shape), bool)
     if "int" in dtype:
-        return np.asarray(rng.choice(numbers, shape)).astype(numpy_type)
-    return np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3])).astype(numpy_type)
+        odd = (*WILD_INTEGERS, _smallest(dtype)) if wild else ()
+        return np.asarray(rng.choice([*numbers, *odd], shape)).astype(numpy_type)
+    content = np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3]))
+    if wild:
+        content = np.where(rng.random(shape) < 0.2, rng.choice(WILD_FLOATS, shape), content)
+    with np.errstate(over="ignore"):
+        return content.astype(numpy_type)
+
+
+def _smallest(dtype: str) -> int:
+    """The smallest integer of a type, which has no negative; 0 of one without a sign."""
+    return 0 if dtype.startswith("u") else -(1 << int(dtype.removeprefix("int")) - 1)
 
 
 def _shown(feeds: Feeds) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         InvalidOperator,
         OutOfMemory,
         Problem,
+        UnknownFieldWarning,
         Unsupported,
         VerificationFailed,
     )
@@ -65,6 +66,7 @@ _HOME = {
         "InvalidOperator",
         "OutOfMemory",
         "Problem",
+        "UnknownFieldWarning",
         "Unsupported",
         "VerificationFailed",
     ),
@@ -109,6 +111,7 @@ __all__ = [
     "TensorDataType",
     "TensorDesc",
     "TensorFlags",
+    "UnknownFieldWarning",
     "Unsupported",
     "VerificationFailed",
     "__version__",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from importlib import import_module
@@ -50,7 +51,11 @@ class _Verbs(click.Group):
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(anydml.__version__, prog_name="anydml")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error; before the verb.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Show the traceback of an error, and whether kernels are kept on disk; before the verb.",
+)
 def cli(debug: bool) -> None:
     """DirectML's operators and ONNX models with control flow, on any machine that runs Python.
 
@@ -58,6 +63,11 @@ def cli(debug: bool) -> None:
     Exit codes: 0, done; 1, the model or its input is at fault; 2, wrong usage
     (flatten --require-none: an If remains); 130, Ctrl-C.
     """
+    if debug:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("anydml: %(message)s"))
+        logging.getLogger("anydml").addHandler(handler)
+        logging.getLogger("anydml").setLevel(logging.INFO)
 
 
 @cli.command()
@@ -94,5 +104,5 @@ def main() -> None:
 
 def _told(error: AnyDMLError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     return str(error)

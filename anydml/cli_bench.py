@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from pathlib import PurePath
+from typing import IO, Any
 
 import click
 import numpy as np
@@ -13,11 +14,12 @@ from rich.table import Table
 
 from anydml.benchmark import Timing, bench
 from anydml.cli_common import bar, console, named_values, pairs, sizes_of
+from anydml.cli_files import MODEL, OUTPUT, Output, given_model
 from anydml.problems import ExecutionFailed, Problem, Unsupported
 
 
 @click.command("bench")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@MODEL
 @click.option(
     "--feed",
     "feeds",
@@ -48,11 +50,11 @@ from anydml.problems import ExecutionFailed, Problem, Unsupported
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; times are in seconds.")
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the distribution of times here: .png, .svg, .pdf.",
+    type=OUTPUT,
+    help="Draw the distribution of times here: .png, .svg, .pdf; -: as .png on standard output.",
 )
 def bench_command(
-    model: Path,
+    model: str,
     feeds: tuple[str, ...],
     shapes: tuple[str, ...],
     seconds: float,
@@ -61,9 +63,11 @@ def bench_command(
     threads: int,
     alone: bool,
     as_json: bool,
-    plot: Path | None,
+    plot: str | None,
 ) -> None:
     """Measure how long MODEL's runs take, beside onnxruntime's in the same process, in turns.
+
+    MODEL is an ONNX model; - reads it from standard input.
 
     \b
     Examples:
@@ -71,14 +75,16 @@ def bench_command(
       anydml bench vad.onnx --feed sr=16000 --shape input=1,576 --seconds 5
       anydml bench model.onnx -i 1000 --threads 2 --json
     """
-    if model.suffix.lower() == ".json":
+    kind = _picture_kind(plot)
+    out, source = Output(plot) if plot is not None else None, given_model(model)
+    if source.is_dispatch:
         raise click.UsageError("expected an ONNX model; this one is measured by `anydml run ... -i 1000`")
     given = {name: _array(value) for name, value in named_values("--feed", feeds).items()}
     asked = {n: tuple(sizes_of("--shape", n, t)) for n, t in pairs("--shape", shapes)}
     with bar("measuring", True) as progress:
         try:
             times = bench(
-                model,
+                source.source,
                 given,
                 shapes=asked,
                 seconds=seconds,
@@ -91,13 +97,22 @@ def bench_command(
         except ExecutionFailed as error:
             remedy = "sizes that are free were taken as 1, contents as random: give --shape, --feed"
             raise ExecutionFailed(*(replace(p, remedy=p.remedy or remedy) for p in error.problems)) from error
-    if plot is not None:
-        draw(times, plot, model.name)
-        click.echo(f"drawn in {plot}", err=True)
+    errors = out is not None and out.is_stdout
+    if out is not None:
+        out.write(partial(draw, times, source.name, kind))
+        click.echo(f"drawn in {out.name}", err=True)
     if as_json:
-        click.echo(json.dumps([t.as_dict() for t in times], indent=2))
+        click.echo(json.dumps([t.as_dict() for t in times], indent=2), err=errors)
         return
-    _print(times, alone)
+    _print(times, alone, errors)
+
+
+def _picture_kind(plot: str | None) -> str:
+    """The format of a picture, by its file's name; of what has no ending, such as a pipe, PNG."""
+    kind = PurePath(plot or "").suffix.removeprefix(".").lower() or "png"
+    if kind not in ("png", "svg", "pdf"):
+        raise click.UsageError(f"--plot {plot}: expected .png, .svg or .pdf")
+    return kind
 
 
 def _array(value: Any) -> Any:
@@ -108,8 +123,8 @@ def _array(value: Any) -> Any:
     )
 
 
-def _print(times: list[Timing], alone: bool) -> None:
-    out = console()
+def _print(times: list[Timing], alone: bool, errors: bool) -> None:
+    out = console(errors)
     table = Table()
     for head in ("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "more memory"):
         table.add_column(head, overflow="fold")  # a figure that lost its end would be another figure
@@ -124,8 +139,8 @@ def _print(times: list[Timing], alone: bool) -> None:
         out.print("onnxruntime does not run this model on these inputs")
 
 
-def draw(times: list[Timing], path: Path, title: str) -> None:
-    """A histogram of the times, but for the slowest, which would push the rest into one bar."""
+def draw(times: list[Timing], title: str, kind: str, file: IO[bytes]) -> None:
+    """Write a histogram of the times, but for the slowest, which would push the rest into one bar."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -144,4 +159,4 @@ def draw(times: list[Timing], path: Path, title: str) -> None:
     axes.set_xlabel("µs of a run")
     axes.set_ylabel("runs")
     axes.legend()
-    figure.savefig(path)
+    figure.savefig(file, format=kind)

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from anydml.problems import InvalidInput, Problem
+from anydml.ir.files import read_npy
+from anydml.problems import InvalidInput
+from anydml.runtime.memory import limit
 
 EMIT = click.option(
     "--emit",
@@ -25,19 +26,21 @@ EMIT = click.option(
 _WIDE = 10_000
 
 
-def is_terminal() -> bool:
-    """Whether somebody looks at what is printed."""
-    return sys.stdout is not None and sys.stdout.isatty()
+def is_terminal(errors: bool = False) -> bool:
+    """Whether somebody looks at what is printed, or at what goes to standard error."""
+    stream = sys.stderr if errors else sys.stdout
+    return stream is not None and stream.isatty()
 
 
-def console() -> Console:
+def console(errors: bool = False) -> Console:
     """Where tables go: as wide as the terminal; in a file or a pipe no line breaks that nobody asked for."""
-    return Console(highlight=False) if is_terminal() else Console(highlight=False, width=_WIDE)
+    width = None if is_terminal(errors) else _WIDE
+    return Console(highlight=False, width=width, stderr=errors)
 
 
-def short(text: str) -> str:
+def short(text: str, errors: bool = False) -> str:
     """A text whose longest words, exporters' names, have lost their beginning; whole where nobody looks."""
-    if is_terminal():
+    if is_terminal(errors):
         text = re.sub(r"[^\s,()'\[\]]{41,}", lambda name: f"…{name[0][-36:]}", text)
     return escape(text)
 
@@ -73,13 +76,12 @@ def array_in(where: str, path: str) -> Any:
     """The array of a .npy file; `where`: how messages call what it is for.
 
     Raises:
-        InvalidInput: no such file, or no array in it.
+        InvalidInput: no such file, no array in it, or one larger than this machine's memory.
     """
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none"
-        raise InvalidInput(Problem(where, f"expected a NumPy file, but got {path}: {why}")) from error
+        return read_npy(path, limit())
+    except InvalidInput as error:
+        raise InvalidInput(*(p.under(where) for p in error.problems)) from error
 
 
 def sizes_of(option: str, name: str, text: str) -> list[int]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from anydml.cli_common import bar, console, named_values, pairs, short, sizes_of
+from anydml.cli_files import MODEL, OUTPUT, Output, given_model
 from anydml.flattening import Report, flatten
 from anydml.onnx.export import save
 
@@ -18,8 +20,8 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
 
 
 @click.command("flatten")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
+@MODEL
+@click.argument("output", type=OUTPUT, required=False)
 @click.option(
     "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
 )
@@ -47,9 +49,10 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of these inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--require-none", is_flag=True, help="If an If remains, write nothing and exit with 2.")
+@click.option("--dry-run", is_flag=True, help="Do all but write; OUTPUT may be left out.")
 def flatten_command(
-    model: Path,
-    output: Path,
+    model: str,
+    output: str | None,
     fixed: tuple[str, ...],
     shapes: tuple[str, ...],
     convert: Any,
@@ -59,26 +62,36 @@ def flatten_command(
     seed: int,
     as_json: bool,
     require_none: bool,
+    dry_run: bool,
 ) -> None:
     """Write MODEL without its Ifs to OUTPUT, for devices that have no control flow.
 
     An If is folded where its condition follows from what is known; else both of its branches run and one
     result is chosen, where that is right and costs little. A fixed input disappears from the model's inputs.
 
+    A MODEL of - is read from standard input. An OUTPUT of - is standard output, and the report goes to
+    standard error. A file that is there already is replaced as a whole, or stays as it was; a link, a pipe or
+    a device stays what it is.
+
     \b
     Examples:
       anydml flatten model.onnx flat.onnx
       anydml flatten vad.onnx flat.onnx --set sr=16000 --shape input=1,576 --shape state=2,1,128
       anydml flatten model.onnx flat.onnx --convert always --require-none
+      anydml flatten model.onnx --dry-run
+      anydml flatten model.onnx - > flat.onnx
 
-    Exit codes: 0, written; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
+    Exit codes: 0, done; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
     """
-    if output.exists() and output.samefile(model):
+    if output is None and not dry_run:
+        raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
+    out, given = None if output is None else Output(output), given_model(model)
+    if out is not None and not out.is_stdout and given.is_file(out.path):
         raise click.UsageError("expected another file than the model itself, which would be lost")
     values = named_values("--set", fixed)
     with bar("verifying", verify) as progress:
         flat, report = flatten(
-            model,
+            given.source,
             fixed=values,
             shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
             convert=convert,
@@ -89,25 +102,27 @@ def flatten_command(
             progress=progress,
         )
     refused = require_none and report.left > 0
-    if not refused:
-        save(flat, model.resolve().parent, output)
+    errors = out is not None and out.is_stdout
+    if not (refused or dry_run or out is None):
+        save(flat, given.folder, out.target)
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
+        click.echo(json.dumps(report.as_dict(), indent=2), err=errors)
     else:
-        _print(report, None if refused else output)
+        told = "nothing was written (--dry-run)" if dry_run or out is None else f"written to {out.name}"
+        _print(report, None if refused else told, errors)
     if refused:
         click.echo(f"anydml: {report.left} of {report.before.ifs} Ifs remain; nothing was written", err=True)
         sys.exit(2)
 
 
-def _print(report: Report, output: Path | None) -> None:
-    out = console()
+def _print(report: Report, told: str | None, errors: bool) -> None:
+    out, brief = console(errors), partial(short, errors=errors)
     if report.ifs:
         table = Table("If", "what became of it", "nodes", "why")
         for one in report.ifs:
             colour = _COLOURS.get(one.decision, "white")
             nodes = f"{one.nodes:+,}" if one.decision != "kept" else ""
-            table.add_row(short(one.path), f"[{colour}]{one.decision}[/]", nodes, short(one.because))
+            table.add_row(brief(one.path), f"[{colour}]{one.decision}[/]", nodes, brief(one.because))
         out.print(table)
     before, after = report.before, report.after
     if before.ifs > len(report.ifs):
@@ -129,5 +144,5 @@ def _print(report: Report, output: Path | None) -> None:
         out.print(f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})")
         if not done.agreed:
             out.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
-    if output is not None:
-        out.print(f"written to {output}", soft_wrap=True)
+    if told is not None:
+        out.print(escape(told), soft_wrap=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import click
 from rich.markup import escape
@@ -11,21 +12,21 @@ from rich.table import Table
 from rich.tree import Tree
 
 from anydml.cli_common import console, short
+from anydml.cli_files import MODEL, OUTPUT, Output, given_model
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
-from anydml.ir.buffers import write_atomically
 
 _MOST = 12
 """Operators that are listed by name."""
 
 
 @click.command("inspect")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@MODEL
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph as a page, for a browser."
-)
-def inspect_command(model: Path, as_json: bool, html: Path | None) -> None:
+@click.option("--html", type=OUTPUT, help="Draw the graph as a page, for a browser; -: on standard output.")
+def inspect_command(model: str, as_json: bool, html: str | None) -> None:
     """Show what MODEL consists of: inputs, outputs, operators, and its Ifs and loops as a tree.
+
+    MODEL is an ONNX model; - reads it from standard input.
 
     For each If: what its condition is computed from, what its branches use and return, how much is in them,
     and what `anydml flatten` would do with it.
@@ -34,25 +35,28 @@ def inspect_command(model: Path, as_json: bool, html: Path | None) -> None:
     Examples:
       anydml inspect model.onnx
       anydml inspect model.onnx --html model.html
+      curl -s https://example.com/model.onnx | anydml inspect -
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
-    if html is None:
-        found = inspect(model)
+    out, given = Output(html) if html is not None else None, given_model(model)
+    if out is None:
+        found = inspect(given.source)
     else:
-        found, page = drawn(model, model.name)
-        write_atomically(html, lambda file: file.write(page.encode()))
-        click.echo(f"drawn in {html}", err=True)
+        found, page = drawn(given.source, given.name)
+        out.write(lambda file: file.write(page.encode()))
+        click.echo(f"drawn in {out.name}", err=True)
+    errors = out is not None and out.is_stdout
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2))
+        click.echo(json.dumps(found.as_dict(), indent=2), err=errors)
         return
-    _print(found, model)
+    _print(found, given.name, errors)
 
 
-def _print(found: Inspection, model: Path) -> None:
-    out = console()
+def _print(found: Inspection, name: str, errors: bool) -> None:
+    out, brief = console(errors), partial(short, errors=errors)
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
     made = f", made by {found.producer}" if found.producer else ""
-    out.print(f"[bold]{model.name}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
+    out.print(f"[bold]{escape(name)}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     for word, values in (("input", found.inputs), ("output", found.outputs)):
         for name, type in values.items():
@@ -66,26 +70,26 @@ def _print(found: Inspection, model: Path) -> None:
         return
     tree = Tree(f"control flow: {found.ifs} Ifs" if found.ifs != 1 else "control flow: 1 If")
     for control in found.control:
-        _grow(tree, control)
+        _grow(tree, control, brief)
     out.print(tree)
 
 
-def _grow(tree: Tree, control: Control) -> None:
-    asked = f" on [cyan]{short(control.condition)}[/]" if control.condition else ""
-    branch = tree.add(f"[bold]{control.kind}[/] {short(control.name)}{asked}")
+def _grow(tree: Tree, control: Control, brief: Callable[[str], str]) -> None:
+    asked = f" on [cyan]{brief(control.condition)}[/]" if control.condition else ""
+    branch = tree.add(f"[bold]{control.kind}[/] {brief(control.name)}{asked}")
     if control.flatten:
-        branch.add(f"[green]flatten[/]: {short(control.flatten)}")
+        branch.add(f"[green]flatten[/]: {brief(control.flatten)}")
     if control.kind == "If" and not control.same_types:
         branch.add("[yellow]the branches may return other types or sizes[/]")
     for word, inside in control.branches.items():
-        _sprout(branch, word, inside)
+        _sprout(branch, word, inside, brief)
 
 
-def _sprout(tree: Tree, word: str, inside: Branch) -> None:
+def _sprout(tree: Tree, word: str, inside: Branch, brief: Callable[[str], str]) -> None:
     count = "1 node" if inside.nodes == 1 else f"{inside.nodes:,} nodes"
     leaf = tree.add(f"[bold]{word}[/]: {count}, about {inside.work:,} operations")
-    leaf.add(f"returns {short(', '.join(inside.returns)) or 'nothing'}")
+    leaf.add(f"returns {brief(', '.join(inside.returns)) or 'nothing'}")
     if inside.captures:
-        leaf.add(f"uses {short(', '.join(inside.captures))}")
+        leaf.add(f"uses {brief(', '.join(inside.captures))}")
     for control in inside.inside:
-        _grow(leaf, control)
+        _grow(leaf, control, brief)

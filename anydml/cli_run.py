@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ import click
 import numpy as np
 
 from anydml.cli_common import EMIT, array_in, pairs
+from anydml.cli_files import MODEL, given_model, saved
 from anydml.dispatch_timing import DispatchTiming
 from anydml.dxdispatch import DispatchModel
-from anydml.ir.buffers import write_atomically
-from anydml.problems import InvalidInput, Problem, shown
+from anydml.problems import InvalidInput, Problem, UnknownFieldWarning, shown
 from anydml.session import Session, load
 
 _DIRECTX_FLAGS = (
@@ -65,12 +65,15 @@ def _pairs(
 
 
 @click.command("run")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@MODEL
 @click.option(
     "--feed", "feeds", multiple=True, metavar="NAME=VALUE", help="An input: a literal, or @file.npy."
 )
 @click.option(
-    "--output", "-o", type=click.Path(file_okay=False, path_type=Path), help="Save outputs here, as .npy."
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Save outputs in this folder, as .npy.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Threads of one run.  [default: all cores]")
 @click.option("--explain", is_flag=True, help="Tell what ran where, and what was folded away.")
@@ -117,7 +120,7 @@ def _pairs(
 @EMIT
 @_directx_options
 def run_command(
-    model: Path,
+    model: str,
     feeds: tuple[str, ...],
     output: Path | None,
     threads: int | None,
@@ -129,6 +132,9 @@ def run_command(
     **timing: float | None,
 ) -> None:
     """Run MODEL: an ONNX model, or a DxDispatch model of DirectML operators (.json).
+
+    MODEL may be -, standard input, or a pipe; what begins with { is a DxDispatch model then. Fields of such
+    a model that are not known are ignored, and told on standard error.
 
     A literal is JSON: a number, true, false, or nested lists; it takes the type of the input.
 
@@ -151,33 +157,47 @@ def run_command(
             raise click.UsageError(f"-f {name}: expected one number")
     symbols = {name: numbers[0] for name, numbers in dims.items()}
     timing = {name: value for name, value in timing.items() if value is not None}
-    if model.suffix.lower() == ".json" or shapes or timing:
+    given = given_model(model)
+    if given.is_dispatch or shapes or timing:
         unused = [n for n, v in (("--feed", feeds), ("--output", output), ("--explain", explain)) if v]
         if unused:
             kind = "only for ONNX models; a .json model's resources hold its inputs"
-            kind = kind if model.suffix.lower() == ".json" else "not with -b to -v"
+            kind = kind if given.is_dispatch else "not with -b to -v"
             raise click.UsageError(f"{', '.join(unused)}: {kind}")
         if threads is not None:
             raise click.UsageError("--threads: set ANYDML_NUM_THREADS for what is dispatched")
         how = DispatchTiming(**timing)  # type: ignore[arg-type]
-        _dispatch(DispatchModel(model, feature_level, how, dims=symbols, shapes=shapes), emit)
+        with given.on_disk() as path, _told_warnings():
+            dispatched = DispatchModel(path, feature_level, how, dims=symbols, shapes=shapes)
+        _dispatch(dispatched, emit)
         return
     for option, value in (("--feature-level", feature_level), ("--emit", emit)):
         if value is not None:
             raise click.UsageError(f"{option}: only for .json models")
-    session = load(model, threads=threads, dims=symbols or None)
+    session = load(given.source, threads=threads, dims=symbols or None)
     with interruptible():
         results = session.run(None, _feed(session, feeds))
     names = [o.name for o in session.get_outputs()]
     if output is not None:  # first, so that a reader who closes the pipe loses no file
-        output.mkdir(parents=True, exist_ok=True)
-        for name, file, array in _files(names, results):
-            write_atomically(output / file, partial(np.save, arr=array, allow_pickle=False))
-            click.echo(f"{name}: saved to {output / file}", err=True)
+        for line in saved(output, names, results):
+            click.echo(line, err=True)
     for name, result in zip(names, results, strict=True):
         _show(name, result)
     if explain:
         click.echo(session.explain())
+
+
+@contextmanager
+def _told_warnings() -> Iterator[None]:
+    """Tell the warnings about fields that are not known as the command line tells things."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnknownFieldWarning)
+        yield
+    for one in caught:
+        if issubclass(one.category, UnknownFieldWarning):
+            click.echo(f"anydml: warning: {one.message}", err=True)
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def _dispatch(model: DispatchModel, emit: str | None) -> None:
@@ -279,26 +299,3 @@ def _show(name: str, result: Any) -> None:
         click.echo(np.array2string(result, threshold=200, prefix="  ") if result.size else "  (empty)")
     else:
         click.echo(f"{name}: none")
-
-
-def _files(names: list[str], results: list[Any]) -> list[tuple[str, str, Any]]:
-    """(output, file name, array) of every array; names that a file system takes, each once."""
-    found: list[tuple[str, str, Any]] = []
-    taken: set[str] = set()
-    for name, result in zip(names, results, strict=True):
-        items = (
-            [(f"{name}.{k}", r) for k, r in enumerate(result)]
-            if isinstance(result, list)
-            else [(name, result)]
-        )
-        for item, array in items:
-            if not isinstance(array, np.ndarray):
-                continue
-            stem = re.sub(r"[^\w.-]", "_", item).lstrip(".") or "output"
-            file, count = f"{stem}.npy", 1
-            while file.lower() in taken:
-                count += 1
-                file = f"{stem}-{count}.npy"
-            taken.add(file.lower())
-            found.append((item, file, array.astype(str) if array.dtype == object else array))
-    return found

@@ -47,7 +47,7 @@ class Device:
             desc: an `OperatorDesc`, or the dictionary of DxDispatch JSON.
 
         Raises:
-            InvalidOperator: with every broken rule, one line each.
+            InvalidOperator: with every broken rule, one line each; a field that is not known breaks one.
             Unsupported: DirectML has the operator, but it is not implemented here.
         """
         checked, problems = read_desc(desc, self.feature_level)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.buffers import MAX_BYTES, Resource, check_fields, found_file
+from anydml.ir.buffers import MAX_BYTES, Resource, found_file
+from anydml.ir.fields import UnknownFields
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, shown
 from anydml.spec.dtypes import FROM_NUMPY
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _FIELDS = (
     "type",
+    "Type",
     "sourcePath",
     "freeDimensionNameOverrides",
     "freeDimensionDenotationOverrides",
@@ -38,11 +40,13 @@ _RENAMED = {"float": "float32", "double": "float64"}
 class OnnxDispatchable:
     """A model that was loaded."""
 
-    def __init__(self, item: Mapping[str, Any], folder: Path, overrides: Mapping[str, int]) -> None:
+    def __init__(
+        self, item: Mapping[str, Any], folder: Path, overrides: Mapping[str, int], unknown: UnknownFields
+    ) -> None:
         """Read what the JSON says, and load the model; `overrides` go before its own free dimensions.
 
         Raises:
-            InvalidModel: a wrong field, or no such file; and whatever `load` raises.
+            InvalidModel: a field of a wrong type, or no such file; and whatever `load` raises.
             Unsupported: dimensions by denotation.
         """
         from anydml.session import load  # which loads onnx: only models that have one wait for it
@@ -50,20 +54,18 @@ class OnnxDispatchable:
         if item.get("freeDimensionDenotationOverrides"):
             message = "dimensions by denotation are not supported; give them by name"
             raise Unsupported(Problem("freeDimensionDenotationOverrides", message))
-        problems = list(check_fields(item, _FIELDS))
-        source = item.get("sourcePath")
-        if not isinstance(source, str) or "\0" in source or not source:
-            source = None
-            problems.append(Problem("sourcePath", f"expected a file name, but got {shown(source)}"))
+        unknown.dropped(item, _FIELDS)
+        problems = []
         dims = item.get("freeDimensionNameOverrides", {})
         if not isinstance(dims, dict):
             problems.append(
                 Problem("freeDimensionNameOverrides", f"expected an object, but got {shown(dims)}")
             )
-        path = found_file(source, folder)
-        if source is not None and path is None:
-            problems.append(Problem("sourcePath", f"expected a file, but there is none at {shown(source)}"))
-        if problems or path is None:
+        try:
+            path = found_file(item.get("sourcePath"), folder, "sourcePath")
+        except InvalidModel as error:
+            problems += error.problems
+        if problems:
             raise InvalidModel(*problems)
         self.session = load(path, dims={**dims, **overrides} or None)
         self.inputs = {a.name: a for a in self.session.get_inputs()}

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.ir import images
-from anydml.ir.buffers import Resource, are_sizes, write_atomically
+from anydml.ir.buffers import Resource, are_sizes
+from anydml.ir.files import write_atomically
 from anydml.problems import ExecutionFailed, InvalidModel, Problem, shown
 
 MOST_PRINTED = 1_000_000
@@ -81,7 +82,7 @@ class FileOutput:
         return values
 
     def write(self, name: str, resource: Resource) -> str:
-        """Write the file, whole or not at all, and tell it."""
+        """Write the file, whole or not at all, and tell it; what is no regular file is written to."""
         _written(name, resource)
         values = self._shaped(resource)
         path = Path(self.target)

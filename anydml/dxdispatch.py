@@ -7,13 +7,14 @@
 
 The format is that of microsoft/DirectML's DxDispatch tool. The whole model is read, checked and bound
 before its first command runs. DirectML operators and ONNX models are here; what needs Direct3D 12 says so.
+Fields that are not known are ignored, as that tool does, with one warning.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from anydml.device import Binding, CompiledOperator, Device
 from anydml.dispatch_onnx import OnnxDispatchable
 from anydml.dispatch_output import FileOutput, check_print, printed
 from anydml.dispatch_timing import DispatchTiming
-from anydml.ir.buffers import MAX_BYTES, Resource, are_sizes, check_fields, kind_of, parse_json, read_resource
+from anydml.ir.buffers import MAX_BYTES, MAX_TEXT, Resource, are_sizes, kind_of, parse_json, read_resource
 from anydml.ir.dialect import description
+from anydml.ir.fields import UnknownFields
+from anydml.ir.files import read_file
 from anydml.problems import (
     AnyDMLError,
     InvalidInput,
@@ -71,6 +74,10 @@ class DispatchModel:
             InvalidOperator: nothing is wrong but operator descriptions that break DirectML's rules.
             Unsupported: a feature of DxDispatch that is not implemented here.
             InvalidInput: sizes for ONNX models, but no such model.
+            OSError: the file cannot be read.
+
+        Warns:
+            UnknownFieldWarning: fields that are not known, once for the file. An error lists them instead.
         """
         self.path = Path(path)
         self.device = Device(feature_level)
@@ -81,12 +88,13 @@ class DispatchModel:
         if self.path.suffix.lower() == ".onnx":
             root = _alone(self.path.name)
         else:
-            root = parse_json(self.path.read_bytes(), self.path.name)
+            root = parse_json(read_file(self.path, MAX_TEXT), self.path.name)
         self._problems: list[Problem] = []
+        self._unknown = UnknownFields()
         if not isinstance(root, dict):
             raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
         sections = {name: self._section(root, name, k) for name, k in _SECTIONS.items()}
-        self._problems += check_fields(root, _SECTIONS)
+        self._unknown.dropped(root, ("$schema", *_SECTIONS))
         self._raise(InvalidModel)
         self._declared: dict[str, Any] = sections["resources"]
         self.resources = dict(self._resources(self._declared))
@@ -104,6 +112,7 @@ class DispatchModel:
         self.commands = list(self._commands(sections["commands"]))
         only_operators = self._only_operators and len(self._problems) == before
         self._raise(InvalidOperator if only_operators else InvalidModel)
+        self._unknown.warn(self.path.name, stacklevel=3)  # behind the wrapper is who asked for the model
 
     @telling_memory
     def run(self, echo: Echo = print) -> None:
@@ -116,7 +125,8 @@ class DispatchModel:
 
     def _raise(self, error: type[AnyDMLError]) -> None:
         if self._problems:
-            raise error(*(p.under(self.path.name) for p in self._problems))
+            found = (*self._problems, *self._unknown.problems())  # the latter may be the cause
+            raise error(*(p.under(self.path.name) for p in found))
 
     def _broken(self, where: str, message: str, remedy: str = "") -> None:
         self._problems.append(Problem(where, message, remedy))
@@ -157,7 +167,7 @@ class DispatchModel:
                 return
             where = f"resources.{name}"
             with self._under(where):
-                resource = read_resource(item, self.path.parent)
+                resource = read_resource(item, self.path.parent, self._unknown.at(where))
                 total += resource.data.size
                 if total > MAX_BYTES:
                     self._broken(where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more")
@@ -180,10 +190,11 @@ class DispatchModel:
             before = len(self._problems)
             with self._under(where):
                 if is_model:
-                    self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims)
+                    unknown = self._unknown.at(where)
+                    self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims, unknown)
                 else:
                     self._given_first[name] = self._object(item.get("bindings", {}), f"{where}.bindings")
-                    operator = self.device.create_operator(description(item))
+                    operator = self.device.create_operator(description(item, self._unknown.at(where)))
                     yield name, self.device.compile_operator(operator)
             self._only_operators &= not is_model or len(self._problems) == before
             self._initialized[name] = (time.perf_counter() - start) * 1e3
@@ -199,7 +210,7 @@ class DispatchModel:
                 known = "dispatch, print or writeFile"
                 self._broken(where, f'expected "type": {known}, but got {shown(kind)}')
                 continue
-            self._problems += [p.under(where) for p in check_fields(item, _COMMAND_FIELDS[kind.lower()])]
+            self._unknown.at(where).dropped(item, _COMMAND_FIELDS[kind.lower()])
             command = readers[kind.lower()](item, where)
             if command is not None:
                 yield command
@@ -255,15 +266,14 @@ class DispatchModel:
             return self._timed(name, self.models[name].bound(views))
         return None
 
-    def _view(self, target: Any, fields: Iterable[str], place: str) -> Mapping[str, Any] | None:
+    def _view(self, target: Any, fields: Collection[str], place: str) -> Mapping[str, Any] | None:
         """What a binding says of its resource: a name alone, an object, or a list of one of them."""
         single = target[0] if isinstance(target, list) and len(target) == 1 else target
         view = {"name": single} if isinstance(single, str) else single
         if not isinstance(view, dict):
             self._broken(place, f"expected a resource's name, but got {shown(single)}")
             return None
-        self._problems += [p.under(place) for p in check_fields(view, fields)]
-        return view
+        return self._unknown.at(place).dropped(view, fields)
 
     def _shaped(
         self, bindings: Mapping[str, Any], where: str

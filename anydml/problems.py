@@ -74,6 +74,14 @@ class Unsupported(AnyDMLError, NotImplementedError):
     """A valid request that anydml cannot fulfil yet."""
 
 
+class UnknownFieldWarning(UserWarning):
+    """A DxDispatch file has fields that are not known: they are ignored, as DxDispatch does.
+
+    There is one warning for a file, with the place of each field and the nearest known one. To have an error
+    instead: `warnings.simplefilter("error", anydml.UnknownFieldWarning)`.
+    """
+
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

@@ -3,8 +3,8 @@
 An entry is found by a hash of everything that its code depends on: the IR, LLVM's version, the processor
 with its features, the code generator's level. It carries that hash and one of its content, and is taken
 only if both are right: half-written, damaged or exchanged files are compiled anew. Entries appear by an
-atomic rename, so writers do not meet. A disk that is full, or a folder that is not ours alone, means that
-nothing is kept.
+atomic rename, so writers do not meet. A disk that is full, or a folder that others may change, means that
+nothing is kept; the logger "anydml" tells why, at level INFO.
 
 The folder is $ANYDML_CACHE_DIR ("off" turns the cache off), or `anydml` among the user's caches.
 """
@@ -12,12 +12,15 @@ The folder is $ANYDML_CACHE_DIR ("off" turns the cache off), or `anydml` among t
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import stat
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+
+_log = logging.getLogger("anydml.cache")
 
 MAGIC = b"anydml1\n"
 MAX_ENTRIES = 4096
@@ -73,13 +76,20 @@ def directory() -> Path | None:
     """The folder of the entries, made if need be; None where code cannot be kept."""
     asked = os.environ.get("ANYDML_CACHE_DIR", "")
     if asked.lower() in ("off", "0", "none"):
+        _log.info("kernels are not kept: ANYDML_CACHE_DIR is %s", asked)
         return None
     try:
-        folder = Path(asked).expanduser() if asked else _users_caches() / "anydml"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if _is_ours_alone(folder) else None
-    except (OSError, RuntimeError):  # the latter: nobody's home is known
+        folder = (Path(asked).expanduser() if asked else _users_caches() / "anydml").resolve()
+        for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        why = _danger(folder)
+    except (OSError, RuntimeError) as error:  # the latter: nobody's home is known
+        folder, why = Path(asked), str(error)
+    if why:
+        _log.info("kernels are not kept: %s", why)
         return None
+    _log.info("kernels are kept in %s", folder)
+    return folder
 
 
 def _users_caches() -> Path:
@@ -90,12 +100,25 @@ def _users_caches() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _is_ours_alone(folder: Path) -> bool:
-    """Whether nobody else may put code there: it would run as we do."""
+def _danger(folder: Path) -> str:
+    """Why others may put code into a folder, which would run as we do; "" if they cannot.
+
+    Neither it nor a folder above may be another user's or be written by others, as with the keys of ssh: who
+    can rename a folder above can put another one in its place. Above, the sticky bit prevents that.
+    """
     if not hasattr(os, "getuid"):
-        return True
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return ""
+    for place in (folder, *folder.parents):
+        status = place.lstat()  # the path is resolved: what is a link now was put there since
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{place} is no folder"
+        if status.st_uid not in (0, os.getuid()):
+            return f"{place} belongs to another user, number {status.st_uid}"
+        open_to_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if open_to_others and (place == folder or not status.st_mode & stat.S_ISVTX):
+            mode = stat.S_IMODE(status.st_mode)
+            return f"others may write to {place} (mode {mode:04o}); chmod go-w {place}"
+    return ""
 
 
 def _is_ours(name: str) -> bool:

@@ -1,13 +1,10 @@
-"""DxDispatch's JSON and its buffers: text to values, values and files to memory, memory to files."""
+"""DxDispatch's JSON and its buffers: text to values, values and files to memory."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.ir import images
-from anydml.problems import InvalidModel, Problem, Unsupported, nearest, shown
+from anydml.ir.fields import UnknownFields
+from anydml.ir.files import read_npy
+from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, shown
 from anydml.spec.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.spec.enums import TensorDataType, parse
 
@@ -71,20 +70,22 @@ _FIELDS = (
 )
 
 
-def check_fields(item: Mapping[str, Any], known: Iterable[str]) -> Iterable[Problem]:
-    """A problem for every field that DxDispatch does not know."""
-    names = list(known)
-    for name in item:
-        if name not in names:
-            yield Problem("", f"expected only known fields, but got {shown(name)}", nearest(name, names))
+_INITIAL_FIELDS = ("sourcePath", "valueCount", "value", "valueStart", "valueDelta")
 
 
-def read_resource(item: Any, folder: Path) -> Resource:
+def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
+    """A buffer as a file describes it; the files that it names are looked for in `folder`, too.
+
+    Raises:
+        InvalidModel: it does not hold together.
+        Unsupported: a data type that cannot be made here.
+    """
     if not isinstance(item, dict):
         raise InvalidModel(Problem("", f"expected an object, but got {kind_of(item)}"))
-    problems = list(check_fields(item, _FIELDS))
-    if problems:
-        raise InvalidModel(*problems)
+    item = unknown.dropped(item, _FIELDS)
+    if isinstance(item.get("initialValues"), dict):
+        initial = unknown.at("initialValues").dropped(item["initialValues"], _INITIAL_FIELDS)
+        item["initialValues"] = initial
     initial = item.get("initialValues")
     if initial == "deferred":
         return Resource(np.zeros(0, np.uint8), np.dtype(np.uint8), (0,), deferred=True, written=False)
@@ -100,7 +101,7 @@ def read_resource(item: Any, folder: Path) -> Resource:
         if declared != "UNKNOWN":
             message = f"expected a data type, but got {shown(declared)}"
             raise InvalidModel(Problem("initialValuesDataType", message))
-        values = _listed(initial)
+        values = _listed(initial, unknown.at("initialValues"))
     elif isinstance(initial, list) and initial:
         values = np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
     elif isinstance(initial, dict):
@@ -132,7 +133,7 @@ def _byte_count(item: Mapping[str, Any], field: str, default: int, least: int) -
     return size
 
 
-def _listed(initial: Any) -> NDArray[Any]:
+def _listed(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
     """Values of several types, one after the other, as bytes."""
     if not isinstance(initial, list) or not initial:
         got = kind_of(initial) if not isinstance(initial, list) else "none"
@@ -145,9 +146,7 @@ def _listed(initial: Any) -> NDArray[Any]:
         where = f"initialValues[{k}]"
         if not isinstance(item, dict) or "type" not in item or "value" not in item:
             raise InvalidModel(Problem(where, 'expected "type" and "value"', "a name is optional"))
-        problems = [p.under(where) for p in check_fields(item, ("name", "type", "value"))]
-        if problems:
-            raise InvalidModel(*problems)
+        unknown.at(f"[{k}]").dropped(item, ("name", "type", "value"))
         dtype = NUMPY.get(parse(TensorDataType, item["type"], f"{where}.type"))
         if dtype is None:
             raise Unsupported(Problem(f"{where}.type", f"{item['type']} values cannot be made yet"))
@@ -210,21 +209,15 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
 
 def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
     source = item["initialValues"]["sourcePath"]
-    path = found_file(source, folder)
-    if path is None:
-        raise InvalidModel(
-            Problem("initialValues.sourcePath", f"expected a file, but there is none at {shown(source)}")
-        )
+    path = found_file(source, folder, "initialValues.sourcePath")
     kind = path.suffix.lower()
     if kind in images.SUFFIXES:
         return _from_image(item, dtype, path)
     if kind == ".npy":
         try:
-            values = np.load(path, allow_pickle=False)
-        except Exception as error:
-            raise InvalidModel(
-                Problem("initialValues.sourcePath", f"expected a NumPy file, but {source!r} is none: {error}")
-            ) from error
+            values = read_npy(path, MAX_BYTES)
+        except InvalidInput as error:
+            raise InvalidModel(*(p.under("initialValues.sourcePath") for p in error.problems)) from error
         ours = values.astype(native(values.dtype), copy=False)
         ours = ours.view(np.uint8) if ours.dtype == np.bool_ else ours
         if ours.dtype not in FROM_NUMPY:
@@ -268,14 +261,27 @@ def _from_image(item: Mapping[str, Any], dtype: np.dtype | None, path: Path) -> 
     return images.read_image(path, dtype, sizes or None)
 
 
-def found_file(source: Any, folder: Path) -> Path | None:
-    """The file that a model names: in the model's folder, or in the current one."""
+def found_file(source: Any, folder: Path, where: str) -> Path:
+    """The file that a model names: in the model's folder, or in the current one.
+
+    Raises:
+        InvalidModel: there is none, or it is something else: a folder, a device, or a pipe, which would wait
+            for somebody to write to it.
+    """
     if not isinstance(source, str) or not source or "\0" in source:
-        return None
+        raise InvalidModel(Problem(where, f"expected a file name, but got {shown(source)}"))
+    places = folder / source, Path(source)
     try:
-        return next((p for p in (folder / source, Path(source)) if p.is_file()), None)
+        found = next((p for p in places if p.is_file()), None)
+        other = next((p for p in places if p.exists()), None)
     except OSError:  # no name of a file, being too long
-        return None
+        found = other = None
+    if found is not None:
+        return found
+    if other is None:
+        raise InvalidModel(Problem(where, f"expected a file, but there is none at {shown(source)}"))
+    kind = "folder" if other.is_dir() else "pipe" if other.is_fifo() else "device"
+    raise InvalidModel(Problem(where, f"expected a file, but {shown(source)} is a {kind}"))
 
 
 def are_sizes(value: Any) -> bool:
@@ -338,23 +344,3 @@ def parse_json(data: bytes, where: str) -> Any:
 def kind_of(value: object) -> str:
     names = {dict: "an object", list: "an array", str: "a string", type(None): "nothing"}
     return names.get(type(value), shown(value))
-
-
-def write_atomically(path: Path, write: Callable[[Any], object]) -> None:
-    """A file that is either written whole or left as it was."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
-    except OSError as error:  # which names the file that nobody asked for
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

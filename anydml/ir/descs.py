@@ -85,8 +85,13 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
     return Checked(operator, tensors, attributes), problems
 
 
+def field_names(operator: Operator) -> list[str]:
+    """All that a description of the operator may say."""
+    return [s.name for s in operator.slots] + [a.count for a in operator.attributes if a.count]
+
+
 def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]:
-    known = [s.name for s in operator.slots] + [a.count for a in operator.attributes if a.count]
+    known = field_names(operator)
     for name in fields:
         if name not in known:
             guess = nearest(name, known)
@@ -182,9 +187,9 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         kind = next((desc[k] for k in ("Type", "type") if k in desc), None)
         inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
         fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
-        if inner is not None and (extra := [k for k in desc if k not in _OUTER]):
+        if inner is not None and (extra := [k for k in desc if k not in OUTER_FIELDS]):
             message = f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them'
-            raise InvalidOperator(Problem("", message, nearest(extra[0], _OUTER)))
+            raise InvalidOperator(Problem("", message, nearest(extra[0], OUTER_FIELDS)))
     else:
         raise InvalidOperator(
             Problem("", f"expected a dictionary or an OperatorDesc, but got {kind_name(desc)}")
@@ -206,9 +211,9 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
     return BY_NAME[operator_type.name], fields
 
 
-_OUTER = ("Type", "type", "Desc", "desc", "dmlCompileType", "executionFlags")
+OUTER_FIELDS = ("Type", "type", "Desc", "desc", "dmlCompileType", "executionFlags")
 
-_TENSOR_FIELDS = (
+TENSOR_FIELDS = (
     "DataType",
     "Flags",
     "DimensionCount",
@@ -242,8 +247,8 @@ def read_tensor(desc: object) -> TensorDesc:
             raise InvalidOperator(Problem("Desc", "expected a dictionary, and no other field beside it"))
         fields = dict(inner)
     for name in fields:
-        if name not in _TENSOR_FIELDS:
-            guess = nearest(name, _TENSOR_FIELDS)
+        if name not in TENSOR_FIELDS:
+            guess = nearest(name, TENSOR_FIELDS)
             problems.append(Problem("", f"expected a tensor field, but got {shown(name)}", guess))
     values: dict[str, Any] = {}
     for name, argument, required in (("Sizes", "sizes", True), ("Strides", "strides", False)):

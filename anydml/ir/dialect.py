@@ -3,6 +3,8 @@
 "InputTensor": {"DataType": "FLOAT16", "Sizes": [4], "Strides": [], "TotalTensorSizeInBytes": 0}
 "Min": {"UInt16": 48128}
 "executionFlags": "NONE"
+
+And fields that nobody knows, such as notes: they are left out.
 """
 
 from __future__ import annotations
@@ -12,9 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from anydml.ir.descs import OUTER_FIELDS, TENSOR_FIELDS, field_names
+from anydml.ir.fields import UnknownFields
 from anydml.problems import InvalidModel, Problem, nearest, shown
+from anydml.spec.attributes import ActivationKind, ScaleBiasKind
+from anydml.spec.catalog import BY_NAME
 from anydml.spec.dtypes import NUMPY
-from anydml.spec.enums import TensorDataType
+from anydml.spec.enums import OperatorType, TensorDataType, short_name
 
 _MEMBERS = {
     name: np.dtype(name.lower())
@@ -27,8 +33,10 @@ _COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
 _FLAGS = ("NONE", "ALLOW_HALF_PRECISION_COMPUTATION", "DISABLE_META_COMMANDS", "DESCRIPTORS_VOLATILE")
 
 
-def description(item: Mapping[str, Any]) -> dict[str, Any]:
+def description(item: Mapping[str, Any], unknown: UnknownFields) -> dict[str, Any]:
     """An operator of a file as a description; what belongs to the dispatch is looked at, and left out.
+
+    Unknown fields are left out, too, and noted; those of an operator that there is not stay.
 
     Raises:
         InvalidModel: flags, a way of compiling or a scalar that there is not.
@@ -37,7 +45,42 @@ def description(item: Mapping[str, Any]) -> dict[str, Any]:
     if problems:
         raise InvalidModel(*problems)
     kept = {k: v for k, v in item.items() if k not in ("bindings", "executionFlags", "dmlCompileType")}
-    return {name: _value(name, value, kept, DEEPEST) for name, value in kept.items()}
+    plain = {name: _value(name, value, kept, DEEPEST, unknown.at(name)) for name, value in kept.items()}
+    return _known(plain, unknown, DEEPEST)
+
+
+def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str, Any]:
+    """A description of known fields only."""
+    kind = desc.get("Type", desc.get("type"))
+    operator = BY_NAME.get(short_name(OperatorType, kind)) if isinstance(kind, str) else None
+    word = next((w for w in ("Desc", "desc") if w in desc), None)
+    if operator is None or not depth or (word is not None and not isinstance(desc[word], dict)):
+        return desc
+    names = field_names(operator)
+    if word is None:
+        kept = fields = unknown.dropped(desc, ("Type", "type", *names))
+    else:
+        kept, unknown = unknown.dropped(desc, OUTER_FIELDS), unknown.at(word)
+        kept[word] = fields = unknown.dropped(desc[word], names)
+    for slot in operator.tensors:
+        if isinstance(fields.get(slot.name), dict):
+            fields[slot.name] = _known_tensor(fields[slot.name], unknown.at(slot.name))
+    for attribute in operator.attributes:
+        value, within = fields.get(attribute.name), unknown.at(attribute.name)
+        if isinstance(value, dict) and isinstance(attribute.kind, ActivationKind):
+            fields[attribute.name] = _known(value, within, depth - 1)
+        elif isinstance(value, dict) and isinstance(attribute.kind, ScaleBiasKind):
+            fields[attribute.name] = within.dropped(value, ("Scale", "Bias"))
+    return kept
+
+
+def _known_tensor(tensor: dict[str, Any], unknown: UnknownFields) -> dict[str, Any]:
+    if "Desc" not in tensor:
+        return unknown.dropped(tensor, ("Type", *TENSOR_FIELDS))
+    kept = unknown.dropped(tensor, ("Type", "Desc"))
+    if isinstance(kept["Desc"], dict):
+        kept["Desc"] = unknown.at("Desc").dropped(kept["Desc"], TENSOR_FIELDS)
+    return kept
 
 
 def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
@@ -55,12 +98,14 @@ def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _value(name: str, value: Any, around: Mapping[str, Any], depth: int) -> Any:
+def _value(name: str, value: Any, around: Mapping[str, Any], depth: int, unknown: UnknownFields) -> Any:
     if not depth or not isinstance(value, dict):
         return value
-    if len(value) == 1 and (member := next(iter(value))) in _MEMBERS:
-        return _scalar(name, member, value[member], around.get("MinMaxDataType"))
-    inner = {k: _value(k, v, value, depth - 1) for k, v in value.items()}
+    members = [k for k in value if k in _MEMBERS]
+    if len(members) == 1:
+        unknown.dropped(value, members)
+        return _scalar(name, members[0], value[members[0]], around.get("MinMaxDataType"))
+    inner = {k: _value(k, v, value, depth - 1, unknown.at(k)) for k, v in value.items()}
     if "Sizes" in inner:
         if inner.get("Strides") == []:
             del inner["Strides"]

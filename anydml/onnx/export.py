@@ -7,8 +7,9 @@ something else.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -24,7 +25,7 @@ from onnx import (
     helper,
 )
 
-from anydml.ir.buffers import write_atomically
+from anydml.ir.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.bodies import all_names, defined_names, graphs_of
@@ -32,6 +33,7 @@ from anydml.onnx.constants import byte_count
 from anydml.onnx.parse import fixed_weights
 from anydml.onnx.types import CODES, to_proto
 from anydml.onnx.write import node_proto, tensor_proto
+from anydml.problems import Problem, Unsupported
 
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
@@ -80,22 +82,73 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     return proto
 
 
-def save(proto: ModelProto, folder: Path, path: Path) -> None:
+def save(proto: ModelProto, folder: Path, target: Path | IO[bytes]) -> None:
     """Write a model whose external data, if there is any, lies in `folder`: all of it, or nothing.
 
-    In another folder, the data is copied into a file beside the model.
+    In another folder, the data is copied into a file beside the model. What has no place beside it, an open
+    file, a pipe, a device, gets a model with the data inside. `Pending` tells what becomes of a file that is
+    there already.
 
     Raises:
         OSError: the file cannot be written.
+        Unsupported: with the data inside, the model would be larger than protobuf reads.
     """
-    external = [t for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL]
-    if external and path.resolve().parent != folder.resolve():
-        copy = ModelProto()
-        copy.CopyFrom(proto)
-        beside = path.with_name(f"{path.name}.data")
-        write_atomically(beside, lambda file: _copy_data(copy, folder, beside.name, file))
-        proto = copy
-    write_atomically(path, lambda file: file.write(proto.SerializeToString()))
+    external = any(t.data_location == TensorProto.EXTERNAL for t in _tensors(proto.graph))
+    if not isinstance(target, Path) or is_alone(target):
+        content = (_with_data_inside(proto, folder) if external else proto).SerializeToString()
+        if isinstance(target, Path):
+            write_atomically(target, lambda file: file.write(content))
+        else:
+            target.write(content)
+            target.flush()
+        return
+    place = real_path(target)
+    if not external or place.parent == folder.resolve():
+        write_atomically(target, lambda file: file.write(proto.SerializeToString()))
+        return
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    beside = _free_place(place, {(folder / n).resolve() for n in _locations(proto)})
+    with (
+        Pending(beside, lambda file: _copy_data(copy, folder, beside.name, file)) as data,
+        Pending(target, lambda file: file.write(copy.SerializeToString())) as model,
+    ):
+        data.place()
+        model.place()
+
+
+def _free_place(place: Path, taken: Collection[Path]) -> Path:
+    """A file for the data beside a model, which is none of the files that the data comes from."""
+    beside, count = place.with_name(f"{place.name}.data"), 1
+    while beside.resolve() in taken:
+        count += 1
+        beside = place.with_name(f"{place.name}.{count}.data")
+    return beside
+
+
+def _locations(proto: ModelProto) -> Iterator[str]:
+    """The files of external data."""
+    for tensor in _tensors(proto.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield from (e.value for e in tensor.external_data if e.key == "location")
+
+
+def _with_data_inside(proto: ModelProto, folder: Path) -> ModelProto:
+    """The model with its external data in its tensors."""
+    stored = (byte_count(t) or 0 for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    if sum(stored) + proto.ByteSize() > MAX_MODEL:
+        message = f"expected at most {MAX_MODEL:,} bytes for a model in one piece, but got more"
+        raise Unsupported(Problem("", message, "write it to a file, beside which its data can be"))
+    copy, data = ModelProto(), io.BytesIO()
+    copy.CopyFrom(proto)
+    _copy_data(copy, folder, "", data)
+    for tensor in _tensors(copy.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            told = {e.key: int(e.value) for e in tensor.external_data if e.key != "location"}
+            tensor.raw_data = bytes(data.getbuffer()[told["offset"] :][: told["length"]])
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return copy
 
 
 def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> None:

@@ -9,13 +9,20 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from anydml.ir.files import MAX_MODEL, read_file
 from anydml.problems import InvalidInput, InvalidModel, Problem, Unsupported, shown
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
 
 
 def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
-    """The ModelProto, the folder that its external data must lie in, and how messages call the file."""
+    """The ModelProto, the folder that its external data must lie in, and how messages call the file.
+
+    Raises:
+        InvalidInput: no source of a model.
+        InvalidModel: not an ONNX model.
+        OSError: the file cannot be read, is a folder or a device, or larger than a model can be.
+    """
     if isinstance(source, ModelProto):
         return _whole(source, source.ByteSize(), ""), None, ""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
@@ -27,7 +34,7 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
         data, folder, where = bytes(source), None, ""
     else:
         path = Path(source)
-        data, folder, where = path.read_bytes(), path.resolve().parent, path.name
+        data, folder, where = read_file(path, MAX_MODEL), path.resolve().parent, path.name
     try:
         proto = ModelProto.FromString(data)
     except DecodeError as error:

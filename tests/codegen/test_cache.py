@@ -99,14 +99,110 @@ def test_a_full_disk_leaves_nothing_behind(folder, monkeypatch):
     assert [p.name for p in folder.iterdir()] == [cache.key_of("before")]
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no POSIX permissions here")
-def test_a_folder_that_others_may_write_is_not_used(tmp_path):
+posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="no POSIX permissions here")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, mode):
+    """Without a word, and the kernels are right."""
     folder = tmp_path / "kernels"
     folder.mkdir()
-    folder.chmod(0o777)
+    folder.chmod(mode)
     compiled, asked = run(folder)
     assert compiled == asked > 0
     assert not list(folder.iterdir())
+
+
+def used(folder, monkeypatch, caplog):
+    """Whether a folder is used, and what is told about it."""
+    monkeypatch.setenv("ANYDML_CACHE_DIR", str(folder))
+    cache.directory.cache_clear()
+    caplog.clear()
+    with caplog.at_level("INFO", "anydml"):
+        found = cache.directory()
+    cache.directory.cache_clear()
+    (record,) = caplog.records
+    return found, record.getMessage()
+
+
+@posix
+@pytest.mark.parametrize(("mode", "safe"), [(0o755, True), (0o777, False), (0o775, False), (0o1777, True)])
+def test_a_folder_in_one_that_others_may_write(tmp_path, monkeypatch, caplog, mode, safe):
+    """Who can rename it can put another one in its place; the sticky bit, as /tmp has it, prevents that."""
+    (tmp_path / "above").mkdir()
+    (tmp_path / "above" / "between").mkdir(0o700)
+    (tmp_path / "above").chmod(mode)
+    folder = tmp_path / "above" / "between" / "kernels"
+    found, told = used(folder, monkeypatch, caplog)
+    if safe:
+        assert (found, told) == (folder, f"kernels are kept in {folder}")
+    else:
+        assert found is None
+        assert told.startswith(f"kernels are not kept: others may write to {tmp_path / 'above'} (mode 0")
+
+
+@posix
+def test_folders_that_are_made_are_for_nobody_else(tmp_path, monkeypatch, caplog):
+    """Whatever the umask would leave."""
+    before = os.umask(0)
+    try:
+        found, _ = used(tmp_path / "a" / "b" / "kernels", monkeypatch, caplog)
+    finally:
+        os.umask(before)
+    assert found == tmp_path / "a" / "b" / "kernels"
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*")} == {0o700}
+
+
+@posix
+@pytest.mark.parametrize("which", ["kernels", "above"])
+def test_a_folder_of_another_user(tmp_path, monkeypatch, caplog, which):
+    """An ordinary user cannot give one away: who asks is another one then."""
+    folder = tmp_path / "above" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    owned = folder if which == "kernels" else folder.parent
+    us = os.getuid()
+    if us == 0:
+        os.chown(owned, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: us + 1)
+    found, told = used(folder, monkeypatch, caplog)
+    assert found is None
+    owner = 12345 if us == 0 else us
+    place = owned if us == 0 else folder
+    assert told == f"kernels are not kept: {place} belongs to another user, number {owner}"
+
+
+@posix
+def test_a_link_to_a_folder(tmp_path, monkeypatch, caplog):
+    """What counts is where it leads: that is used from then on, wherever the link may lead later."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "kernels").mkdir(0o700)
+    (tmp_path / "open" / "good").symlink_to(tmp_path / "kernels")
+    (tmp_path / "bad").symlink_to(tmp_path / "open")
+    assert used(tmp_path / "open" / "good", monkeypatch, caplog)[0] == tmp_path / "kernels"
+    assert used(tmp_path / "bad", monkeypatch, caplog)[0] is None
+
+
+def test_a_folder_that_is_none(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    for asked in (tmp_path / "file", tmp_path / "file" / "kernels"):
+        found, told = used(asked, monkeypatch, caplog)
+        assert found is None
+        assert str(tmp_path / "file") in told
+    assert used("off", monkeypatch, caplog) == (None, "kernels are not kept: ANYDML_CACHE_DIR is off")
+
+
+def test_the_command_line_tells_on_demand(tmp_path):
+    """And otherwise not."""
+    (tmp_path / "file").write_text("")
+    environment = os.environ | {"ANYDML_CACHE_DIR": str(tmp_path / "file")}
+    for options, told in ([], False), (["--debug"], True):
+        command = [sys.executable, "-m", "anydml", *options, "operators", "relu", "--emit", "asm"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, "row:" in done.stdout) == (0, True)
+        assert done.stderr.startswith("anydml: kernels are not kept: ") if told else done.stderr == ""
 
 
 def test_many_writers_of_one_entry(folder):

@@ -25,7 +25,7 @@ def _doubles(x: Any) -> Array:
 
 
 def _relu(node: NodeView, x: Array) -> Array:
-    return np.where(x > 0, x, np.where(x == x, np.zeros((), x.dtype), x)).astype(x.dtype)
+    return np.where(x < 0, np.zeros((), x.dtype), x)
 
 
 def _leaky_relu(node: NodeView, x: Array) -> Array:

@@ -41,17 +41,18 @@ def _no_zero(b: Array) -> None:
 def _mod(node: NodeView, a: Array, b: Array) -> Array:
     """The remainder with the sign of the dividend (fmod), or of the divisor."""
     if a.dtype in FLOATS:
-        if not node.int("fmod"):
+        if not node.int("fmod") and node.version < 28:
             raise NotFoldable("Mod of floats that is not fmod")
-        return narrow(np.fmod(wide(a), wide(b)), a.dtype)
-    _no_zero(b)
-    return np.fmod(a, b) if node.int("fmod") else np.mod(a, b)
+    else:
+        _no_zero(b)
+    function = np.fmod if node.int("fmod") else np.mod
+    return narrow(function(wide(a), wide(b)), a.dtype)
 
 
 def _pow(node: NodeView, a: Array, b: Array) -> Array:
     without_old_broadcast(node, a, b)
     if a.dtype in FLOATS:
-        if b.dtype not in FLOATS and (np.abs(double(b)) > 2**53).any():
+        if b.dtype not in FLOATS and (np.abs(double(b)) >= 2**53).any():
             raise NotFoldable("an exponent that no float64 has")
         return narrow(np.power(double(a), double(b)), a.dtype)
     x, y = np.broadcast_arrays(a, b)

@@ -76,6 +76,8 @@ def _tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
     if not 0 <= batch < min(x.ndim, indices.ndim) or x.shape[:batch] != indices.shape[:batch]:
         raise ValueError(f"expected {batch} equal sizes, but got {x.shape} and {indices.shape}")
     count = indices.shape[-1]
+    if not count:
+        raise NotFoldable("indices of no axis")  # ONNX has none, and onnxruntime takes everything
     if not 1 <= count <= x.ndim - batch:
         raise ValueError(f"expected 1 to {x.ndim - batch} indices, but got {count}")
     rows = indices.shape[:-1]
@@ -135,8 +137,10 @@ def _compress(node: NodeView, x: Array, condition: Array) -> Array:
 def _one_hot(node: NodeView, indices: Array, depth: Array, values: Array) -> Array:
     """Indices beyond the depth are nowhere on; those below 0 count from the end."""
     count = single(depth)
-    if count != int(count) or count < 0 or values.shape != (2,):
+    if count < 0 or values.shape != (2,):
         raise ValueError(f"expected a depth and two values, but got {count} and {values.shape}")
+    if not float(count).is_integer():
+        raise NotFoldable("a depth that is no integer")
     if indices.dtype in FLOATS:
         if not (np.trunc(wide(indices)) == wide(indices)).all():
             raise NotFoldable("an index that is no integer")

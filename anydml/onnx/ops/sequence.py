@@ -51,7 +51,11 @@ def _length(node: NodeView, sequence: Sequence) -> Array:
 
 
 def _split(node: NodeView, x: Array, split: Array | None = None) -> Sequence:
-    """Into parts of one size of which the last may be smaller, of given sizes, or of single elements."""
+    """Into parts of one size of which the last may be smaller, of given sizes, or of single elements.
+
+    keepdims is for when no split is given, says ONNX. Exporters write it beside a scalar of 1, too, and
+    onnxruntime heeds it there.
+    """
     axis = axis_in(node.int("axis"), x.ndim)
     size = x.shape[axis]
     if split is None or not split.ndim:
@@ -66,7 +70,7 @@ def _split(node: NodeView, x: Array, split: Array | None = None) -> Sequence:
     ends = np.cumsum([0, *sizes]).tolist()
     along = (slice(None),) * axis
     parts = [x[(*along, slice(end - n, end))] for n, end in zip(sizes, ends[1:], strict=True)]
-    if split is None and not node.int("keepdims"):
+    if (split is None or (not split.ndim and single(split) == 1)) and not node.int("keepdims"):
         return [np.squeeze(part, axis) for part in parts]
     return parts
 

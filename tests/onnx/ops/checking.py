@@ -1,6 +1,6 @@
 """One node computed by its operator's rule, and by onnxruntime without its optimisations."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import helper
 
 from anydml.ir.graph import Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.fold import fold
+from anydml.onnx.ops.opinfo import NotFoldable
 from anydml.onnx.types import dtype_name, to_proto
 from anydml.runtime.library import newest_opset
 
@@ -108,6 +109,21 @@ def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=Fa
         assert "NOT_IMPLEMENTED" not in str(error.value), error.value
 
 
+def check_open(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> None:
+    """The rule leaves the node to others."""
+    with pytest.raises(NotFoldable):
+        folded(op, inputs, version, outputs, **attributes)
+
+
+def case(op: str, *inputs, **how):
+    """A row of a table: `op`, `inputs` and `how` (what `check` takes beside them)."""
+    return pytest.param(op, inputs, how, id=op)
+
+
+table = partial(pytest.mark.parametrize, ("op", "inputs", "how"))
+"""@table([case(...), ...]) over a test of op, inputs and how."""
+
+
 def _tensors(inputs) -> list[Any]:
     """NumPy's scalars are taken as tensors, too."""
     return [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
@@ -152,7 +168,8 @@ def same_elements(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
         equal = (one == other) & (np.signbit(one) == np.signbit(other)) | np.isnan(one) & np.isnan(other)
         if tolerance:
             largest = np.maximum(np.abs(a), np.abs(b))
-            equal |= np.abs(one - other) <= tolerance * np.spacing(largest).astype(np.float64)
+            near = np.abs(one - other) <= tolerance * np.spacing(largest).astype(np.float64)
+            equal |= near & ((one != 0) | (other != 0))
     return bool(equal.all())
 
 

@@ -56,7 +56,7 @@ def _celu(node: NodeView, x: Array) -> Array:
     alpha = node.float("alpha")
     if not alpha > 0:
         raise NotFoldable(f"Celu with alpha {alpha}")
-    return np.where(x < 0, alpha * _exponential(x / alpha), x)
+    return np.where(x < 0, alpha * _exponential(x / alpha), x) + 0.0  # it is a sum, of which -0 is none
 
 
 def _selu(node: NodeView, x: Array) -> Array:

@@ -25,8 +25,8 @@ def _pad(
         result[...] = _value(node, x, value)
         result[tuple([slice(a, a + n) for n, (a, _) in zip(inner.shape, more, strict=True)])] = inner
         return result
-    if mode not in ("edge", "reflect", "wrap") or (mode == "wrap" and node.version < 19):
-        raise ValueError(f"expected a mode of Pad, but got {mode}")
+    if mode not in ("edge", "reflect", "wrap"):
+        raise NotFoldable(f"mode {mode}")
     for n, (a, b) in zip(inner.shape, more, strict=True):
         if (a or b) and (not n or (mode == "reflect" and max(a, b) >= n)):
             raise NotFoldable(f"more than there is to {mode}")

@@ -126,13 +126,16 @@ table = partial(pytest.mark.parametrize, ("op", "inputs", "how"))
 
 def _tensors(inputs) -> list[Any]:
     """NumPy's scalars are taken as tensors, too."""
-    return [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
+    return [
+        _tensors(x) if isinstance(x, list) else np.asarray(x) if isinstance(x, np.generic) else x
+        for x in inputs
+    ]
 
 
 def _type(content: Any) -> Type:
     """An input's type as models declare it: without sizes, but with a rank."""
     if isinstance(content, list):
-        return SequenceType(TensorType(dtype_name(content[0].dtype)))
+        return SequenceType(TensorType(dtype_name(content[0].dtype) if content else "float32"))
     return TensorType(dtype_name(content.dtype), (None,) * content.ndim)
 
 

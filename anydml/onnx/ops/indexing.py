@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, axis_in, numbers, single, wide
+from anydml.onnx.ops.shared import FLOATS, affordable, axis_in, numbers, single, wide
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -146,6 +146,7 @@ def _one_hot(node: NodeView, indices: Array, depth: Array, values: Array) -> Arr
             raise NotFoldable("an index that is no integer")
         indices = wide(indices)
     axis = axis_in(node.int("axis"), indices.ndim + 1)
+    affordable([*indices.shape, int(count)], values.dtype)
     depths = np.arange(int(count)).reshape([-1 if k == axis else 1 for k in range(indices.ndim + 1)])
     at = np.expand_dims(indices, axis)
     hot = np.equal(at, depths)

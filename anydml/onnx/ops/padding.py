@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import axis_in, numbers, zero_of
+from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
 
 
 def _pad(
@@ -20,8 +20,9 @@ def _pad(
     cut = tuple([slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(x.shape, before, after, strict=True)])
     inner = x[cut]
     more = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+    sizes = affordable([n + a + b for n, (a, b) in zip(inner.shape, more, strict=True)], x.dtype)
     if mode == "constant":
-        result = np.empty([n + a + b for n, (a, b) in zip(inner.shape, more, strict=True)], x.dtype)
+        result = np.empty(sizes, x.dtype)
         result[...] = _value(node, x, value)
         result[tuple([slice(a, a + n) for n, (a, _) in zip(inner.shape, more, strict=True)])] = inner
         return result

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import axes_in, axis_in, numbers, single, sizes_in
+from anydml.onnx.ops.shared import affordable, axes_in, axis_in, numbers, single, sizes_in
 
 
 def _shape(node: NodeView, x: Array) -> Array:
@@ -161,6 +161,7 @@ def _tile(node: NodeView, x: Array, repeats: Array, axis: Array | None = None) -
     times = sizes_in(repeats)
     if len(times) != x.ndim:
         raise ValueError(f"expected {x.ndim} repeats, but got {len(times)}")
+    affordable([n * m for n, m in zip(x.shape, times, strict=True)], x.dtype)
     return np.tile(x, times)
 
 

@@ -88,7 +88,7 @@ def check(
     before = [_copied(x) for x in inputs]
     found = folded(op, inputs, version, outputs, **attributes)
     for k, (x, old) in enumerate(zip(inputs, before, strict=True)):
-        _assert_same(x, old, 0, f"input {k} after the call")
+        assert_same(x, old, 0, f"input {k} after the call")
     if expected is None:
         expected = computed(op, inputs, version, outputs, **attributes)
     elif not isinstance(expected, tuple):
@@ -96,7 +96,7 @@ def check(
     assert len(found) == len(expected)
     for k, (a, b) in enumerate(zip(found, expected, strict=True)):
         if isinstance(outputs, int) or outputs[k]:
-            _assert_same(a, b, tolerance, f"output {k}")
+            assert_same(a, b, tolerance, f"output {k}")
 
 
 def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=False, **attributes) -> None:
@@ -145,12 +145,12 @@ def _copied(content: Any) -> Any:
     return None if content is None else content.copy()
 
 
-def _assert_same(found: Any, expected: Any, tolerance: float, what: str) -> None:
+def assert_same(found: Any, expected: Any, tolerance: float, what: str) -> None:
     if isinstance(expected, list):
         assert isinstance(found, list), f"{what} is no sequence: {found!r}"
         assert len(found) == len(expected), what
         for k, (a, b) in enumerate(zip(found, expected, strict=True)):
-            _assert_same(a, b, tolerance, f"{what}[{k}]")
+            assert_same(a, b, tolerance, f"{what}[{k}]")
         return
     if expected is None:
         assert found is None, what

@@ -25,7 +25,7 @@ def _doubles(x: Any) -> Array:
 
 
 def _relu(node: NodeView, x: Array) -> Array:
-    return np.where(x > 0, x, np.where(x == x, np.zeros((), x.dtype), x)).astype(x.dtype)
+    return np.where(x < 0, np.zeros((), x.dtype), x)
 
 
 def _leaky_relu(node: NodeView, x: Array) -> Array:
@@ -44,8 +44,8 @@ def _prelu(node: NodeView, x: Array, slope: Array) -> Array:
 
 
 def _exponential(x: Array) -> Array:
-    """exp(x) - 1 where x is negative, and 0 elsewhere."""
-    return np.expm1(np.minimum(x, 0))
+    """exp(x) - 1 where x is negative, NaN where it is, and 0 elsewhere."""
+    return np.expm1(np.where(x > 0, 0, x) + 0.0)  # of -0, too, it is 0
 
 
 def _elu(node: NodeView, x: Array) -> Array:
@@ -56,7 +56,7 @@ def _celu(node: NodeView, x: Array) -> Array:
     alpha = node.float("alpha")
     if not alpha > 0:
         raise NotFoldable(f"Celu with alpha {alpha}")
-    return np.where(x < 0, alpha * _exponential(x / alpha), x)
+    return np.where(x < 0, alpha * _exponential(x / alpha), x) + 0.0  # it is a sum, of which -0 is none
 
 
 def _selu(node: NodeView, x: Array) -> Array:
@@ -77,8 +77,12 @@ def _hard_sigmoid(node: NodeView, x: Array) -> Array:
     return np.clip(node.float("alpha") * x + node.float("beta"), 0, 1)
 
 
+_SIXTH = float(np.float32(1 / 6))
+"""What ONNX's function body of HardSwish gives HardSigmoid, at all types."""
+
+
 def _hard_swish(node: NodeView, x: Array) -> Array:
-    inner: Array = np.clip(x * np.asarray(1 / 6, x.dtype) + 0.5, 0, 1)
+    inner: Array = np.clip(x * _SIXTH + 0.5, 0, 1)
     return x * inner
 
 

@@ -70,6 +70,8 @@ def _cast_like(node: NodeView, x: Array, target: Array) -> Array:
 
 
 def _converted(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
+    if node.attribute("saturate") not in (None, 0, 1):
+        raise NotFoldable("saturate that is neither 0 nor 1")
     if x.dtype == dtype:
         return x
     if x.dtype.kind in "OU":
@@ -123,8 +125,10 @@ def _to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
 def _to_small(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
     """To a float below float32, if going by way of float32 gives the same as rounding once."""
     if _is_integer(x.dtype):
+        if dtype == np.float16 and x.dtype.itemsize > 4:
+            x = np.clip(x, 0 if x.dtype.kind == "u" else -(2**20), 2**20)  # infinite all the same
         exact = x.astype(np.float64)
-        if _bits(x.dtype)[0] == 64 and (np.abs(exact) > 2**53).any():
+        if _bits(x.dtype)[0] == 64 and (np.abs(exact) >= 2**53).any():
             raise NotFoldable("an integer that no float64 has")
         x = exact
     near = x.astype(np.float32)

@@ -57,15 +57,11 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         formal = schema.outputs[min(k, len(schema.outputs) - 1)]
         named = _type_name(result)
         wanted = bound.get(formal.type_str)
-        if (
-            value is not None
-            and named is not None
-            and (
-                not _allowed(named, formal.types)
-                or (wanted is not None and named != wanted and formal.is_homogeneous)
-            )
-        ):
-            raise AssertionError(f"the rule of {node.op} gives {named} as output {k}")
+        if value is not None and named is not None:
+            if not _allowed(named, formal.types):  # an attribute asks for it
+                raise NotFoldable(f"{named} as an output of {node.op}")
+            if wanted is not None and named != wanted and formal.is_homogeneous:
+                raise AssertionError(f"the rule of {node.op} gives {named} as output {k}")
         checked.append(result)
     return checked
 

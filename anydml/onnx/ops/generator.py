@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, narrow, single, sizes_in, texts, wide
+from anydml.onnx.ops.shared import FLOATS, affordable, narrow, single, sizes_in, texts, wide
 
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
@@ -19,7 +19,10 @@ def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
     if start.dtype not in FLOATS:
         if step == 0:
             raise ValueError("expected a step other than 0")
-        return np.array(range(first, end, step), start.dtype)
+        count = _ceil(Fraction(end - first, step))
+        affordable([count], start.dtype)
+        found: Array = np.arange(count, dtype=np.int64) * step + first
+        return found.astype(start.dtype)
     if not np.isfinite([first, end, step]).all():
         raise NotFoldable("a range of infinity or NaN")
     if step == 0:
@@ -32,6 +35,7 @@ def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
         quotient = (b - a).astype(kind) / by.astype(kind)
         if not np.isfinite(quotient) or max(int(np.ceil(quotient)), 0) != count:
             raise NotFoldable("a range whose end is lost in rounding")
+    affordable([count], a.dtype)
     return narrow(a + np.arange(count).astype(a.dtype) * by, start.dtype)
 
 
@@ -44,7 +48,7 @@ def _constant_of_shape(node: NodeView, shape: Array) -> Array:
     value = np.zeros(1, np.float32) if proto is None else numpy_helper.to_array(proto)
     if value.size != 1:
         raise ValueError(f"expected a value of one element, but got {value.shape}")
-    return np.full(sizes_in(shape), value.reshape(-1)[0], value.dtype)
+    return np.full(affordable(sizes_in(shape), value.dtype), value.reshape(-1)[0], value.dtype)
 
 
 def _eye_like(node: NodeView, x: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import axis_in, numbers, zero_of
+from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
 
 
 def _pad(
@@ -20,13 +20,14 @@ def _pad(
     cut = tuple([slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(x.shape, before, after, strict=True)])
     inner = x[cut]
     more = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+    sizes = affordable([n + a + b for n, (a, b) in zip(inner.shape, more, strict=True)], x.dtype)
     if mode == "constant":
-        result = np.empty([n + a + b for n, (a, b) in zip(inner.shape, more, strict=True)], x.dtype)
+        result = np.empty(sizes, x.dtype)
         result[...] = _value(node, x, value)
         result[tuple([slice(a, a + n) for n, (a, _) in zip(inner.shape, more, strict=True)])] = inner
         return result
-    if mode not in ("edge", "reflect", "wrap") or (mode == "wrap" and node.version < 19):
-        raise ValueError(f"expected a mode of Pad, but got {mode}")
+    if mode not in ("edge", "reflect", "wrap"):
+        raise NotFoldable(f"mode {mode}")
     for n, (a, b) in zip(inner.shape, more, strict=True):
         if (a or b) and (not n or (mode == "reflect" and max(a, b) >= n)):
             raise NotFoldable(f"more than there is to {mode}")
@@ -50,7 +51,7 @@ def _amounts(
     """What is added at the beginning and the end of every axis."""
     given = node.ints("paddings" if node.version < 2 else "pads") if node.version < 11 else None
     if pads is not None and node.version >= 11:
-        given = numbers(pads if pads.ndim == 1 else pads.reshape(-1))
+        given = numbers(pads)
     if given is None:
         raise NotFoldable("no pads")
     along = [axis_in(k, rank) for k in (range(rank) if axes is None else numbers(axes))]

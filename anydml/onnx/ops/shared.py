@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
+from anydml.runtime.memory import size_problem
 
 BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
 FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
@@ -74,13 +74,23 @@ def old_or(formula: Callable[..., Any]) -> Fold:
     return rule
 
 
+def flag(node: NodeView, name: str) -> bool:
+    """An attribute that is 0 or 1; libraries differ in what others are."""
+    value = node.int(name)
+    if value not in (0, 1):
+        raise NotFoldable(f"{name} of {value}")
+    return value == 1
+
+
 def axis_in(axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
         ValueError: there is no such axis.
     """
-    return normalize_axis_index(axis, rank)
+    if not -rank <= axis < rank:
+        raise ValueError(f"expected an axis of {rank}, but got {axis}")
+    return axis % rank
 
 
 def axes_in(axes: Iterable[int], rank: int) -> list[int]:
@@ -92,16 +102,16 @@ def axes_in(axes: Iterable[int], rank: int) -> list[int]:
 
 
 def single(x: Array) -> Any:
-    """The content of an input that is a scalar; libraries take [1], too."""
-    if x.size != 1:
-        raise ValueError(f"expected a scalar, but got sizes {x.shape}")
+    """The content of an input that is a scalar; libraries take [1], too, and some of them anything."""
+    if x.shape not in ((), (1,)):
+        raise NotFoldable(f"sizes {x.shape} for a scalar")
     return x.reshape(-1).tolist()[0]
 
 
 def numbers(x: Array) -> list[int]:
-    """The content of an input that is a list of integers."""
+    """The content of an input that is a list of integers; some libraries take anything for one."""
     if x.ndim != 1:
-        raise ValueError(f"expected a list, but got rank {x.ndim}")
+        raise NotFoldable(f"rank {x.ndim} for a list")
     found: list[int] = x.tolist()
     return found
 
@@ -119,6 +129,14 @@ def texts(x: Any, shape: Sequence[int]) -> Array:
     result = np.empty(tuple(shape), object)
     result.reshape(-1)[:] = list(x)
     return result
+
+
+def affordable(sizes: Sequence[int], dtype: np.dtype[Any]) -> Sequence[int]:
+    """Sizes of a result that fits into the machine's memory; others are left to whoever runs the node."""
+    problem = size_problem("", dtype.name, sizes, dtype.itemsize)
+    if problem is not None:
+        raise NotFoldable(problem.message)
+    return sizes
 
 
 @cache

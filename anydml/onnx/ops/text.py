@@ -7,9 +7,6 @@ import numpy as np
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import texts
 
-_SPACE = " \t\n\v\f\r"
-"""What is white to libraries in C++; to Python some other characters are."""
-
 
 def _concat(node: NodeView, a: Array, b: Array) -> Array:
     x, y = np.broadcast_arrays(a, b)
@@ -23,7 +20,9 @@ def _normalize(node: NodeView, x: Array) -> Array:
     action, exact = node.text("case_change_action"), node.int("is_case_sensitive")
     words = [word.decode() for word in node.attribute("stopwords") or ()]
     found: list[str] = x.reshape(-1).tolist()
-    if not (exact and action == "NONE") and not all(t.isascii() for t in (*found, *words)):
+    if not found:
+        raise NotFoldable("no strings to normalize")
+    if (action != "NONE" or (words and not exact)) and not all(t.isascii() for t in (*found, *words)):
         raise NotFoldable("upper and lower case beyond ASCII")
     stop = set(words) if exact else {word.lower() for word in words}
     kept = [t for t in found if (t if exact else t.lower()) not in stop]
@@ -36,21 +35,22 @@ def _normalize(node: NodeView, x: Array) -> Array:
 
 
 def _split(node: NodeView, x: Array) -> tuple[Array, Array]:
-    """The parts, filled up with empty strings, and how many they are."""
+    """The parts, filled up with empty strings, and how many they are.
+
+    Libraries differ in what is white beside the space, and in the parts of an empty string.
+    """
     delimiter, most = node.attribute("delimiter"), node.attribute("maxsplit")
     by = (delimiter or b"").decode() or None
-    if by is None and any(t != _white(t) for t in x.reshape(-1)):
-        raise NotFoldable("white space of Unicode")
-    parts = [t.split(by, -1 if most is None else most) for t in x.reshape(-1)]
+    found: list[str] = x.reshape(-1).tolist()
+    if by is None and any(c.isspace() and c != " " for t in found for c in t):
+        raise NotFoldable("white space other than the space")
+    if by is not None and "" in found:
+        raise NotFoldable("the parts of an empty string")
+    parts = [(t.strip() if by is None else t).split(by, -1 if most is None else most) for t in found]
     width = max(map(len, parts), default=0)
     filled = [part for line in parts for part in (*line, *([""] * (width - len(line))))]
     counts = np.array([len(line) for line in parts], np.int64).reshape(x.shape)
     return texts(filled, (*x.shape, width)), counts
-
-
-def _white(text: str) -> str:
-    """The text if it has no white space but that of C."""
-    return "" if any(c.isspace() and c not in _SPACE for c in text) else text
 
 
 OPS = (

@@ -36,7 +36,7 @@ def _divide(node: NodeView, a: Array, b: Array) -> Array:
 
 def _no_zero(b: Array) -> None:
     if (b == 0).any():
-        raise NotFoldable("division of integers by zero")
+        raise ZeroDivisionError("integer division by zero")
 
 
 def _mod(node: NodeView, a: Array, b: Array) -> Array:

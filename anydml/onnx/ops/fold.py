@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,44 +33,65 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
     """
     assert isinstance(node.op, OnnxOp)
     info = OPS.get(node.op.name) if not node.op.domain else None
-    schema = schema_of(node.op)
-    if info is None or info.fold is None or schema is None:
+    signature = _signature(node.op)
+    if info is None or info.fold is None or signature is None:
         raise NotFoldable(f"no rule for {node.op}")
+    formals, results = signature
     bound: dict[str, str] = {}
     for k, content in enumerate(inputs):
-        formal = schema.inputs[min(k, len(schema.inputs) - 1)]
-        named = _type_name(content)
+        formal, named = formals[min(k, len(formals) - 1)], _type_name(content)
         if named is None:
             continue
-        if not _allowed(named, formal.types):
+        if not formal.allows(named):
             raise NotFoldable(f"{node.op} of {named}")
-        bound.setdefault(formal.type_str, named)
+        bound.setdefault(formal.variable, named)
     try:
         with np.errstate(all="ignore"):
             found = info.fold(NodeView(node), *inputs)
     except (ValueError, IndexError, ArithmeticError, TypeError, KeyError) as error:
         raise NodeFailed(str(error)) from error
-    results: list[Any] = list(found) if isinstance(found, tuple) else [found]
-    results += [None] * (len(node.outputs) - len(results))
-    checked: list[Content] = []
-    for k, (result, value) in enumerate(zip(results, node.outputs, strict=False)):
-        if isinstance(result, np.generic):
-            result = np.asarray(result)
-        formal = schema.outputs[min(k, len(schema.outputs) - 1)]
-        named = _type_name(result)
-        wanted = bound.get(formal.type_str)
-        if value is not None and named is not None:
-            if not _allowed(named, formal.types):  # an attribute asks for it
-                raise NotFoldable(f"{named} as an output of {node.op}")
-            if wanted is not None and named != wanted and formal.is_homogeneous:
-                raise AssertionError(f"the rule of {node.op} gives {named} as output {k}")
-        checked.append(result)
-    return checked
+    outputs: list[Any] = list(found) if isinstance(found, tuple) else [found]
+    outputs += [None] * (len(node.outputs) - len(outputs))
+    outputs = [np.asarray(r) if isinstance(r, np.generic) else r for r in outputs[: len(node.outputs)]]
+    for k, (result, value) in enumerate(zip(outputs, node.outputs, strict=True)):
+        if value is not None:
+            _check_result(node.op, k, results[min(k, len(results) - 1)], _type_name(result), bound)
+    return outputs
 
 
-def _allowed(name: str, types: Collection[str]) -> bool:
-    """An optional that has content is known by this."""
-    return name in types or f"optional({name})" in types
+def _check_result(op: OnnxOp, k: int, formal: _Formal, named: str | None, bound: Mapping[str, str]) -> None:
+    if named is None:
+        return
+    if not formal.allows(named):  # an attribute asks for it
+        raise NotFoldable(f"{named} as an output of {op}")
+    wanted = bound.get(formal.variable, named)
+    assert named == wanted or not formal.homogeneous, f"the rule of {op} gives {named} as output {k}"
+
+
+@dataclass(frozen=True)
+class _Formal:
+    """An input or output of a schema: the types that it allows, and the type variable they are bound to."""
+
+    types: frozenset[str]
+    variable: str
+    homogeneous: bool
+
+    def allows(self, name: str) -> bool:
+        """An optional that has content is known by this."""
+        return name in self.types or f"optional({name})" in self.types
+
+
+@cache
+def _signature(op: OnnxOp) -> tuple[list[_Formal], list[_Formal]] | None:
+    """Asked once: ONNX's own objects are slow to look at."""
+    schema = schema_of(op)
+    if schema is None:
+        return None
+    inputs, outputs = (
+        [_Formal(frozenset(f.types), f.type_str, f.is_homogeneous) for f in formals]
+        for formals in (schema.inputs, schema.outputs)
+    )
+    return inputs, outputs
 
 
 def _type_name(content: Any) -> str | None:

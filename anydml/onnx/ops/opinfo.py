@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
@@ -41,18 +42,12 @@ class NodeView:
         self.outputs = tuple(v is not None for v in node.outputs)
         """For each output whether somebody wants it."""
         self._attributes = node.attributes
-        schema = schema_of(node.op)
-        self._schema = {} if schema is None else schema.attributes
+        self._defaults = _defaults(node.op)
 
     def attribute(self, name: str) -> Any:
         """The value, the schema's default, or None where there is none."""
         given = self._attributes.get(name)
-        if given is None:
-            declared = self._schema.get(name)
-            given = None if declared is None else declared.default_value
-            if given is None or given.type == AttributeProto.UNDEFINED:
-                return None
-        return helper.get_attribute_value(given)
+        return self._defaults.get(name) if given is None else helper.get_attribute_value(given)
 
     def int(self, name: str) -> int:
         """An integer that is there, or has a default."""
@@ -77,6 +72,17 @@ class NodeView:
         """A list of integers; None where it is not given and has no default."""
         found = self.attribute(name)
         return None if found is None else list(found)
+
+
+@cache
+def _defaults(op: OnnxOp) -> dict[str, Any]:
+    schema = schema_of(op)
+    attributes = {} if schema is None else schema.attributes
+    return {
+        name: helper.get_attribute_value(a.default_value)
+        for name, a in attributes.items()
+        if a.default_value.type != AttributeProto.UNDEFINED
+    }
 
 
 Fold = Callable[..., Content | Sequence[Content]]

@@ -10,7 +10,6 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,11 +71,6 @@ class Session:
         self._names = tuple(i.name for i in self._model.inputs)
         self._conditions = {n.condition.name: n.label for n in self._model.graph.nodes if isinstance(n, If)}
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
-        self._renew()
-        _sessions.add(self)
-
-    def _renew(self) -> None:
-        """Forget all plans: in a forked child, the libraries' threads are not there."""
         self._program = Program(self._model.graph, Libraries(self._model.opsets, self._threads))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -243,18 +237,6 @@ class Bound:
             y[...] = result
             results[place] = y
         return results
-
-
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for session in list(_sessions):
-        session._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _node_arg(argument: Argument) -> NodeArg:

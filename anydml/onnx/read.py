@@ -8,6 +8,7 @@ taken from the file's value_info, which exporters get wrong; the evaluator infer
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,8 @@ class Model:
     meta: Meta
     defaults: Mapping[Value, Constant] = field(default_factory=dict)
     """Contents of the graph's inputs that need not be fed."""
+    files: Mapping[Path, os.stat_result] = field(default_factory=dict)
+    """External data, as it was found."""
 
 
 def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
@@ -112,6 +115,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
             {p.key: p.value for p in proto.metadata_props},
         ),
         defaults,
+        reader.constants.files,
     )
 
 

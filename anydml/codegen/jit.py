@@ -23,6 +23,8 @@ between two dispatches of a loop, too short to be seen in a processor's load."""
 
 LONGEST = 5.0
 """Seconds that the end of the process waits for a kernel that is being made."""
+STAY = 2.0
+"""Seconds that a thread then is kept from making another: if there is no end by then, it is waited for."""
 
 
 class _Compiling:
@@ -45,7 +47,7 @@ class _Compiling:
         self._lock.acquire()
         if self._ender not in (0, threading.get_ident()):
             self._lock.release()
-            time.sleep(max(0.0, self._until - time.monotonic()))  # if there is no end: it waits for us
+            time.sleep(max(0.0, self._until - time.monotonic()))
             self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -53,7 +55,7 @@ class _Compiling:
 
     def _end(self) -> None:
         inside = not self._lock.acquire(timeout=LONGEST)
-        self._ender, self._until = threading.get_ident(), time.monotonic() + LONGEST
+        self._ender, self._until = threading.get_ident(), time.monotonic() + STAY
         if not inside:
             self._lock.release()
 

@@ -26,6 +26,8 @@ GRACE = 1.0
 """Seconds that a run may take to end by itself, when the process ends."""
 LONGEST = 5.0
 """Seconds that the end of a process is held up at most."""
+STAY = 2.0
+"""Seconds that a thread is kept out for: if there is no end by then, it is this thread that is waited for."""
 
 
 class Renewable(Protocol):
@@ -117,7 +119,7 @@ class Calls:
             self._stay()
 
     def _stay(self) -> None:
-        """Wait for the end. If it does not come, it waits for this thread, which then goes on as ever."""
+        """Wait for the end, for a while."""
         left = self._until - time.monotonic()
         if threading.get_ident() != self._ender and left > 0:
             self._never.acquire(timeout=left)
@@ -125,14 +127,14 @@ class Calls:
     def end(self) -> None:
         """Keep other threads out from now on, and wait for those inside; end them if that lasts."""
         begin = time.monotonic()
-        self._ender, self._until = threading.get_ident(), begin + 2 * LONGEST
+        self._ender, self._until = threading.get_ident(), begin + LONGEST + STAY
         self.options = self._make()
         while self._inside and (waited := time.monotonic() - begin) < LONGEST:
             if waited > GRACE:
                 for options in list(self._inside):
                     options.terminate = True
             time.sleep(0.001)
-        self._until = time.monotonic() + LONGEST
+        self._until = time.monotonic() + STAY
 
     def after_fork(self) -> None:
         self._inside = []

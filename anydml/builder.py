@@ -40,7 +40,8 @@ Array = NDArray[Any]
 
 
 class GraphBuilder:
-    """Records operators on expressions, and compiles them together.
+    """Records operators on expressions, and compiles them together. Pickled and deeply copied together with
+    its expressions, it can go on elsewhere.
 
     Args:
         device: whose feature level the graph is checked against; default the newest. Graphs exist from
@@ -265,7 +266,10 @@ def _packed(e: Expression) -> TensorType:
 
 
 class CompiledGraph(Compiled):
-    """A graph that can run. Called with arrays it gives arrays; bound to memory it allocates nothing."""
+    """A graph that can run. Called with arrays it gives arrays; bound to memory it allocates nothing.
+
+    It is pickled by its graph, with what `initialize` was given, and compiled again.
+    """
 
     def __init__(
         self,
@@ -278,6 +282,10 @@ class CompiledGraph(Compiled):
     ) -> None:
         self._unread = unread
         super().__init__("graph", graph, inputs, outputs, threads, values=values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._places
+        return _compiled, (parts, self.owned)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
@@ -323,3 +331,10 @@ class CompiledGraph(Compiled):
         if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
             return x
         return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
+
+
+def _compiled(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> CompiledGraph:
+    compiled = CompiledGraph(*parts)
+    if owned:
+        compiled.initialize(owned)
+    return compiled

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anydml.ir.descs import Checked, Description, read_desc, to_graph
+from numpy.typing import NDArray
+
+from anydml.ir.descs import Checked, Description, OperatorDesc, read_desc, to_graph
 from anydml.problems import InvalidInput, InvalidOperator, Problem, Unsupported
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
@@ -120,17 +122,39 @@ class DeviceOperator:
     def __repr__(self) -> str:
         return f"<{self._checked.operator.name} operator>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _created, (OperatorDesc(self.type, {**self.attributes, **self.tensors}), self._feature_level)
+
+
+def _created(desc: OperatorDesc, feature_level: FeatureLevel) -> DeviceOperator:
+    return Device(feature_level).create_operator(desc)
+
 
 class CompiledOperator(Compiled):
     """An operator that can run (IDMLCompiledOperator). Safe to use from several threads at once.
 
     Each array is C-contiguous memory of its tensor's data type, read through the tensor's sizes and
     strides; its own shape does not matter.
+
+    It is pickled by its description, with what `initialize` was given, and compiled again.
     """
 
     def __init__(self, operator: DeviceOperator, threads: int | None) -> None:
+        self._operator = operator
         checked = operator._checked
         record, tensors = checked.operator, checked.tensors
         inputs = {s.name: tensors[s.name] for s in record.inputs if s.name in tensors}
         outputs = {s.name: tensors[s.name] for s in record.outputs}
         super().__init__(record.name, to_graph(checked), inputs, outputs, threads, record.in_place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _compiled, (self._operator, self._threads, self.owned)
+
+
+def _compiled(
+    operator: DeviceOperator, threads: int | None, owned: Mapping[str, NDArray[Any]]
+) -> CompiledOperator:
+    compiled = CompiledOperator(operator, threads)
+    if owned:
+        compiled.initialize(owned)
+    return compiled

@@ -9,22 +9,24 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
-import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.parse import ModelSource
 from anydml.onnx.placement import Libraries
 from anydml.onnx.program import Program
 from anydml.onnx.read import Argument, Meta, read
+from anydml.onnx.source import Described, Source, check, check_files
 from anydml.onnx.types import dtype_name, onnx_name
 from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
+from anydml.runtime.bind import not_pickled
+from anydml.runtime.process import renewed
 from anydml.runtime.threads import check_threads, default_threads
 from anydml.spec.dtypes import native
 
@@ -56,34 +58,97 @@ def load(model: ModelSource, *, threads: int | None = None, dims: Mapping[str, i
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    return Session(model, check_threads(threads) or default_threads(), dims)
+    return Session(_Loaded(model, check_threads(threads), dims))
+
+
+class _Loaded:
+    """A model with its plans: what sessions that are alike have in common."""
+
+    def __init__(self, model: ModelSource, threads: int | None, dims: Mapping[str, int] | None) -> None:
+        self.source = Source(model)
+        self.model = read(model, dims)
+        self.threads, self.dims = threads, dict(dims or {})
+        self.program = Program(self.model.graph, Libraries(self.model.opsets, threads or default_threads()))
+
+    def described(self) -> Key:
+        described = self.source.described(self.model.files)
+        return described, self.threads, tuple(sorted(self.dims.items()))
+
+
+Key = tuple[Described, int | None, tuple[tuple[str, int], ...]]
+"""What a session is pickled as: its model, the threads that were asked for, and sizes for symbols."""
+
+
+class _Known:
+    """What was pickled or unpickled in this process, as long as a session uses it; and what came last."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[Key, _Loaded] = weakref.WeakValueDictionary()
+        self._last: _Loaded | None = None
+        """Who is sent a session with each piece of work drops it in between."""
+        self.after_fork()
+        renewed(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, key: Key, loaded: _Loaded) -> None:
+        self._known.setdefault(_short(key), loaded)
+
+    def loaded(self, key: Key) -> _Loaded:
+        """What a key stands for, from here or loaded now; each once, from however many threads."""
+        described, threads, dims = key
+        with self._lock:
+            loaded = self._known.get(_short(key))
+            if loaded is not None and loaded.source.unchanged():
+                check_files(described, "it was pickled")
+            else:
+                source = Source(described.place)
+                check(described)
+                loaded = _Loaded(described.place, threads, dict(dims))
+                source.check()  # what was read is what was checked
+                self._known[_short(key)] = loaded
+            self._last = loaded
+            return loaded
+
+
+def _short(key: Key) -> Key:
+    """The key without the model itself, which its digest stands for."""
+    described = key[0]
+    place = described.place if isinstance(described.place, str) else b""
+    return replace(described, place=place), *key[1:]
 
 
 class Session:
     """A loaded model. Safe to use from several threads at once, and in forked children. Made by `load`.
 
-    A session can be pickled: by its path, where it was loaded from one; else with the whole model.
+    A forked child makes the libraries' part of its plans anew. If onnxruntime was imported before anydml's
+    first session, its own telemetry may hold up children that end by `sys.exit`, and so do sessions of
+    onnxruntime that are yours: see docs/reliability.md.
+
+    A session can be pickled: by its path and what the file is, where it was loaded from one; else with the
+    whole model. Where another file is there, or external data of another size or time, unpickling raises
+    `InvalidModel`; pickling does, too, if the file was changed since it was loaded. Sessions that come from
+    equal pickles, and copies, share their plans.
     """
 
-    def __init__(self, model: ModelSource, threads: int, dims: Mapping[str, int] | None = None) -> None:
-        self._model = read(model, dims)
-        self._source = os.path.abspath(model) if isinstance(model, str | os.PathLike) else model
-        self._threads, self._dims = threads, dims
+    def __init__(self, loaded: _Loaded) -> None:
+        self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
         self._names = tuple(i.name for i in self._model.inputs)
         self._conditions = {n.condition: n.label for n in self._model.graph.nodes if isinstance(n, If)}
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
-        self._renew()
-        _sessions.add(self)
-
-    def _renew(self) -> None:
-        """Forget all plans: in a forked child, the libraries' threads are not there."""
-        self._program = Program(self._model.graph, Libraries(self._model.opsets, self._threads))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        source = self._source
-        if isinstance(source, ModelProto):
-            source = source.SerializeToString()
-        return Session, (source if isinstance(source, str) else bytes(source), self._threads, self._dims)
+        key = self._loaded.described()
+        if self._loaded.source.sure:
+            _known.add(key, self._loaded)
+        return _unpickled, (key,)
+
+    def __copy__(self) -> Session:
+        return Session(self._loaded)
+
+    def __deepcopy__(self, memo: object) -> Session:
+        return Session(self._loaded)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
@@ -225,6 +290,9 @@ class Session:
 class Bound:
     """A session with the arrays it runs on. Made by `Session.bind`; not for several threads at once."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise not_pickled("session")
+
     def __init__(self, session: Session, values: list[Any], places: Mapping[int, np.ndarray]) -> None:
         self._session, self._values, self._places = session, values, places
 
@@ -247,16 +315,12 @@ class Bound:
         return results
 
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+_known = _Known()
 
 
-def _after_fork() -> None:
-    for session in list(_sessions):
-        session._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+@telling_memory
+def _unpickled(key: Key) -> Session:
+    return Session(_known.loaded(key))
 
 
 def _node_arg(argument: Argument) -> NodeArg:

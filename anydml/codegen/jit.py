@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,12 +21,46 @@ SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
 between two dispatches of a loop, too short to be seen in a processor's load."""
 
-compiling = threading.RLock()
-"""Held while code is made. LLVM is not to be entered twice, and a kernel is not to be made twice."""
-if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread that it does not have
-    os.register_at_fork(
-        before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release
-    )
+LONGEST = 5.0
+"""Seconds that the end of the process waits for a kernel that is being made."""
+STAY = 2.0
+"""Seconds that a thread then is kept from making another: if there is no end by then, it is waited for."""
+
+
+class _Compiling:
+    """Held while code is made. LLVM is not to be entered twice, and a kernel is not to be made twice.
+
+    When the process ends LLVM is taken apart, which nobody must be inside of: other threads stay outside.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._ender, self._until = 0, 0.0
+        atexit.register(self._end)
+        if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
+            lock = self._lock
+            os.register_at_fork(
+                before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+            )
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._ender not in (0, threading.get_ident()):
+            self._lock.release()
+            time.sleep(max(0.0, self._until - time.monotonic()))
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _end(self) -> None:
+        inside = not self._lock.acquire(timeout=LONGEST)
+        self._ender, self._until = threading.get_ident(), time.monotonic() + STAY
+        if not inside:
+            self._lock.release()
+
+
+compiling = _Compiling()
 _engines: list[llvm.ExecutionEngine] = []  # machine code lives as long as the process
 
 

@@ -6,8 +6,9 @@ when first used; external data is mapped into memory, so that only what is used 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -35,6 +36,8 @@ class ConstantReader:
 
     folder: Path | None
     report: Report
+    files: dict[Path, os.stat_result] = field(default_factory=dict)
+    """External data, as it was found."""
 
     def initializer(self, tensor: TensorProto | SparseTensorProto, path: Path_) -> Known:
         return (
@@ -111,7 +114,7 @@ class ConstantReader:
             message = f"expected numbers, but got offset {shown(offset)} and length {shown(length)}"
         elif expected is not None and int(length) != expected:
             message = f"expected {expected} bytes, but got length {length}"
-        elif (needed := int(offset) + int(length)) > (size := file.stat().st_size):
+        elif (needed := int(offset) + int(length)) > (size := self._size(file)):
             self.report(where, f"expected {needed} bytes in {location!r}, but got {size}", "truncated?")
             return None
         elif expected is None:
@@ -121,6 +124,10 @@ class ConstantReader:
             return Constant(source=stored, decode=partial(_mapped, stored, tensor.data_type, (*tensor.dims,)))
         self.report(where, message, "")
         return None
+
+    def _size(self, file: Path) -> int:
+        found = self.files[file] = file.stat()
+        return found.st_size
 
     def constant_node(self, proto: NodeProto, path: Path_) -> Known | None:
         """The content of a Constant node; None for a form that is left to run as a node."""

@@ -28,6 +28,7 @@ from anydml.onnx.lower import lower
 from anydml.onnx.placement import Libraries
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.types import dtype_name, of_content
+from anydml.runtime.process import renewed
 from anydml.runtime.run import Plan
 
 FIRST_SHAPES = 2
@@ -75,6 +76,10 @@ class Program:
         self._met: dict[Key, _Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._runs = count(1)
+        self.after_fork()
+        renewed(self)
+
+    def after_fork(self) -> None:
         self._lock = threading.RLock()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ taken from the file's value_info, which exporters get wrong; the evaluator infer
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,8 @@ class Model:
     """Contents of the graph's inputs that need not be fed."""
     declared: Mapping[Value, Type] = field(default_factory=dict)
     """What the file says of the types of what nodes make; often wrong, so that only people are told."""
+    files: Mapping[Path, os.stat_result] = field(default_factory=dict)
+    """External data, as it was found."""
 
 
 def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
@@ -111,6 +114,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
         ),
         defaults,
         reader.declared,
+        reader.constants.files,
     )
 
 

@@ -111,6 +111,11 @@ class Compiled:
         return Binding(self._plan, placed, self._threads)
 
     @property
+    def owned(self) -> dict[str, Array]:
+        """Copies of what `initialize` was given, by name."""
+        return {name: p.array.copy() for name, p in self._owned.items()}
+
+    @property
     def kernels(self) -> int:
         """How many kernels one dispatch runs."""
         return len(self._plan.steps)
@@ -270,6 +275,12 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
         )
 
 
+def not_pickled(what: str) -> TypeError:
+    """What pickling or copying a binding raises."""
+    remedy = f"pickle what was bound, the {what}, and bind again in the other process"
+    return TypeError(f"expected something to pickle or copy, but got arrays bound to memory; {remedy}")
+
+
 class Binding:
     """Compiled work with its arrays. They stay alive and cannot be resized while it lives."""
 
@@ -288,6 +299,9 @@ class Binding:
         # Whoever keeps the method alone must keep all that its address leads to.
         dispatch.__dict__["keeps"] = (jobs, dict(pinned), scratch)
         self.dispatch = dispatch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise not_pickled("compiled operator or graph")
 
 
 def _run_all(run: Callable[[int], None], starts: Sequence[int]) -> None:

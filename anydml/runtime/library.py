@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -12,13 +13,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from anydml.ir.graph import Stored
 from anydml.ir.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.problems import Problem, Unsupported
 from anydml.runtime.interrupt import ended_by_ctrl_c
+from anydml.runtime.process import Calls, leak, renewed
+
+# From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime as ort
 
 DTYPES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
@@ -34,18 +39,7 @@ class OnnxRuntime:
         self._seconds = seconds
 
     def compile(self, region: Region, threads: int) -> Call:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what goes wrong is raised, and told in our words
-        weights = _lend(region, options)
-        try:
-            session = ort.InferenceSession(
-                region.model, options, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-        except Exception as error:  # onnxruntime raises a dozen unrelated classes
-            raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
-        return _Session(session, region, weights, self._seconds)
+        return _Session(region, threads, self._seconds)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
@@ -53,6 +47,57 @@ class OnnxRuntime:
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
         return _Bound(call, ends[: len(inputs)], ends[len(inputs) :])
+
+
+def _run_options() -> Any:
+    options = ort.RunOptions()
+    options.add_run_config_entry(
+        "gpu_graph_id", "-1"
+    )  # a binding's run asks for it, and lasts if it is absent
+    return options
+
+
+_calls = Calls(_run_options)
+
+
+class _Opening:
+    """A session that is being made: how it is ended."""
+
+    def __init__(self, options: ort.SessionOptions) -> None:
+        self._options = options
+
+    @property
+    def terminate(self) -> bool:
+        return False
+
+    @terminate.setter
+    def terminate(self, ends: bool) -> None:
+        if hasattr(self._options, "set_load_cancellation_flag"):  # from 1.21 on
+            self._options.set_load_cancellation_flag(ends)
+
+
+def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
+    """A session, and the memory that it reads and does not own.
+
+    Raises:
+        Unsupported: onnxruntime refuses the region.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised, and told in our words
+    weights = _lend(region, options)
+    opening = _Opening(options)
+    try:
+        _calls.enter(opening)
+        session = ort.InferenceSession(
+            region.model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+    except Exception as error:  # onnxruntime raises a dozen unrelated classes
+        raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
+    finally:
+        _calls.leave(opening)
+    return session, weights
 
 
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
@@ -85,29 +130,47 @@ _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
 
 
 class _Session:
-    """A region in onnxruntime."""
+    """A region in onnxruntime. In a forked child it is opened again when it is first called."""
 
-    def __init__(
-        self, session: ort.InferenceSession, region: Region, weights: object, seconds: float | None
-    ) -> None:
-        self._seconds = seconds
-        self.session, self.inputs, self.outputs = session, region.inputs, list(region.outputs)
-        self._weights = weights
-        """Memory that the session reads, and does not own."""
-        self._run = session.run
+    def __init__(self, region: Region, threads: int, seconds: float | None) -> None:
+        self._region, self._threads, self._seconds = region, threads, seconds
+        self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
+        self._lock = threading.Lock()
+        self._session, self._weights = _opened(region, threads)
+        self._run = self._session.run
+        renewed(self)
+
+    @property
+    def session(self) -> ort.InferenceSession:
+        if self._session is None:
+            with self._lock:
+                if self._session is None:
+                    self._session, self._weights = _opened(self._region, self._threads)
+                    self._run = self._session.run
+        return self._session
+
+    def after_fork(self) -> None:
+        leak(self._session, self._weights)
+        self._session, self._weights, self._lock = None, [], threading.Lock()
+        self._run = lambda *arguments: self.session.run(*arguments)
 
     def __call__(self, values: list[Any]) -> list[Any]:
+        own = self._loops or self._seconds is not None
+        options = ort.RunOptions() if own else _calls.options
         try:
-            if self._loops or self._seconds is not None:
-                options = ort.RunOptions()
+            _calls.enter(options)
+            feeds = dict(zip(self.inputs, values, strict=True))
+            if own:
                 with ended_by_ctrl_c(options), _ended_after(self._seconds, options):
-                    return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True)), options))
-            return list(self._run(self.outputs, dict(zip(self.inputs, values, strict=True))))
+                    return list(self._run(self.outputs, feeds, options))
+            return list(self._run(self.outputs, feeds, options))
         except RegionEnded:
             raise
         except Exception as error:
             raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+        finally:
+            _calls.leave(options)
 
 
 @contextmanager
@@ -148,14 +211,27 @@ class _Bound:
         self._call = call
         self._inputs, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
         self._given = [(x, x.dtype, x.shape) for x in self._inputs]
-        self._binding = call.session.io_binding()
+        self._lock = threading.Lock()
+        self._bind()
+        renewed(self)
+
+    def _bind(self) -> None:
+        session, call = self._call.session, self._call
         self._kept = [ort.OrtValue.ortvalue_from_numpy(x) for x in (*self._inputs, *self._outputs)]
+        self._binding = session.io_binding()
         for name, value in zip(call.inputs, self._kept, strict=False):
             self._binding.bind_ortvalue_input(name, value)
-        for name, value in zip(call.outputs, self._kept[len(inputs) :], strict=True):
+        for name, value in zip(call.outputs, self._kept[len(self._inputs) :], strict=True):
             self._binding.bind_ortvalue_output(name, value)
-        self._run = call.session.run_with_iobinding
-        self._lock = threading.Lock()
+        self._run = session.run_with_iobinding
+
+    def after_fork(self) -> None:
+        leak(self._binding, self._kept, self._run)
+        self._lock, self._binding, self._kept, self._run = threading.Lock(), None, [], self._run_again
+
+    def _run_again(self, _: object, options: ort.RunOptions) -> None:
+        self._bind()
+        self._run(self._binding, options)
 
     def __call__(self, values: list[Any]) -> list[Any]:
         if not self._lock.acquire(blocking=False):
@@ -165,11 +241,16 @@ class _Bound:
                 if value.shape != shape or value.dtype != dtype:  # not as the model declares
                     return self._call(values)
                 x[...] = value
+            options = _calls.options
             try:
-                self._run(self._binding)
+                _calls.enter(options)
+                self._run(self._binding, options)
+                failed = False
             except Exception:  # an output of other sizes than was inferred, or what fails without binding too
-                return self._call(values)
-            return [y.copy() for y in self._outputs]
+                failed = True
+            finally:
+                _calls.leave(options)
+            return self._call(values) if failed else [y.copy() for y in self._outputs]
         finally:
             self._lock.release()
 

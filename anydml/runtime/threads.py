@@ -16,6 +16,7 @@ from functools import cache
 
 from anydml.codegen.jit import driver
 from anydml.problems import InvalidInput, Problem, shown
+from anydml.runtime.process import leak, renewed
 
 MAX_WORKERS = 63
 _BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
@@ -52,17 +53,22 @@ class Pool:
         start = words.buffer_info()[0]
         skip = -start % 64 // 8  # begin on a cache line
         self._words, self._skip = words, skip
+        leak(words)  # a daemon thread may be inside a job when the interpreter has ended
         self.address = start + 8 * skip
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.size = 1
         """Threads that can serve a job: the caller and the workers started so far."""
+        self._ended = False
+        renewed(self)
 
     def start(self, threads: int) -> None:
         """Have at least `threads` - 1 workers. Cheap when they are there already."""
         if self.size >= threads:
             return
         with self._lock:
+            if self._ended:
+                return
             if not self._threads:
                 self._set(_CALLER_LOCK, _new_lock())
             work = driver().work
@@ -78,13 +84,18 @@ class Pool:
             self.size = len(self._threads) + 1
 
     def stop(self) -> None:
-        """End the workers; before the interpreter takes their code away."""
+        """End the workers. The next large dispatch starts others."""
         with self._lock:
             if self._threads:
                 driver().stop(self.address)
                 for thread in self._threads:
                     thread.join()
                 self._forget(_WORKERS, _STOP)  # a caller amid a job finishes it alone
+
+    def end(self) -> None:
+        """End the workers when the process ends: callers work alone from now on."""
+        self._ended = True
+        self.stop()
 
     def after_fork(self) -> None:
         """In the child: the parent's workers are not here, and nobody is waiting for them."""
@@ -113,6 +124,4 @@ def _new_lock() -> int:
 
 
 pool = Pool()
-atexit.register(pool.stop)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool.after_fork)
+atexit.register(pool.end)

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
 
+from anydml.problems import Problem, Unsupported
 from anydml.spec.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
 from anydml.spec.enums import FeatureLevel, OperatorType, TensorDataType
 from anydml.spec.scalar import Expr, Scalar, convert, read
@@ -137,6 +138,18 @@ def example(*arrays: Any, types: Mapping[str, TensorDataType] | None = None, **a
     return Example(arrays[:-1], arrays[-1], attributes, types or {})
 
 
+def _by_name(name: str) -> Operator:
+    """A record that was pickled or copied: there is one of each name."""
+    from anydml.spec.catalog import BY_NAME
+
+    if name not in BY_NAME:
+        remedy = "it was pickled by another version of anydml"
+        raise Unsupported(
+            Problem(name, "expected an operator, but this version has none of that name", remedy)
+        )
+    return BY_NAME[name]
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """One DirectML operator, whole. Validation, functions, parser, kernel and reference derive from it."""
@@ -154,6 +167,9 @@ class Operator:
     """For the documentation: what DirectML's documents leave open, and how it is here."""
     of_truths: bool = False
     """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _by_name, (self.name,)
 
     @cached_property
     def type(self) -> OperatorType:

@@ -284,7 +284,7 @@ class CompiledGraph(Compiled):
         super().__init__("graph", graph, inputs, outputs, threads, values=values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._places
+        parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values
         return _compiled, (parts, self.owned)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:

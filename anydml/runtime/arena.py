@@ -15,6 +15,7 @@ from sys import getrefcount
 import numpy as np
 
 from anydml.runtime.launch import Array
+from anydml.runtime.process import renewed
 
 MIN_POOLED_BYTES = 1 << 16
 """Less is as quickly had anew."""
@@ -29,6 +30,10 @@ class Arena:
     def __init__(self) -> None:
         self._blocks: dict[int, list[Array]] = {}
         """By bytes. Each is the base of every array over it, which so counts as a reference to it."""
+        self.after_fork()
+        renewed(self)
+
+    def after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def empty(self, sizes: Sequence[int], dtype: np.dtype) -> Array:

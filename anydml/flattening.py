@@ -37,6 +37,7 @@ from anydml.onnx.standin import stand_in
 from anydml.onnx.types import CODES
 from anydml.onnx.verify import Verified
 from anydml.onnx.verify import verify as _verify
+from anydml.passes.substitute import exchanged
 from anydml.problems import InvalidInput, Problem, VerificationFailed, shown, telling_memory
 from anydml.runtime.library import OnnxRuntime
 
@@ -162,13 +163,13 @@ def flatten(
     thorough = verify == "thorough"
     seconds = MAX_THOROUGH_SECONDS if thorough else max(time.monotonic() - start, MIN_VERIFY_SECONDS)
     given = {v.name: c.content for v, c in contents.items()}
-    inputs = tuple(Value(v.name, types.get(v, v.type)) for v in read.graph.inputs)
-    sized = replace(read.graph, inputs=inputs)
+    typed = {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs}
+    sized = exchanged(read.graph, typed)
 
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
         count = trials * 10 if thorough else trials
-        done = _verify(proto, result, sized, given, folder, seed, count, seconds, progress)
+        done = _verify(proto, result, sized, read.opsets, given, folder, seed, count, seconds, progress)
         return result, replace(report, verified=done)
 
     try:

@@ -144,7 +144,8 @@ def one(tool: str, path: Path, options: Mapping[str, Any]) -> None:
                 onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
             )
     try:
-        found = verify(shown, result, read(shown).graph, fixed, None, 0, 24, 60.0)
+        model_read = read(shown)
+        found = verify(shown, result, model_read.graph, model_read.opsets, fixed, None, 0, 24, 60.0)
         right = "right" if found.agreed else "not run"
     except AnyDMLError as error:
         right = "wrong" if "differs" in str(error) or "only" in str(error) else "does not load"

@@ -22,6 +22,7 @@ from anydml.onnx.bodies import forget_dim_names, graphs_of
 from anydml.onnx.form import schema_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.sizes import impossible, rank_unsure
 from anydml.onnx.symbols import (
     FOLLOWED,
@@ -35,7 +36,6 @@ from anydml.onnx.symbols import (
     sized,
 )
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
-from anydml.onnx.unfit import unfit
 from anydml.onnx.write import names_for, node_proto, region, tensor_proto
 from anydml.problems import InvalidModel, Unsupported
 from anydml.runtime.library import DTYPES
@@ -283,7 +283,7 @@ class Oracle:
 
     def _by_library(self, node: Node, contents: list[np.ndarray]) -> list[Any] | None:
         """What has no rule of ours, if the provider has it, and does it right."""
-        if unfit(node) or any(dtype_name(c.dtype) not in DTYPES for c in contents):
+        if quirk_of(node, {}) is not None or any(dtype_name(c.dtype) not in DTYPES for c in contents):
             return None
         values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
         given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))

@@ -28,6 +28,7 @@ from anydml.onnx.form import check_types, schema_of
 from anydml.onnx.iteration import iterates, iteration
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.quirks import has_empty_input
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
 from anydml.onnx.types import CODES
@@ -36,7 +37,15 @@ from anydml.problems import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.runtime.arena import Arena
 from anydml.runtime.library import DTYPES, newest_opset
 from anydml.runtime.memory import size_problem
-from anydml.runtime.run import BranchStep, ElementwiseStep, Plan, RegionStep, RuleStep, Step
+from anydml.runtime.run import (
+    BranchStep,
+    ElementwiseStep,
+    Plan,
+    RegionStep,
+    RuleStep,
+    Step,
+    UnlessEmptyStep,
+)
 
 ProgramOf = Callable[[Graph], Any]
 
@@ -63,7 +72,8 @@ class _Lowering:
         self.graph, self.libraries, self.program = graph, libraries, program
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
-        self.place = Placement(graph, libraries).place
+        self.placement = Placement(graph, libraries)
+        self.place = self.placement.place
 
     def plan(self) -> Plan:
         graph = self.graph
@@ -138,6 +148,12 @@ class _Lowering:
         check_types(node)
         if iterates(node):
             return iteration(node, self.libraries.opsets, self.program, self._result)
+        quirk = self.placement.quirk(node)
+        if quirk is not None:
+            if quirk.empty and not has_empty_input(node) and not self._tried(node, None):
+                fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.reason)
+                return UnlessEmptyStep(fast, slow)
+            return self._slow(node, f"onnxruntime: {quirk.reason}")
         why = self.libraries.refused.get(kind_of(node), "")
         for opset in others(node) if why else ():
             key = kind_of(node), opset
@@ -145,6 +161,10 @@ class _Lowering:
                 self.libraries.refused[key] = self._tried(node, opset)
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
+        return self._slow(node, why)
+
+    def _slow(self, node: Node, why: str) -> Step:
+        """A step of one node that the fast library does not run, and why."""
         _check_node(node, self.libraries.opsets)
         assert isinstance(node.op, OnnxOp)
         if has_rule(node.op):

@@ -12,9 +12,10 @@ from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.elementwise import meaning_of
 from anydml.onnx.nodes import OWN
+from anydml.onnx.ops.quirks import Quirk, quirk_of
+from anydml.onnx.quirk_search import quirk_inside
 from anydml.onnx.revisions import alike
 from anydml.onnx.types import leaf, onnx_name
-from anydml.onnx.unfit import unfit
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
 
 PLACES = ("region", "single", "kernels")
@@ -48,7 +49,16 @@ class Placement:
 
     def __init__(self, graph: Graph, libraries: Libraries) -> None:
         self.graph, self.libraries = graph, libraries
+        self._quirks: dict[Node, Quirk | None] = {}
         self.elementwise = self._worthwhile()
+
+    def quirk(self, node: Node) -> Quirk | None:
+        """What the fast library does wrong with a node, or with one in its bodies."""
+        if node not in self._quirks:
+            constants = self.graph.constants
+            found = quirk_of(node, constants) or quirk_inside(node, constants, self.libraries.opsets)
+            self._quirks[node] = found
+        return self._quirks[node]
 
     def place(self, node: Node | If) -> str:
         """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
@@ -86,7 +96,7 @@ class Placement:
         newest = newest_opset()
         if not node.op.domain and node.op.version > newest and not alike(node, newest):
             return False
-        if unfit(node):
+        if self.quirk(node) is not None:
             return False
         refused = self.libraries.refused
         return not contains_if(node) and not (refused and refused.get(kind_of(node)))

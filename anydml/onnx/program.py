@@ -15,19 +15,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.ir.provider import Call, Region, RegionFailed, Sizes
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.convert_if import Conversion
 from anydml.onnx.elementwise import MOVED, meaning_of
 from anydml.onnx.evaluate import specialise
+from anydml.onnx.functions import inlined
 from anydml.onnx.lower import lower
 from anydml.onnx.placement import Libraries
+from anydml.onnx.read import read_proto
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.types import dtype_name, of_content
+from anydml.problems import AnyDMLError
 from anydml.runtime.process import renewed
 from anydml.runtime.run import Plan
 
@@ -234,6 +240,38 @@ class Program:
                 if content is not None:
                     parts.append(f"{self.graph.inputs[k].name} = {_content_text(content)}")
         return ", ".join(parts) or "no input"
+
+
+class OwnPlans:
+    """Our plans as a provider of whole models: for one that could end the process of a library."""
+
+    name = "anydml"
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: where external data lies."""
+        self._folder = folder
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        return call
+
+    def compile(self, region: Region, threads: int) -> Call:
+        model = read_proto(inlined(ModelProto.FromString(region.model), ""), self._folder, "")
+        program = Program(model.graph, Libraries(model.opsets, threads))
+        places = [
+            region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
+        ]
+
+        def call(values: list[Any]) -> list[Any]:
+            fed = [
+                model.defaults[v].content if k is None else values[k]
+                for v, k in zip(model.graph.inputs, places, strict=True)
+            ]
+            try:
+                return program(fed)
+            except AnyDMLError as error:
+                raise RegionFailed(None, str(error)) from error
+
+        return call
 
 
 # ---- keys --------------------------------------------------------------------------------------------

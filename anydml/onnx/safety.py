@@ -20,9 +20,9 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import RegionFailed
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM
+from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.sizes import fails, impossible
 from anydml.onnx.types import CODES, leaf
-from anydml.onnx.unfit import unfit
 from anydml.onnx.write import region
 from anydml.problems import Unsupported
 from anydml.runtime.library import DTYPES, OnnxRuntime
@@ -288,7 +288,9 @@ def _runs_on_zeros(node: Node, constants: Constants) -> bool:
     given = list(dict.fromkeys(node.reads))
     if sum(prod(v.known_sizes or ()) for v in (*given, *node.writes)) > MAX_TRIED_ELEMENTS:
         return False
-    if unfit(node) or any(leaf(v.type).dtype not in DTYPES for v in node.reads if v.type):
+    if quirk_of(node, constants) is not None or any(
+        leaf(v.type).dtype not in DTYPES for v in node.reads if v.type
+    ):
         return False
     assert isinstance(node.op, OnnxOp)
     contents = [constants[v].content if v in constants else _zeros(v) for v in given]

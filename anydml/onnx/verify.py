@@ -36,11 +36,13 @@ from anydml.onnx.bodies import all_names
 from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
 from anydml.onnx.liveness import without_dead_nodes
+from anydml.onnx.program import OwnPlans
+from anydml.onnx.quirk_search import quirks
+from anydml.onnx.typed import typed
 from anydml.onnx.types import CODES, dtype_name, leaf
-from anydml.onnx.unfit import ends_the_process
 from anydml.onnx.write import part_names
 from anydml.problems import Problem, Unsupported, VerificationFailed
-from anydml.runtime.library import OnnxRuntime, Reference
+from anydml.runtime.library import OnnxRuntime
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
 PATIENCE = 20
@@ -74,6 +76,7 @@ def verify(
     original: ModelProto,
     result: ModelProto,
     graph: Graph,
+    opsets: Mapping[str, int],
     fixed: Mapping[str, Any],
     folder: Path | None,
     seed: int,
@@ -85,7 +88,7 @@ def verify(
     """Compare a model with what was made of it.
 
     Args:
-        graph: the original's, whose inputs say what is to be fed.
+        graph: the original's, whose inputs say what is to be fed; and its `opsets`.
         fixed: contents of inputs that the result does not have.
         folder: where external data of both lies.
         trials: inputs that both are to run on, if that takes no more than `seconds`.
@@ -101,7 +104,7 @@ def verify(
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
-    provider, declared, first = _compiled(original, names, folder, nodes, fast_too)
+    provider, declared, first = _compiled(original, names, folder, graph, opsets, fast_too)
     second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
     if any(isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in nodes):
@@ -193,22 +196,29 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 
 def _compiled(
-    proto: ModelProto, inputs: Sequence[str], folder: Path | None, nodes: Sequence[Node], fast_too: bool
+    proto: ModelProto,
+    inputs: Sequence[str],
+    folder: Path | None,
+    graph: Graph,
+    opsets: Mapping[str, int],
+    fast_too: bool,
 ) -> tuple[Provider, bool, Call]:
     """The first provider that takes the model, and whether it did so with the types that the file declares.
 
-    Some files declare what does not follow: onnxruntime infers it itself if it is not told.
+    Some files declare what does not follow: onnxruntime infers it itself if it is not told. A model that can
+    end its process is run by our own plans.
     """
-    fast = OnnxRuntime(MAX_RUN_SECONDS)
-    for declared in (True, False) if fast_too and not any(map(ends_the_process, nodes)) else ():
+    fast, own = OnnxRuntime(MAX_RUN_SECONDS), OwnPlans(folder)
+    fatal = any(q.fatal for q in quirks(typed(graph, opsets, fast), opsets))
+    for declared in (True, False) if fast_too and not fatal else ():
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
         except Unsupported:
             continue
-    for node in nodes:
-        check_types(node)
-    complete = Reference()
-    return complete, True, complete.compile(_region(proto, inputs, folder), 1)
+    for node in graph.walk():
+        if isinstance(node, Node):
+            check_types(node)
+    return own, True, own.compile(_region(proto, inputs, folder), 1)
 
 
 def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:

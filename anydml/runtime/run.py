@@ -100,6 +100,33 @@ class RuleStep:
         return f"NumPy: {self.node.op}" + (f" ({self.because})" if self.because else "")
 
 
+@dataclass(frozen=True)
+class UnlessEmptyStep:
+    """A node that a library runs, unless it is fed something without elements, which it does wrong."""
+
+    fast: RegionStep
+    slow: Step
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (*self.fast.reads, *self.slow.reads)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return self.fast.writes
+
+    @property
+    def fresh(self) -> bool:
+        return self.slow.fresh
+
+    def run(self, slots: list[Any]) -> None:
+        given = (slots[k] for k in self.fast.reads)
+        (self.slow if any(x.size == 0 for x in given) else self.fast).run(slots)
+
+    def describe(self) -> str:
+        return f"{self.fast.describe()}; without elements {self.slow.describe()}"
+
+
 def _listed(nodes: Sequence[Node]) -> str:
     names = [str(n.op) for n in nodes]
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anydml.ir.graph import Graph
+from anydml.onnx.rewrites.axes import count_axes_from_the_front
 from anydml.onnx.rewrites.convolution import single_convolutions
 from anydml.onnx.rewrites.gather import keep_gathered_axes
 from anydml.onnx.rewrites.identity import drop_identities
@@ -18,6 +19,7 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     merge_reshapes,
     merge_norms,
     keep_gathered_axes,
+    count_axes_from_the_front,
     drop_dead,
 )
 

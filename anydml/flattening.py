@@ -22,7 +22,7 @@ from onnx import AttributeProto, ModelProto
 from anydml.ir.buffers import are_sizes
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.asked import Shapes, sized, unknown_names
-from anydml.onnx.bodies import contains_if, graphs_of
+from anydml.onnx.bodies import contains_if, free_names, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
 from anydml.onnx.evaluate import Folded, specialise
 from anydml.onnx.export import body_proto, model_proto
@@ -30,13 +30,16 @@ from anydml.onnx.functions import all_nodes, inlined
 from anydml.onnx.infer import Oracle
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
+from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold import fold_weights
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.safety import graph_work
 from anydml.onnx.standin import stand_in
+from anydml.onnx.typed import typed
 from anydml.onnx.types import CODES
 from anydml.onnx.verify import Verified
 from anydml.onnx.verify import verify as _verify
+from anydml.passes.dead import drop_dead
 from anydml.passes.substitute import exchanged
 from anydml.problems import InvalidInput, Problem, VerificationFailed, shown, telling_memory
 from anydml.runtime.library import OnnxRuntime
@@ -153,6 +156,8 @@ def flatten(
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, avoided)
         graph, _ = work.flattened(read.graph, types, contents, witnesses)
+        if proto.graph.value_info:  # what it says of types is what follows, and not how it came to be
+            graph = typed(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
         sizes = _size(proto, work.work_before), _size(result, graph_work(graph))
         return result, Report(tuple(work.reports), *sizes, None)
@@ -163,8 +168,8 @@ def flatten(
     thorough = verify == "thorough"
     seconds = MAX_THOROUGH_SECONDS if thorough else max(time.monotonic() - start, MIN_VERIFY_SECONDS)
     given = {v.name: c.content for v, c in contents.items()}
-    typed = {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs}
-    sized = exchanged(read.graph, typed)
+    asked = {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs}
+    sized = exchanged(read.graph, asked)
 
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
@@ -246,14 +251,15 @@ class _Flattening:
         folded = simplified(special.graph)
         if not around:
             self.work_before = graph_work(folded)
-        result = fold_weights(simplified(conversion.converted(folded)), self.oracle)
+        converted = merge_duplicates(simplified(conversion.converted(folded)))
+        result = fold_weights(converted, self.oracle)
         left = {n.origin for n in result.walk() if isinstance(n, If)}
         for d in conversion.decisions:
             if d.what == "kept" and d.node.origin not in left:
                 d = replace(d, what="merged", because="nothing needs what it gives")
             self.reports.append(_decided(d, around))
         nodes = tuple(self._looped(n, result, witnesses, around) for n in result.nodes)
-        return replace(result, nodes=nodes), special.inputs
+        return drop_dead(replace(result, nodes=nodes)), special.inputs
 
     def _looped(self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str) -> Node | If:
         """The node with its bodies flattened, or with its branches' loops'."""
@@ -279,7 +285,9 @@ class _Flattening:
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
             changed.g.CopyFrom(body_proto(flat, attribute.g, stood[:own], captured, self.proto))
             attributes[name] = changed
-        return replace(node, attributes=attributes)
+        used = {n for body in graphs_of(attributes.values()) for n in free_names(body)}
+        captures = {n: v for n, v in node.captures.items() if n in used}
+        return replace(node, attributes=attributes, captures=captures)
 
 
 # ---- what is asked for -------------------------------------------------------------------------------

@@ -286,7 +286,7 @@ class _Evaluator:
             inputs=tuple(None if f is None else f.value for f in inputs),
             captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
-        if self._optional(node, inputs):
+        if self._passes_on(node, inputs):
             return
         key = node_key(stood, inputs) if self.deep else None
         if key is not None and key in self._computed:
@@ -304,9 +304,17 @@ class _Evaluator:
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
-    def _optional(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
-        """Know what a node makes of an optional that has its content."""
-        given, output = (inputs[0] if inputs else None), node.outputs[0]
+    def _passes_on(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
+        """Know what an Identity of a constant is, and what a node makes of an optional with content."""
+        given, output = (inputs[0] if inputs else None), node.outputs[0] if node.outputs else None
+        if (
+            node.is_onnx("Identity")
+            and given is not None
+            and given.constant is not None
+            and output is not None
+        ):
+            self.facts[output] = given
+            return True
         if given is None or given.value.type is None or isinstance(given.value.type, OptionalType):
             return False
         if output is None or not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):

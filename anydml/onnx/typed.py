@@ -70,7 +70,7 @@ class _Typing:
                 self._know(value, fact)
 
     def _know(self, value: Value, fact: Fact) -> None:
-        type = self._more(fact.value.type, self.declared.get(value, value.type))
+        type = self._more(fact.value.type, self.declared.get(value))
         self.values[value] = Value(value.name, with_fresh_symbols(type))
         self.facts[value] = replace(fact, value=self.values[value])
 

@@ -25,7 +25,7 @@ from anydml.onnx.read import Argument, Meta, read
 from anydml.onnx.source import Described, Source, check, check_files
 from anydml.onnx.types import dtype_name, onnx_name
 from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
-from anydml.runtime.bind import not_pickled
+from anydml.runtime.bind import cannot_leave
 from anydml.runtime.process import renewed
 from anydml.runtime.threads import check_threads, default_threads
 from anydml.spec.dtypes import native
@@ -142,7 +142,7 @@ class Session:
         key = self._loaded.described()
         if self._loaded.source.sure:
             _known.add(key, self._loaded)
-        return _unpickled, (key,)
+        return _restored, (key,)
 
     def __copy__(self) -> Session:
         return Session(self._loaded)
@@ -291,7 +291,7 @@ class Bound:
     """A session with the arrays it runs on. Made by `Session.bind`; not for several threads at once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise not_pickled("session")
+        raise cannot_leave("session")
 
     def __init__(self, session: Session, values: list[Any], places: Mapping[int, np.ndarray]) -> None:
         self._session, self._values, self._places = session, values, places
@@ -319,7 +319,7 @@ _known = _Known()
 
 
 @telling_memory
-def _unpickled(key: Key) -> Session:
+def _restored(key: Key) -> Session:
     return Session(_known.loaded(key))
 
 

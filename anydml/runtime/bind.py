@@ -275,7 +275,7 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
         )
 
 
-def not_pickled(what: str) -> TypeError:
+def cannot_leave(what: str) -> TypeError:
     """What pickling or copying a binding raises."""
     remedy = f"pickle what was bound, the {what}, and bind again in the other process"
     return TypeError(f"expected something to pickle or copy, but got arrays bound to memory; {remedy}")
@@ -301,7 +301,7 @@ class Binding:
         self.dispatch = dispatch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise not_pickled("compiled operator or graph")
+        raise cannot_leave("compiled operator or graph")
 
 
 def _run_all(run: Callable[[int], None], starts: Sequence[int]) -> None:

@@ -1,23 +1,195 @@
-"""Calculation with one or two tensors, element by element."""
+"""Calculation with one or more tensors, element by element; running sums."""
 
 from __future__ import annotations
+
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import (
+    FLOATS,
+    axis_in,
+    double,
+    in_double,
+    in_single,
+    like,
+    narrow,
+    old_or,
+    single,
+    wide,
+    without_old_broadcast,
+)
 
 
 def _divide(node: NodeView, a: Array, b: Array) -> Array:
     """Integers are cut off towards zero; the smallest one by -1 wraps around."""
-    if a.dtype.kind == "f":
+    without_old_broadcast(node, a, b)
+    if a.dtype in FLOATS:
         return a / b
-    if (b == 0).any():
-        raise NotFoldable("division by zero")
+    _no_zero(b)
     quotient = a // b
     return np.where((quotient < 0) & (quotient * b != a), quotient + 1, quotient).astype(a.dtype)
 
 
+def _no_zero(b: Array) -> None:
+    if (b == 0).any():
+        raise NotFoldable("division of integers by zero")
+
+
+def _mod(node: NodeView, a: Array, b: Array) -> Array:
+    """The remainder with the sign of the dividend (fmod), or of the divisor."""
+    if a.dtype in FLOATS:
+        if not node.int("fmod"):
+            raise NotFoldable("Mod of floats that is not fmod")
+        return narrow(np.fmod(wide(a), wide(b)), a.dtype)
+    _no_zero(b)
+    return np.fmod(a, b) if node.int("fmod") else np.mod(a, b)
+
+
+def _pow(node: NodeView, a: Array, b: Array) -> Array:
+    without_old_broadcast(node, a, b)
+    if a.dtype in FLOATS:
+        if b.dtype not in FLOATS and (np.abs(double(b)) > 2**53).any():
+            raise NotFoldable("an exponent that no float64 has")
+        return narrow(np.power(double(a), double(b)), a.dtype)
+    x, y = np.broadcast_arrays(a, b)
+    powers = [_int_power(m, n) for m, n in zip(x.ravel().tolist(), y.ravel().tolist(), strict=True)]
+    limits = np.iinfo(a.dtype)
+    if any(not limits.min <= n <= limits.max for n in powers):
+        raise NotFoldable("a power that its type does not have")  # onnxruntime calculates in float64
+    return np.array(powers, a.dtype).reshape(x.shape)
+
+
+def _int_power(base: int, exponent: float) -> int:
+    """Exact: a float64 just below the power would be cut off to the integer before it."""
+    if not 0 <= exponent < np.inf or exponent != int(exponent):
+        raise NotFoldable("a power of an integer that is none")
+    whole = int(exponent)
+    result: int = base ** min(whole, 64 if abs(base) > 1 else 2 + whole % 2)  # 1, -1 and 0 come again
+    return result
+
+
+def _sign(node: NodeView, x: Array) -> Array:
+    if x.dtype in FLOATS and np.isnan(wide(x)).any():
+        raise NotFoldable("the sign of NaN")
+    return np.sign(x)
+
+
+def _sum(*inputs: Array) -> Array:
+    return reduce(np.add, inputs)
+
+
+def _extreme(name: str) -> Any:
+    """Max or Min: NaN wins. Which of 0 and -0 does is up to the processor."""
+    chosen = getattr(np, name)
+
+    def rule(node: NodeView, *inputs: Array) -> Array:
+        if node.version < 8 and len({x.shape for x in inputs}) > 1:
+            raise NotFoldable("broadcasting before opset 8")
+        return reduce(lambda a, b: _unsigned_zero(chosen(a, b), a, b), inputs)
+
+    return rule
+
+
+def _unsigned_zero(result: Array, a: Array, b: Array) -> Array:
+    if a.dtype in FLOATS:
+        both = (a == 0) & (b == 0) & (np.signbit(wide(a)) != np.signbit(wide(b)))
+        if both.any():
+            raise NotFoldable("the larger one of 0 and -0")
+    return result
+
+
+def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | None = None) -> Array:
+    """min(most, max(x, least)). Bounds that are left out are the type's; NaN stays."""
+    bounds: list[Any] = [least, most]
+    if node.version < 11:
+        given = [node.attribute("min"), node.attribute("max")]
+        bounds = [None if n is None else np.array(n).astype(x.dtype) for n in given]
+    elif x.dtype in FLOATS and (np.isinf(wide(x))).any() and (least is None or most is None):
+        raise NotFoldable("an infinity, which the default of a bound is or is not")
+    for bound, chosen in zip(bounds, (np.maximum, np.minimum), strict=True):
+        if bound is not None:
+            bound = np.array(single(bound)).astype(x.dtype) if bound.ndim else bound
+            if x.dtype in FLOATS and np.isnan(wide(bound)):
+                raise NotFoldable("a bound of NaN")
+            x = _unsigned_zero(chosen(x, bound), x, bound)
+    return x
+
+
+def _bit_shift(node: NodeView, x: Array, y: Array) -> Array:
+    """By the type's width or more it is undefined before opset 28, and leaves only the sign from there on."""
+    width = x.dtype.itemsize * 8
+    far = (y < 0) | (y >= width)
+    if node.version < 28 and far.any():
+        raise NotFoldable("a shift by more bits than there are")
+    direction = node.text("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise NotFoldable(f"direction {direction}")
+    by = np.where(far, 0, y).astype(x.dtype)
+    if direction == "LEFT":
+        return np.where(far, 0, np.left_shift(x, by)).astype(x.dtype)
+    return np.where(far, np.where(x < 0, -1, 0).astype(x.dtype), np.right_shift(x, by)).astype(x.dtype)
+
+
+def _running(name: str, neutral: int) -> Any:
+    """CumSum and CumProd, one after the other."""
+    function = getattr(np, name)
+
+    def rule(node: NodeView, x: Array, axis: Array) -> Array:
+        along = axis_in(single(axis), x.ndim)
+        moved = np.moveaxis(wide(x), along, -1)
+        moved = moved[..., ::-1] if node.int("reverse") else moved
+        if node.int("exclusive"):
+            first = np.full((*moved.shape[:-1], min(1, moved.shape[-1])), neutral, moved.dtype)
+            moved = np.concatenate([first, moved[..., :-1]], -1)
+        moved = function(moved, axis=-1, dtype=moved.dtype)
+        moved = moved[..., ::-1] if node.int("reverse") else moved
+        return narrow(np.moveaxis(moved, -1, along), x.dtype)
+
+    return rule
+
+
+def _variadic(formula: Any) -> Any:
+    """Sum and Mean, which broadcast from opset 8 on."""
+    checked = in_single(lambda node, *inputs: formula(*inputs))
+
+    def rule(node: NodeView, *inputs: Array) -> Any:
+        if node.version < 8 and len({x.shape for x in inputs}) > 1:
+            raise NotFoldable("broadcasting before opset 8")
+        return checked(node, *inputs)
+
+    return rule
+
+
 OPS = (
-    OpInfo("Add", fold=lambda node, a, b: a + b),
+    OpInfo("Abs", fold=like(np.abs)),
+    OpInfo("Add", fold=old_or(np.add)),
+    OpInfo("BitShift", fold=_bit_shift),
+    OpInfo("BitwiseAnd", fold=like(np.bitwise_and)),
+    OpInfo("BitwiseNot", fold=like(np.invert)),
+    OpInfo("BitwiseOr", fold=like(np.bitwise_or)),
+    OpInfo("BitwiseXor", fold=like(np.bitwise_xor)),
+    OpInfo("Ceil", fold=in_single(lambda node, x: np.ceil(x))),
+    OpInfo("Clip", fold=_clip),
+    OpInfo("CumProd", fold=_running("cumprod", 1)),
+    OpInfo("CumSum", fold=_running("cumsum", 0)),
     OpInfo("Div", fold=_divide),
+    OpInfo("Exp", fold=in_double(lambda node, x: np.exp(x))),
+    OpInfo("Floor", fold=in_single(lambda node, x: np.floor(x))),
+    OpInfo("Log", fold=in_double(lambda node, x: np.log(x))),
+    OpInfo("Max", fold=_extreme("maximum")),
+    OpInfo("Mean", fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs))),
+    OpInfo("Min", fold=_extreme("minimum")),
+    OpInfo("Mod", fold=_mod),
+    OpInfo("Mul", fold=old_or(np.multiply)),
+    OpInfo("Neg", fold=like(np.negative)),
+    OpInfo("Pow", fold=_pow),
+    OpInfo("Reciprocal", fold=in_single(lambda node, x: 1 / x)),
+    OpInfo("Round", fold=in_single(lambda node, x: np.rint(x))),
+    OpInfo("Sign", fold=_sign),
+    OpInfo("Sqrt", fold=in_single(lambda node, x: np.sqrt(x))),
+    OpInfo("Sub", fold=old_or(np.subtract)),
+    OpInfo("Sum", fold=_variadic(_sum)),
 )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.onnx.ops import arithmetic
+from anydml.onnx.ops import activation, arithmetic, cast, logical
 from anydml.onnx.ops.opinfo import OpInfo
 
-OPS: Mapping[str, OpInfo] = {info.name: info for family in (arithmetic.OPS,) for info in family}
+_FAMILIES = (
+    activation.OPS,
+    arithmetic.OPS,
+    cast.OPS,
+    logical.OPS,
+)
+OPS: Mapping[str, OpInfo] = {info.name: info for family in _FAMILIES for info in family}

@@ -1,0 +1,150 @@
+"""Functions of one tensor: activations, and what mathematics knows by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import FLOATS, in_double, in_single, narrow, wide
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _function(formula: Callable[[Array], Any]) -> Fold:
+    return in_double(lambda node, x: formula(x))
+
+
+def _doubles(x: Any) -> Array:
+    """What Python's functions give, as an array."""
+    return np.asarray(x, np.float64)
+
+
+def _relu(node: NodeView, x: Array) -> Array:
+    return np.where(x > 0, x, np.where(x == x, np.zeros((), x.dtype), x)).astype(x.dtype)
+
+
+def _leaky_relu(node: NodeView, x: Array) -> Array:
+    return np.where(x < 0, node.float("alpha") * x, x)
+
+
+def _prelu(node: NodeView, x: Array, slope: Array) -> Array:
+    if node.version < 7 and slope.size != 1:
+        raise NotFoldable("a slope for each channel")
+    slope = slope if node.version >= 7 else slope.reshape(())
+    if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
+        raise NotFoldable("a slope that is larger than x")  # ONNX has none, and onnxruntime a larger result
+    if x.dtype not in FLOATS:
+        return np.where(x < 0, x * slope, x)
+    return narrow(np.where(wide(x) < 0, wide(x) * wide(slope), wide(x)), x.dtype)
+
+
+def _exponential(x: Array) -> Array:
+    """exp(x) - 1 where x is negative, and 0 elsewhere."""
+    return np.expm1(np.minimum(x, 0))
+
+
+def _elu(node: NodeView, x: Array) -> Array:
+    return np.where(x < 0, node.float("alpha") * _exponential(x), x)
+
+
+def _celu(node: NodeView, x: Array) -> Array:
+    alpha = node.float("alpha")
+    if not alpha > 0:
+        raise NotFoldable(f"Celu with alpha {alpha}")
+    return np.where(x < 0, alpha * _exponential(x / alpha), x)
+
+
+def _selu(node: NodeView, x: Array) -> Array:
+    inner = np.where(x > 0, x, node.float("alpha") * _exponential(x))
+    return node.float("gamma") * inner
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _hard_sigmoid(node: NodeView, x: Array) -> Array:
+    return np.clip(node.float("alpha") * x + node.float("beta"), 0, 1)
+
+
+def _hard_swish(node: NodeView, x: Array) -> Array:
+    inner: Array = np.clip(x * np.asarray(1 / 6, x.dtype) + 0.5, 0, 1)
+    return x * inner
+
+
+def _gelu(node: NodeView, x: Array) -> Array:
+    """By the complement where x is negative: 1 + erf has no digits left there."""
+    how = node.text("approximate")
+    if how == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        return np.where(np.isneginf(x), np.nan, x * _sigmoid(2 * inner))
+    if how != "none":
+        raise NotFoldable(f"approximate {how}")
+    return 0.5 * x * _doubles(_erfc(-x / math.sqrt(2)))
+
+
+def _shrink(node: NodeView, x: Array) -> Array:
+    bias, limit = node.float("bias"), node.float("lambd")
+    if x.dtype in FLOATS:
+        y = wide(x)
+        return narrow(np.where(y < -limit, y + bias, np.where(y > limit, y - bias, 0)), x.dtype)
+    if bias != int(bias) or not math.isfinite(limit):
+        raise NotFoldable("Shrink of integers by what is none")
+    wanted = [
+        n + int(bias) if n < -limit else n - int(bias) if n > limit else 0 for n in x.reshape(-1).tolist()
+    ]
+    limits = np.iinfo(x.dtype)
+    if any(not limits.min <= n <= limits.max for n in wanted):
+        raise NotFoldable("a result that the type does not have")
+    return np.array(wanted, x.dtype).reshape(x.shape)
+
+
+def _is_inf(node: NodeView, x: Array) -> Array:
+    y = wide(x) if x.dtype in FLOATS else x.astype(np.float32)
+    positive, negative = node.int("detect_positive"), node.int("detect_negative")
+    return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))
+
+
+OPS = (
+    OpInfo("Acos", fold=_function(np.arccos)),
+    OpInfo("Acosh", fold=_function(np.arccosh)),
+    OpInfo("Asin", fold=_function(np.arcsin)),
+    OpInfo("Asinh", fold=_function(np.arcsinh)),
+    OpInfo("Atan", fold=_function(np.arctan)),
+    OpInfo("Atanh", fold=_function(np.arctanh)),
+    OpInfo("Celu", fold=in_double(_celu)),
+    OpInfo("Cos", fold=_function(np.cos)),
+    OpInfo("Cosh", fold=_function(np.cosh)),
+    OpInfo("Elu", fold=in_double(_elu)),
+    OpInfo("Erf", fold=_function(lambda x: _doubles(_erf(x)))),
+    OpInfo("Gelu", fold=in_double(_gelu)),
+    OpInfo("HardSigmoid", fold=in_single(_hard_sigmoid)),
+    OpInfo("HardSwish", fold=in_single(_hard_swish)),
+    OpInfo("IsInf", fold=_is_inf),
+    OpInfo("IsNaN", fold=lambda node, x: np.isnan(x if x.dtype in FLOATS else x.astype(np.float32))),
+    OpInfo("LeakyRelu", fold=in_single(_leaky_relu)),
+    OpInfo("Mish", fold=_function(lambda x: x * np.tanh(_softplus(x)))),
+    OpInfo("PRelu", fold=_prelu),
+    OpInfo("Relu", fold=_relu),
+    OpInfo("Selu", fold=in_double(_selu)),
+    OpInfo("Shrink", fold=_shrink),
+    OpInfo("Sigmoid", fold=_function(_sigmoid)),
+    OpInfo("Sin", fold=_function(np.sin)),
+    OpInfo("Sinh", fold=_function(np.sinh)),
+    OpInfo("Softplus", fold=_function(_softplus)),
+    OpInfo("Softsign", fold=in_single(lambda node, x: x / (1 + np.abs(x)))),
+    OpInfo("Swish", fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x))),
+    OpInfo("Tan", fold=_function(np.tan)),
+    OpInfo("Tanh", fold=_function(np.tanh)),
+    OpInfo("ThresholdedRelu", fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0))),
+)

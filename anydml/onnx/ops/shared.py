@@ -1,0 +1,127 @@
+"""What rules of several families need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
+from onnx import TensorProto, helper
+
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
+
+BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
+"""Floats that are calculated with; smaller ones are only stored."""
+
+
+def wide(x: Array) -> Array:
+    """float16 and bfloat16 as float32, in which they are calculated; all others as they are."""
+    return x.astype(np.float32) if x.dtype == np.float16 or x.dtype == BFLOAT16 else x
+
+
+def double(x: Array) -> Array:
+    """As float64, in which libraries' functions are right for all smaller floats, whatever processor runs."""
+    return x.astype(np.float64)
+
+
+def narrow(x: Array, dtype: np.dtype[Any]) -> Array:
+    """A calculated result in a node's own type; halves are rounded from float32, as in onnxruntime."""
+    x = np.asarray(x)
+    if x.dtype == np.float64 and (dtype == np.float16 or dtype == BFLOAT16):
+        x = x.astype(np.float32)
+    return x.astype(dtype)
+
+
+def in_single(formula: Callable[..., Any]) -> Fold:
+    """A rule formula(node, *inputs) in which halves are float32 until the end."""
+
+    def rule(node: NodeView, *inputs: Array) -> Array:
+        return narrow(formula(node, *map(wide, inputs)), inputs[0].dtype)
+
+    return rule
+
+
+def in_double(formula: Callable[..., Any]) -> Fold:
+    """A rule formula(node, *inputs) in which all floats are float64 until the end."""
+
+    def rule(node: NodeView, *inputs: Array) -> Array:
+        return narrow(formula(node, *map(double, inputs)), inputs[0].dtype)
+
+    return rule
+
+
+def like(formula: Callable[..., Any]) -> Fold:
+    """A rule of one expression in NumPy on inputs of one type."""
+    return lambda node, *inputs: formula(*inputs)
+
+
+def without_old_broadcast(node: NodeView, *inputs: Array) -> None:
+    """Before opset 7 broadcasting was by attributes; what needs none is the same."""
+    if node.version < 7 and len({x.shape for x in inputs}) > 1:
+        raise NotFoldable("broadcasting before opset 7")
+
+
+def old_or(formula: Callable[..., Any]) -> Fold:
+    """A rule of one expression on inputs that are broadcast."""
+
+    def rule(node: NodeView, *inputs: Array) -> Any:
+        without_old_broadcast(node, *inputs)
+        return formula(*inputs)
+
+    return rule
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    return normalize_axis_index(axis, rank)
+
+
+def axes_in(axes: Iterable[int], rank: int) -> list[int]:
+    """Axes counted from the front; ValueError where one comes twice."""
+    found = [axis_in(axis, rank) for axis in axes]
+    if len(set(found)) < len(found):
+        raise ValueError(f"expected different axes, but got {found}")
+    return found
+
+
+def single(x: Array) -> Any:
+    """The content of an input that is a scalar; libraries take [1], too."""
+    if x.size != 1:
+        raise ValueError(f"expected a scalar, but got sizes {x.shape}")
+    return x.reshape(-1)[0].item()
+
+
+def numbers(x: Array) -> list[int]:
+    """The content of an input that is a list of integers."""
+    if x.ndim != 1:
+        raise ValueError(f"expected a list, but got rank {x.ndim}")
+    found: list[int] = x.tolist()
+    return found
+
+
+def sizes_in(x: Array | Sequence[int]) -> list[int]:
+    """The content of an input that is a list of sizes."""
+    found = numbers(x) if isinstance(x, np.ndarray) else list(x)
+    if any(n < 0 for n in found):
+        raise ValueError(f"expected sizes of 0 or more, but got {found}")
+    return found
+
+
+def texts(x: Any, shape: Sequence[int]) -> Array:
+    """Strings as a tensor; NumPy takes a lone str for no array, and a list of equal lists for a matrix."""
+    result = np.empty(tuple(shape), object)
+    result.reshape(-1)[:] = list(x)
+    return result
+
+
+@cache
+def zero_of(dtype: np.dtype[Any]) -> Any:
+    """What tensors are filled with by default."""
+    return "" if dtype.kind == "O" else np.zeros((), dtype)[()]

@@ -1,0 +1,160 @@
+"""One node computed by its operator's rule, and by onnxruntime without its optimisations."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from anydml.ir.graph import Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.onnx.ops.fold import fold
+from anydml.onnx.types import dtype_name, to_proto
+from anydml.runtime.library import newest_opset
+
+FAILS = (ValueError, IndexError)
+"""What rules raise where a node fails."""
+
+
+@cache
+def newest() -> int:
+    """The newest opset that onnxruntime knows."""
+    return newest_opset()
+
+
+def strings(*texts: Any) -> np.ndarray:
+    """A tensor of strings."""
+    return np.array(texts, object)
+
+
+def folded(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> list[Any]:
+    """What the rule says. `outputs`: how many, or for each whether it is wanted."""
+    inputs = _tensors(inputs)
+    wanted = [True] * outputs if isinstance(outputs, int) else outputs
+    node = Node(
+        OnnxOp("", op, version or newest()),
+        tuple(None if x is None else Value(f"x{k}", _type(x)) for k, x in enumerate(inputs)),
+        tuple(Value(f"y{k}") if there else None for k, there in enumerate(wanted)),
+        {a.name: a for a in helper.make_node(op, [], [], **attributes).attribute},
+    )
+    return fold(node, inputs)
+
+
+def computed(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> list[Any]:
+    """What onnxruntime says, None for outputs that are not wanted."""
+    inputs = _tensors(inputs)
+    wanted = [True] * outputs if isinstance(outputs, int) else outputs
+    names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
+    results = [f"y{k}" if there else "" for k, there in enumerate(wanted)]
+    declared = [
+        helper.make_value_info(name, to_proto(_type(x)))
+        for name, x in zip(names, inputs, strict=True)
+        if name
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, **attributes)],
+        "one",
+        declared,
+        [onnx.ValueInfoProto(name=r) for r in results if r],
+    )
+    imports = [helper.make_opsetid("", version or newest())]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    found = iter(session.run(None, {n: x for n, x in zip(names, inputs, strict=True) if n}))
+    return [next(found) if there else None for there in wanted]
+
+
+def check(
+    op: str,
+    inputs,
+    version: int | None = None,
+    outputs=1,
+    tolerance: float = 0,
+    expected: Any = None,
+    **attributes,
+) -> None:
+    """The rule's outputs are those of onnxruntime, or those `expected` (one array, or a tuple of them).
+
+    `tolerance` is in units in the last place; 0 means the same bits, but for those of NaN.
+    """
+    inputs = _tensors(inputs)
+    before = [_copied(x) for x in inputs]
+    found = folded(op, inputs, version, outputs, **attributes)
+    for k, (x, old) in enumerate(zip(inputs, before, strict=True)):
+        _assert_same(x, old, 0, f"input {k} after the call")
+    if expected is None:
+        expected = computed(op, inputs, version, outputs, **attributes)
+    elif not isinstance(expected, tuple):
+        expected = (expected,)
+    assert len(found) == len(expected)
+    for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if isinstance(outputs, int) or outputs[k]:
+            _assert_same(a, b, tolerance, f"output {k}")
+
+
+def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=False, **attributes) -> None:
+    """The node fails: by its rule, and in onnxruntime (unless `alone`)."""
+    with pytest.raises(FAILS):
+        folded(op, inputs, version, outputs, **attributes)
+    if not alone:
+        with pytest.raises(Exception) as error:  # noqa: PT011 - onnxruntime raises a dozen classes
+            computed(op, inputs, version, outputs, **attributes)
+        assert "NOT_IMPLEMENTED" not in str(error.value), error.value
+
+
+def _tensors(inputs) -> list[Any]:
+    """NumPy's scalars are taken as tensors, too."""
+    return [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
+
+
+def _type(content: Any) -> Type:
+    """An input's type as models declare it: without sizes, but with a rank."""
+    if isinstance(content, list):
+        return SequenceType(TensorType(dtype_name(content[0].dtype)))
+    return TensorType(dtype_name(content.dtype), (None,) * content.ndim)
+
+
+def _copied(content: Any) -> Any:
+    if isinstance(content, list):
+        return [_copied(x) for x in content]
+    return None if content is None else content.copy()
+
+
+def _assert_same(found: Any, expected: Any, tolerance: float, what: str) -> None:
+    if isinstance(expected, list):
+        assert isinstance(found, list), f"{what} is no sequence: {found!r}"
+        assert len(found) == len(expected), what
+        for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+            _assert_same(a, b, tolerance, f"{what}[{k}]")
+        return
+    if expected is None:
+        assert found is None, what
+        return
+    assert isinstance(found, np.ndarray), f"{what} is no tensor: {found!r}"
+    shown = f"{what} is\n{found!r}, and not\n{expected!r}"
+    assert dtype_name(found.dtype) == dtype_name(np.asarray(expected).dtype), shown
+    assert found.shape == np.shape(expected), shown
+    assert same_elements(found, np.asarray(expected), tolerance), shown
+
+
+def same_elements(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    """Whether no element is farther off than the tolerance; zeros have signs, and NaN is NaN."""
+    if a.dtype.kind in "OUbiu" or not _is_float(a.dtype):
+        return a.tolist() == b.tolist()
+    with np.errstate(all="ignore"):
+        one, other = a.astype(np.float64), b.astype(np.float64)
+        equal = (one == other) & (np.signbit(one) == np.signbit(other)) | np.isnan(one) & np.isnan(other)
+        if tolerance:
+            largest = np.maximum(np.abs(a), np.abs(b))
+            equal |= np.abs(one - other) <= tolerance * np.spacing(largest).astype(np.float64)
+    return bool(equal.all())
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or "float" in dtype.name

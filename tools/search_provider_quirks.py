@@ -59,9 +59,11 @@ def opsets_of(op: str, asked: list[int]) -> list[int]:
 
 def generated(examples: list[Example], asked: list[int]) -> Iterator[Case]:
     for example in examples:
-        for opset in opsets_of(example.op, asked):
+        for age, opset in enumerate(opsets_of(example.op, asked)):
             if example.opsets[0] <= opset <= example.opsets[1]:
-                for k, dtype in enumerate(_dtypes(example, opset)):
+                dtypes = _dtypes(example, opset)
+                most = 2 if age > 1 else len(dtypes) if example.first else 4
+                for k, dtype in enumerate(dtypes[:most]):
                     yield from cases(example, opset, dtype, k)
 
 
@@ -271,7 +273,7 @@ class Report:
 
     def add(self, case: Case, answers: list[tuple[str, Any]]) -> None:
         (oracle, want), (_, told), *ways = answers
-        if case.kind == "plain" and all(kind == "no kernel" for kind, _ in ways):
+        if case.kind == "plain" and all(kind in ("no kernel", "left out") for kind, _ in ways):
             self.absent.add(_signature(case))
             return
         self.ran[case.op, case.opset] += 1
@@ -285,7 +287,7 @@ class Report:
             elif kind == "unstable":
                 found = kind, shown(got)
             elif kind in ("refused", "not loaded"):
-                found = (f"{kind} though valid", str(got)) if right else None
+                found = (f"{kind} though valid", str(got)) if right and "NotFoldable" not in oracle else None
             elif kind == "ok":
                 found = difference(got, want) if right else ("answers what the oracle refuses", f"{shown(got)}; {want}")
                 self._compare(case, told, got)

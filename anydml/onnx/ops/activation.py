@@ -25,7 +25,7 @@ def _doubles(x: Any) -> Array:
 
 
 def _relu(node: NodeView, x: Array) -> Array:
-    return np.where(x > 0, x, np.where(x == x, np.zeros((), x.dtype), x)).astype(x.dtype)
+    return np.where(x < 0, np.zeros((), x.dtype), x)
 
 
 def _leaky_relu(node: NodeView, x: Array) -> Array:
@@ -56,7 +56,7 @@ def _celu(node: NodeView, x: Array) -> Array:
     alpha = node.float("alpha")
     if not alpha > 0:
         raise NotFoldable(f"Celu with alpha {alpha}")
-    return np.where(x < 0, alpha * _exponential(x / alpha), x)
+    return np.where(x < 0, alpha * _exponential(x / alpha), x) + 0.0  # it is a sum, of which -0 is none
 
 
 def _selu(node: NodeView, x: Array) -> Array:
@@ -109,7 +109,7 @@ def _shrink(node: NodeView, x: Array) -> Array:
     return np.array(wanted, x.dtype).reshape(x.shape)
 
 
-def _is_inf(node: NodeView, x: Array) -> Array:
+def _is_inf(node: NodeView, x: Array) -> Any:
     y = wide(x) if x.dtype in FLOATS else x.astype(np.float32)
     positive, negative = node.int("detect_positive"), node.int("detect_negative")
     return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))

@@ -41,17 +41,18 @@ def _no_zero(b: Array) -> None:
 def _mod(node: NodeView, a: Array, b: Array) -> Array:
     """The remainder with the sign of the dividend (fmod), or of the divisor."""
     if a.dtype in FLOATS:
-        if not node.int("fmod"):
+        if not node.int("fmod") and node.version < 28:
             raise NotFoldable("Mod of floats that is not fmod")
-        return narrow(np.fmod(wide(a), wide(b)), a.dtype)
-    _no_zero(b)
-    return np.fmod(a, b) if node.int("fmod") else np.mod(a, b)
+    else:
+        _no_zero(b)
+    function = np.fmod if node.int("fmod") else np.mod
+    return narrow(function(wide(a), wide(b)), a.dtype)
 
 
 def _pow(node: NodeView, a: Array, b: Array) -> Array:
     without_old_broadcast(node, a, b)
     if a.dtype in FLOATS:
-        if b.dtype not in FLOATS and (np.abs(double(b)) > 2**53).any():
+        if b.dtype not in FLOATS and (np.abs(double(b)) >= 2**53).any():
             raise NotFoldable("an exponent that no float64 has")
         return narrow(np.power(double(a), double(b)), a.dtype)
     x, y = np.broadcast_arrays(a, b)
@@ -102,14 +103,18 @@ def _unsigned_zero(result: Array, a: Array, b: Array) -> Array:
 
 
 def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | None = None) -> Array:
-    """min(most, max(x, least)). Bounds that are left out are the type's; NaN stays."""
+    """min(most, max(x, least)); NaN stays.
+
+    A bound that is left out is the type's largest number, says ONNX's text; by its function body infinity
+    stays. So that is left open.
+    """
     bounds: list[Any] = [least, most]
     if node.version < 11:
         given = [node.attribute("min"), node.attribute("max")]
         bounds = [None if n is None else np.array(n).astype(x.dtype) for n in given]
-    elif x.dtype in FLOATS and (np.isinf(wide(x))).any() and (least is None or most is None):
-        raise NotFoldable("an infinity, which the default of a bound is or is not")
-    for bound, chosen in zip(bounds, (np.maximum, np.minimum), strict=True):
+    for bound, chosen, end in zip(bounds, (np.maximum, np.minimum), (-np.inf, np.inf), strict=True):
+        if bound is None and node.version >= 11 and x.dtype in FLOATS and (x == end).any():
+            raise NotFoldable("an infinity without a bound")
         if bound is not None:
             bound = np.array(single(bound)).astype(x.dtype) if bound.ndim else bound
             if x.dtype in FLOATS and np.isnan(wide(bound)):

@@ -113,17 +113,20 @@ def _to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
         return result.astype(dtype)
     if width >= 8:
         return x.astype(dtype)
-    low = x.astype(np.int64) & (2**width - 1)
+    low: Array = x.astype(np.int64) & (2**width - 1)
     if signed:
         low = np.where(low >= 2 ** (width - 1), low - 2**width, low)
-    return low.astype(np.int8).astype(dtype)
+    low = low.astype(np.int8)
+    return low.astype(dtype)
 
 
 def _to_small(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
     """To a float below float32, if going by way of float32 gives the same as rounding once."""
     if _is_integer(x.dtype):
+        if dtype == np.float16 and x.dtype.itemsize > 4:
+            x = np.clip(x, 0 if x.dtype.kind == "u" else -(2**20), 2**20)  # infinite all the same
         exact = x.astype(np.float64)
-        if _bits(x.dtype)[0] == 64 and (np.abs(exact) > 2**53).any():
+        if _bits(x.dtype)[0] == 64 and (np.abs(exact) >= 2**53).any():
             raise NotFoldable("an integer that no float64 has")
         x = exact
     near = x.astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         named = _type_name(content)
         if named is None:
             continue
-        if named not in formal.types:
+        if not _allowed(named, formal.types):
             raise NotFoldable(f"{node.op} of {named}")
         bound.setdefault(formal.type_str, named)
     with np.errstate(all="ignore"):
@@ -54,17 +54,18 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         formal = schema.outputs[min(k, len(schema.outputs) - 1)]
         named = _type_name(result)
         wanted = bound.get(formal.type_str)
-        if (
-            value is not None
-            and named is not None
-            and (
-                named not in formal.types
-                or (wanted is not None and named != wanted and formal.is_homogeneous)
-            )
-        ):
-            raise AssertionError(f"the rule of {node.op} gives {named} as output {k}")
+        if value is not None and named is not None:
+            if not _allowed(named, formal.types):  # an attribute asks for it
+                raise NotFoldable(f"{named} as an output of {node.op}")
+            if wanted is not None and named != wanted and formal.is_homogeneous:
+                raise AssertionError(f"the rule of {node.op} gives {named} as output {k}")
         checked.append(result)
     return checked
+
+
+def _allowed(name: str, types: Collection[str]) -> bool:
+    """An optional that has content is known by this."""
+    return name in types or f"optional({name})" in types
 
 
 def _type_name(content: Any) -> str | None:

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
+from anydml.runtime.memory import size_problem
 
 BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
 FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
@@ -95,7 +96,7 @@ def single(x: Array) -> Any:
     """The content of an input that is a scalar; libraries take [1], too."""
     if x.size != 1:
         raise ValueError(f"expected a scalar, but got sizes {x.shape}")
-    return x.reshape(-1)[0].item()
+    return x.reshape(-1).tolist()[0]
 
 
 def numbers(x: Array) -> list[int]:
@@ -119,6 +120,14 @@ def texts(x: Any, shape: Sequence[int]) -> Array:
     result = np.empty(tuple(shape), object)
     result.reshape(-1)[:] = list(x)
     return result
+
+
+def affordable(sizes: Sequence[int], dtype: np.dtype[Any]) -> Sequence[int]:
+    """Sizes of a result that fits into the machine's memory; others are left to whoever runs the node."""
+    problem = size_problem("", dtype.name, sizes, dtype.itemsize)
+    if problem is not None:
+        raise NotFoldable(problem.message)
+    return sizes
 
 
 @cache

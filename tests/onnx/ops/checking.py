@@ -1,6 +1,6 @@
 """One node computed by its operator's rule, and by onnxruntime without its optimisations."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import helper
 
 from anydml.ir.graph import Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.fold import fold
+from anydml.onnx.ops.opinfo import NotFoldable
 from anydml.onnx.types import dtype_name, to_proto
 from anydml.runtime.library import newest_opset
 
@@ -87,7 +88,7 @@ def check(
     before = [_copied(x) for x in inputs]
     found = folded(op, inputs, version, outputs, **attributes)
     for k, (x, old) in enumerate(zip(inputs, before, strict=True)):
-        _assert_same(x, old, 0, f"input {k} after the call")
+        assert_same(x, old, 0, f"input {k} after the call")
     if expected is None:
         expected = computed(op, inputs, version, outputs, **attributes)
     elif not isinstance(expected, tuple):
@@ -95,7 +96,7 @@ def check(
     assert len(found) == len(expected)
     for k, (a, b) in enumerate(zip(found, expected, strict=True)):
         if isinstance(outputs, int) or outputs[k]:
-            _assert_same(a, b, tolerance, f"output {k}")
+            assert_same(a, b, tolerance, f"output {k}")
 
 
 def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=False, **attributes) -> None:
@@ -108,15 +109,33 @@ def check_fails(op: str, inputs, version: int | None = None, outputs=1, alone=Fa
         assert "NOT_IMPLEMENTED" not in str(error.value), error.value
 
 
+def check_open(op: str, inputs, version: int | None = None, outputs=1, **attributes) -> None:
+    """The rule leaves the node to others."""
+    with pytest.raises(NotFoldable):
+        folded(op, inputs, version, outputs, **attributes)
+
+
+def case(op: str, *inputs, **how):
+    """A row of a table: `op`, `inputs` and `how` (what `check` takes beside them)."""
+    return pytest.param(op, inputs, how, id=op)
+
+
+table = partial(pytest.mark.parametrize, ("op", "inputs", "how"))
+"""@table([case(...), ...]) over a test of op, inputs and how."""
+
+
 def _tensors(inputs) -> list[Any]:
     """NumPy's scalars are taken as tensors, too."""
-    return [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
+    return [
+        _tensors(x) if isinstance(x, list) else np.asarray(x) if isinstance(x, np.generic) else x
+        for x in inputs
+    ]
 
 
 def _type(content: Any) -> Type:
     """An input's type as models declare it: without sizes, but with a rank."""
     if isinstance(content, list):
-        return SequenceType(TensorType(dtype_name(content[0].dtype)))
+        return SequenceType(TensorType(dtype_name(content[0].dtype) if content else "float32"))
     return TensorType(dtype_name(content.dtype), (None,) * content.ndim)
 
 
@@ -126,12 +145,12 @@ def _copied(content: Any) -> Any:
     return None if content is None else content.copy()
 
 
-def _assert_same(found: Any, expected: Any, tolerance: float, what: str) -> None:
+def assert_same(found: Any, expected: Any, tolerance: float, what: str) -> None:
     if isinstance(expected, list):
         assert isinstance(found, list), f"{what} is no sequence: {found!r}"
         assert len(found) == len(expected), what
         for k, (a, b) in enumerate(zip(found, expected, strict=True)):
-            _assert_same(a, b, tolerance, f"{what}[{k}]")
+            assert_same(a, b, tolerance, f"{what}[{k}]")
         return
     if expected is None:
         assert found is None, what
@@ -152,7 +171,8 @@ def same_elements(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
         equal = (one == other) & (np.signbit(one) == np.signbit(other)) | np.isnan(one) & np.isnan(other)
         if tolerance:
             largest = np.maximum(np.abs(a), np.abs(b))
-            equal |= np.abs(one - other) <= tolerance * np.spacing(largest).astype(np.float64)
+            near = np.abs(one - other) <= tolerance * np.spacing(largest).astype(np.float64)
+            equal |= near & ((one != 0) | (other != 0))
     return bool(equal.all())
 
 

@@ -1,0 +1,117 @@
+"""Convolutions, one position of the window after the other; summed in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anydml.onnx.ops.linalg import summed
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.windows import Index, numbers, windows
+
+
+def _checked(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
+    """The number of groups, for an input with so many channels as x should have."""
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise ValueError(f"expected inputs of one rank, 3 or more, but got {x.ndim} and {w.ndim}")
+    groups = node.int("group")
+    if x.shape[1] != ingoing or groups < 1 or w.shape[0] % groups:
+        raise ValueError(f"expected {ingoing} channels in {groups} groups, but got {x.shape[1]}")
+    kernel = node.ints("kernel_shape") or list(w.shape[2:])
+    if tuple(kernel) != w.shape[2:]:
+        raise ValueError(f"expected a kernel of {kernel}, but got {list(w.shape[2:])}")
+    return groups
+
+
+def convolved(node: NodeView, x: Array, w: Array) -> Array:
+    """x [N, C, ...] by filters w [M, C / group, ...], in their type."""
+    groups = _checked(node, x, w, w.shape[1] * node.int("group"))
+    sizes = x.shape[2:]
+    where = windows(node, sizes, w.shape[2:])
+    padded = np.pad(x, [(0, 0), (0, 0), *where.needed(sizes)])
+    parts = padded.reshape(x.shape[0], groups, w.shape[1], *padded.shape[2:])
+    filters = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    result = np.zeros((x.shape[0], groups, filters.shape[1], *where.count), x.dtype)
+    for position in where.positions():
+        one: Index = (..., *position)
+        result += np.einsum("ngc...,gmc->ngm...", parts[where.at(position)], filters[one])
+    return result.reshape(x.shape[0], w.shape[0], *where.count)
+
+
+def _with_bias(result: Array, bias: Array | None) -> Array:
+    if bias is None:
+        return result
+    if bias.shape != (result.shape[1],):
+        raise ValueError(f"expected a bias of [{result.shape[1]}], but got {list(bias.shape)}")
+    return np.asarray(result + bias.reshape(-1, *[1] * (result.ndim - 2)))
+
+
+def _conv(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Array:
+    def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
+        return _with_bias(convolved(node, x, w), bias)
+
+    return summed(compute, x, w, *([] if bias is None else [bias]))
+
+
+def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Array:
+    groups = _checked(node, x, w, w.shape[0])
+    rank, sizes, kernel = x.ndim - 2, x.shape[2:], w.shape[2:]
+    if 0 in sizes or 0 in kernel:
+        raise NotFoldable("a convolution of nothing")
+    strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
+    if min(*strides, *dilations) < 1:
+        raise ValueError("expected strides and dilations of at least 1")
+    extra = numbers(node, "output_padding", rank, 0)
+    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
+        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
+    each = zip(sizes, kernel, strides, dilations, extra, strict=True)
+    full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
+    before, count = _cropped(node, sizes, strides, full)
+
+    def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
+        parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *sizes)
+        filters = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        result = np.zeros((x.shape[0], groups, w.shape[1], *full), x.dtype)
+        for position in np.ndindex(*kernel):
+            steps = zip(position, dilations, strides, sizes, strict=True)
+            at: Index = (..., *(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, s, n in steps))
+            one: Index = (..., *position)
+            result[at] += np.einsum("ngc...,gcm->ngm...", parts, filters[one])
+        kept: Index = (..., *(slice(b, b + c) for b, c in zip(before, count, strict=True)))
+        return _with_bias(result[kept].reshape(x.shape[0], groups * w.shape[1], *count), bias)
+
+    return summed(compute, x, w, *([] if bias is None else [bias]))
+
+
+def _cropped(
+    node: NodeView, sizes: tuple[int, ...], strides: list[int], full: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many elements go in front, and how many stay.
+
+    Raises:
+        NotFoldable: an odd number goes, of which ONNX's versions and libraries say on which side the odd
+            one is in different ways; more stay than there are.
+    """
+    rank, auto = len(sizes), node.text("auto_pad")
+    wanted = node.ints("output_shape")
+    if wanted is None and auto in ("NOTSET", "VALID"):
+        pads = [0] * 2 * rank if auto == "VALID" else numbers(node, "pads", 2 * rank, 0)
+        before = pads[:rank]
+        count = [f - b - a for f, b, a in zip(full, before, pads[rank:], strict=True)]
+    else:
+        count = [n * s for n, s in zip(sizes, strides, strict=True)]
+        if wanted is not None:
+            count = numbers(node, "output_shape", rank, 0)
+        totals = [f - c for f, c in zip(full, count, strict=True)]
+        if any(t % 2 for t in totals):
+            raise NotFoldable("padding that is odd")
+        before = [t // 2 for t in totals]
+    fits = all(b >= 0 and b + c <= f for b, c, f in zip(before, count, full, strict=True))
+    if not fits or min(count) < 1:
+        raise NotFoldable("an output of nothing, or negative padding")
+    return before, count
+
+
+OPS = (
+    OpInfo("Conv", fold=_conv),
+    OpInfo("ConvTranspose", fold=_conv_transpose),
+)

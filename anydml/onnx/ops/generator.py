@@ -1,0 +1,96 @@
+"""Tensors that are made of sizes, numbers and attributes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+
+from anydml.onnx.ops.cast import dtype_of
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import FLOATS, affordable, narrow, single, sizes_in, texts, wide
+
+
+def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
+    """start + k * delta; how many there are is computed exactly."""
+    first, end, step = (single(x) for x in (start, limit, delta))
+    if start.dtype not in FLOATS:
+        if step == 0:
+            raise ValueError("expected a step other than 0")
+        count = _ceil(Fraction(end - first, step))
+        affordable([count], start.dtype)
+        found: Array = np.arange(count, dtype=np.int64) * step + first
+        return found.astype(start.dtype)
+    if not np.isfinite([first, end, step]).all():
+        raise NotFoldable("a range of infinity or NaN")
+    if step == 0:
+        raise ValueError("expected a step other than 0")
+    count = _ceil((Fraction(end) - Fraction(first)) / Fraction(step))
+    if node.version >= 27 and wide(start).dtype != start.dtype and node.int("stash_type") != 1:
+        raise NotFoldable("a range of halves that is computed in halves")
+    a, b, by = (wide(x).reshape(()) for x in (start, limit, delta))
+    for kind in (a.dtype, np.dtype(np.float64)):  # as libraries count
+        quotient = (b - a).astype(kind) / by.astype(kind)
+        if not np.isfinite(quotient) or max(int(np.ceil(quotient)), 0) != count:
+            raise NotFoldable("a range whose end is lost in rounding")
+    affordable([count], a.dtype)
+    return narrow(a + np.arange(count).astype(a.dtype) * by, start.dtype)
+
+
+def _ceil(x: Fraction) -> int:
+    return max(-(-x.numerator // x.denominator), 0)
+
+
+def _constant_of_shape(node: NodeView, shape: Array) -> Array:
+    proto = node.attribute("value")
+    value = np.zeros(1, np.float32) if proto is None else numpy_helper.to_array(proto)
+    if value.size != 1:
+        raise ValueError(f"expected a value of one element, but got {value.shape}")
+    return np.full(affordable(sizes_in(shape), value.dtype), value.reshape(-1)[0], value.dtype)
+
+
+def _eye_like(node: NodeView, x: Array) -> Array:
+    if x.ndim != 2:
+        raise ValueError(f"expected a matrix, but got rank {x.ndim}")
+    code = node.attribute("dtype")
+    rows, columns = x.shape
+    distance = np.arange(columns) - np.arange(rows)[:, None]
+    ones: Array = distance == node.int("k")
+    return ones.astype(x.dtype if code is None else dtype_of(code))
+
+
+def _constant(node: NodeView) -> Any:
+    proto = node.attribute("value")
+    if proto is not None:
+        return _strings(numpy_helper.to_array(proto))
+    for name, dtype in (("value_int", np.int64), ("value_float", np.float32)):
+        found = node.attribute(name)
+        if found is not None:
+            return np.array(found, dtype)
+        found = node.attribute(f"{name}s")
+        if found is not None:
+            return np.array(found, dtype)
+    text, more = node.attribute("value_string"), node.attribute("value_strings")
+    if text is not None:
+        return texts([text.decode()], ())
+    if more is not None:
+        return texts([t.decode() for t in more], (len(more),))
+    raise NotFoldable("a constant of another form")
+
+
+def _strings(x: Array) -> Array:
+    """Strings of files may be bytes."""
+    if x.dtype.kind not in "OSU":
+        return x
+    found = [t.decode() if isinstance(t, bytes) else t for t in x.reshape(-1).tolist()]
+    return texts(found, x.shape)
+
+
+OPS = (
+    OpInfo("Constant", fold=_constant),
+    OpInfo("ConstantOfShape", fold=_constant_of_shape),
+    OpInfo("EyeLike", fold=_eye_like),
+    OpInfo("Range", fold=_range),
+)

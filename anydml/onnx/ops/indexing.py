@@ -1,0 +1,214 @@
+"""Elements by their place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import FLOATS, affordable, axis_in, numbers, single, wide
+
+
+def _gather(node: NodeView, x: Array, indices: Array) -> Array:
+    return np.take(x, indices, axis_in(node.int("axis"), x.ndim))
+
+
+def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
+    """For each of the indices along an axis the place of its element, as NumPy takes it.
+
+    Raises:
+        ValueError: the sizes do not fit.
+        IndexError: there is no such place.
+    """
+    if indices.ndim != x.ndim:
+        raise ValueError(f"expected indices of rank {x.ndim}, but got {indices.ndim}")
+    for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if k != axis and n > m:
+            raise ValueError(f"expected indices within {x.shape}, but got {indices.shape}")
+    places: list[Array] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
+    places[axis] = _checked(indices, x.shape[axis])
+    return tuple(np.broadcast_arrays(*places))
+
+
+def _checked(indices: Array, size: int) -> Array:
+    """Indices counted from the front."""
+    if ((indices < -size) | (indices >= size)).any():
+        raise IndexError(f"expected indices into {size}, but got others")
+    return np.where(indices < 0, indices + size, indices)
+
+
+def _gather_elements(node: NodeView, x: Array, indices: Array) -> Array:
+    axis = axis_in(node.int("axis"), x.ndim)
+    return x[_along(x, indices, axis)]
+
+
+def _scatter_elements(node: NodeView, x: Array, indices: Array, updates: Array) -> Array:
+    if indices.shape != updates.shape:
+        raise ValueError(f"expected updates of sizes {indices.shape}, but got {updates.shape}")
+    axis = axis_in(node.int("axis"), x.ndim)
+    return _scattered(node, x, _along(x, indices, axis), updates)
+
+
+def _scattered(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
+    """A copy in which updates are put, or reduced with what is there, one after the other."""
+    how = node.text("reduction") if node.version >= 16 and node.op.name != "Scatter" else "none"
+    result = x.copy()
+    if how == "none":
+        flat = np.ravel_multi_index(places, x.shape[: len(places)]) if places[0].size else np.zeros(0)
+        if len(np.unique(flat)) < flat.size:
+            raise NotFoldable("two updates of one place")
+        result[places] = updates
+        return result
+    functions = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    if how not in functions or (how in ("max", "min") and node.version < 18):
+        raise NotFoldable(f"reduction {how}")
+    if x.dtype.kind in "bO" or (x.dtype not in FLOATS and x.dtype.kind not in "iu"):
+        raise NotFoldable(f"reduction of {x.dtype}")
+    if x.dtype in FLOATS and wide(x).dtype != x.dtype:
+        raise NotFoldable("a reduction of halves, which may be rounded at each step or once")
+    if how in ("max", "min") and x.dtype in FLOATS and (np.isnan(x).any() or np.isnan(updates).any()):
+        raise NotFoldable("the larger one of a number and NaN")
+    functions[how].at(result, places, updates)
+    return result
+
+
+def _tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
+    """The places that the rows of the indices name, behind the batch's own."""
+    if not 0 <= batch < min(x.ndim, indices.ndim) or x.shape[:batch] != indices.shape[:batch]:
+        raise ValueError(f"expected {batch} equal sizes, but got {x.shape} and {indices.shape}")
+    count = indices.shape[-1]
+    if not count:
+        raise NotFoldable("indices of no axis")  # ONNX has none, and onnxruntime takes everything
+    if not 1 <= count <= x.ndim - batch:
+        raise ValueError(f"expected 1 to {x.ndim - batch} indices, but got {count}")
+    rows = indices.shape[:-1]
+    own = np.ogrid[tuple([slice(n) for n in rows])][:batch] if batch else ()
+    named = [_checked(indices[..., k], x.shape[batch + k]) for k in range(count)]
+    return (*(np.broadcast_to(k, rows) for k in own), *named)
+
+
+def _gather_nd(node: NodeView, x: Array, indices: Array) -> Array:
+    return x[_tuples(x, indices, node.int("batch_dims") if node.version >= 12 else 0)]
+
+
+def _scatter_nd(node: NodeView, x: Array, indices: Array, updates: Array) -> Array:
+    places = _tuples(x, indices, 0)
+    wanted = (*indices.shape[:-1], *x.shape[len(places) :])
+    if updates.shape != wanted:
+        raise ValueError(f"expected updates of sizes {wanted}, but got {updates.shape}")
+    return _scattered(node, x, places, updates)
+
+
+def _tensor_scatter(node: NodeView, x: Array, update: Array, starts: Array | None = None) -> Array:
+    axis = axis_in(node.int("axis"), x.ndim)
+    others = [(n, m) for k, (n, m) in enumerate(zip(x.shape, update.shape, strict=True)) if k != axis]
+    size, count = x.shape[axis], update.shape[axis]
+    begin = [0] * x.shape[0] if starts is None else numbers(starts)
+    if axis == 0 or any(n != m for n, m in others) or count > size or len(begin) != x.shape[0]:
+        raise ValueError(f"expected an update within {x.shape}, but got {update.shape}")
+    circular = node.text("mode") == "circular"
+    if any(n < 0 or (not circular and n + count > size) for n in begin):
+        raise ValueError(f"expected writing to begin within {size}, but got {begin}")
+    result = x.copy()
+    for k, first in enumerate(begin):
+        places = (first % max(size, 1) + np.arange(count)) % max(size, 1)
+        np.moveaxis(result[k], axis - 1, 0)[places] = np.moveaxis(update[k], axis - 1, 0)
+    return result
+
+
+def _non_zero(node: NodeView, x: Array) -> Array:
+    if x.dtype == object:
+        raise NotFoldable("strings that are not zero")
+    if not x.ndim:
+        raise NotFoldable("NonZero of a scalar, whose places have no index or one")
+    return np.stack(np.nonzero(x)).astype(np.int64)
+
+
+def _compress(node: NodeView, x: Array, condition: Array) -> Array:
+    axis = node.attribute("axis")
+    if condition.ndim != 1:
+        raise ValueError(f"expected a list of conditions, but got rank {condition.ndim}")
+    along = None if axis is None else axis_in(axis, x.ndim)
+    size = x.size if along is None else x.shape[along]
+    if condition.size > size:
+        raise NotFoldable("more conditions than elements")
+    return np.take(x, np.flatnonzero(condition), along)
+
+
+def _one_hot(node: NodeView, indices: Array, depth: Array, values: Array) -> Array:
+    """Indices beyond the depth are nowhere on; those below 0 count from the end."""
+    count = single(depth)
+    if count < 0 or values.shape != (2,):
+        raise ValueError(f"expected a depth and two values, but got {count} and {values.shape}")
+    if not float(count).is_integer():
+        raise NotFoldable("a depth that is no integer")
+    if indices.dtype in FLOATS:
+        if not (np.trunc(wide(indices)) == wide(indices)).all():
+            raise NotFoldable("an index that is no integer")
+        indices = wide(indices)
+    axis = axis_in(node.int("axis"), indices.ndim + 1)
+    affordable([*indices.shape, int(count)], values.dtype)
+    depths = np.arange(int(count)).reshape([-1 if k == axis else 1 for k in range(indices.ndim + 1)])
+    at = np.expand_dims(indices, axis)
+    hot = np.equal(at, depths)
+    if indices.dtype.kind != "u":
+        hot |= np.equal(at, depths - int(count))
+    result: Array = np.where(hot, values[1], values[0])
+    return result.astype(values.dtype)
+
+
+def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Array]:
+    """Equal ones in their order; the order of what is not sorted is open."""
+    axis = axis_in(node.int("axis"), x.ndim)
+    count = node.int("k") if node.version < 10 else single(k) if k is not None else 0
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"expected a number up to {x.shape[axis]}, but got {count}")
+    keys = np.moveaxis(wide(x), axis, -1)
+    if x.dtype in FLOATS and np.isnan(keys).any():
+        raise NotFoldable("the order of NaN")
+    largest = node.version < 11 or node.int("largest")
+    if node.version >= 11 and not node.int("sorted") and count > 1:
+        raise NotFoldable("an order that is open")
+    if largest:
+        order = keys.shape[-1] - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(keys, axis=-1, kind="stable")
+    chosen = order[..., :count].astype(np.int64)
+    values = np.take_along_axis(np.moveaxis(x, axis, -1), chosen, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(chosen, -1, axis)
+
+
+def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
+    """Elements, or slices as lists of their elements, by their first appearance."""
+    if x.dtype in FLOATS and np.isnan(wide(x)).any():
+        raise NotFoldable("whether NaN is NaN")
+    axis = node.attribute("axis")
+    along = None if axis is None else axis_in(axis, x.ndim)
+    slices = x.reshape(-1) if along is None else np.moveaxis(x, along, 0)
+    keys = [tuple(np.asarray(one).reshape(-1).tolist()) for one in slices]
+    first: dict[tuple[object, ...], int] = {}
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
+    order: list[tuple[object, ...]] = list(first)
+    if node.int("sorted"):
+        order.sort()
+    number = {key: k for k, key in enumerate(order)}
+    found = np.array([first[key] for key in order], np.int64)
+    inverse = np.array([number[key] for key in keys], np.int64)
+    counts = np.bincount(inverse, minlength=len(order)).astype(np.int64)
+    return np.take(x, found, along), found, inverse, counts
+
+
+OPS = (
+    OpInfo("Compress", fold=_compress),
+    OpInfo("Gather", fold=_gather),
+    OpInfo("GatherElements", fold=_gather_elements),
+    OpInfo("GatherND", fold=_gather_nd),
+    OpInfo("NonZero", fold=_non_zero),
+    OpInfo("OneHot", fold=_one_hot),
+    OpInfo("Scatter", fold=_scatter_elements),
+    OpInfo("ScatterElements", fold=_scatter_elements),
+    OpInfo("ScatterND", fold=_scatter_nd),
+    OpInfo("TensorScatter", fold=_tensor_scatter),
+    OpInfo("TopK", fold=_top_k),
+    OpInfo("Unique", fold=_unique),
+)

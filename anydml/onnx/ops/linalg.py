@@ -1,0 +1,156 @@
+"""Products of matrices. Those of float32 and below are summed in float64; integers wrap around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.precision import doubled, is_float, rounded, widened, without_detour
+
+
+def summed(compute: Callable[..., Array], *factors: Array) -> Array:
+    """`compute`, sums of products of the factors, in their type.
+
+    Raises:
+        NotFoldable: a sum that is in range, but not on the way to it.
+    """
+    dtype = factors[0].dtype
+    if not is_float(dtype):
+        return np.asarray(compute(*factors))
+    wide = [doubled(f) for f in factors]
+    result = np.asarray(compute(*wide))
+    largest = np.prod([np.abs(w).max(initial=1) for w in wide]) * max(f.size for f in factors)
+    if not largest < 1e38:
+        return without_detour(result, np.asarray(compute(*(np.abs(w) for w in wide))), dtype)
+    return rounded(result, dtype)
+
+
+def _matmul(node: NodeView, a: Array, b: Array) -> Array:
+    return summed(np.matmul, a, b)
+
+
+def _gemm(node: NodeView, a: Array, b: Array, c: Array | None = None) -> Array:
+    if a.ndim != 2 or b.ndim != 2:
+        raise ValueError(f"expected matrices, but got ranks {a.ndim} and {b.ndim}")
+    alpha, beta = node.float("alpha"), node.float("beta")
+    a, b = (a.T if node.int("transA") else a), (b.T if node.int("transB") else b)
+    if not is_float(a.dtype):
+        return _integer_gemm(a, b, c, alpha, beta)
+    product = doubled(summed(np.matmul, widened(a), widened(b)))
+    result = product * alpha
+    if c is not None:
+        _check_added(node, c, result.shape)
+        if beta == 0 and not np.isfinite(doubled(c)).all():
+            raise NotFoldable("0 times what is not finite")
+        result = result + doubled(c) * beta
+    if alpha == 0 and not (np.isfinite(doubled(a)).all() and np.isfinite(doubled(b)).all()):
+        raise NotFoldable("0 times what is not finite")
+    return rounded(result, a.dtype)
+
+
+def _check_added(node: NodeView, c: Array, shape: tuple[int, ...]) -> None:
+    """C is broadcast to the product's shape; before opset 7 only if `broadcast` says so."""
+    if np.broadcast_shapes(c.shape, shape) != shape:
+        raise ValueError(f"expected C to be broadcast to {list(shape)}, but got {list(c.shape)}")
+    if node.version < 7 and c.shape != shape and not node.int("broadcast"):
+        raise NotFoldable("C of another shape than the product")
+
+
+def _integer_gemm(a: Array, b: Array, c: Array | None, alpha: float, beta: float) -> Array:
+    if alpha != int(alpha) or beta != int(beta) or alpha < 0 or beta < 0:
+        raise NotFoldable("a part of an integer")
+    result = np.matmul(a, b) * a.dtype.type(alpha)
+    if c is None:
+        return np.asarray(result)
+    if np.broadcast_shapes(c.shape, result.shape) != result.shape:
+        raise ValueError(f"expected C to be broadcast to {list(result.shape)}, but got {list(c.shape)}")
+    return np.asarray(result + c * c.dtype.type(beta))
+
+
+def without_zero(x: Array, zero: Array | None, rows: bool) -> Array:
+    """x as int32, less its zero point: one, one for each row (or column), or of a shape that broadcasts."""
+    wide = x.astype(np.int32)
+    if zero is None:
+        return wide
+    return wide - along(zero.astype(np.int32), x, rows)
+
+
+def along(parameter: Array, x: Array, rows: bool) -> Array:
+    """A quantization's parameter that broadcasts with the matrices x.
+
+    Raises:
+        NotFoldable: a vector for many matrices, of which ONNX does not say what it stands for.
+    """
+    if parameter.size == 1:
+        return parameter.reshape(())
+    if parameter.ndim == 1:
+        if x.ndim != 2:
+            raise NotFoldable("a vector of parameters of what is no matrix")
+        parameter = parameter.reshape((-1, 1) if rows else (1, -1))
+    if parameter.ndim != x.ndim or parameter.shape[-1 if rows else -2] != 1:
+        raise NotFoldable("parameters of neither rows nor columns")
+    if np.broadcast_shapes(parameter.shape, x.shape) != x.shape:
+        raise ValueError(f"expected parameters of {list(x.shape)}, but got {list(parameter.shape)}")
+    return parameter
+
+
+def _matmul_integer(
+    node: NodeView, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None
+) -> Array:
+    return np.asarray(np.matmul(without_zero(a, a_zero, rows=True), without_zero(b, b_zero, rows=False)))
+
+
+def _einsum(node: NodeView, *inputs: Array) -> Array:
+    """As NumPy's, with what ONNX leaves open left out."""
+    equation = node.text("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(inputs):
+        raise ValueError(f"expected {len(terms)} inputs of {equation!r}, but got {len(inputs)}")
+    sizes: dict[str, int] = {}
+    dots = set()
+    for term, x in zip(terms, inputs, strict=True):
+        front, ellipsis, back = term.partition("...")
+        extra = x.ndim - len(front) - len(back)
+        if extra < 0 or (extra and not ellipsis):
+            raise ValueError(f"expected an input of {term!r}, but got rank {x.ndim}")
+        if ellipsis:
+            dots.add(extra)
+        own = (*x.shape[: len(front)], *x.shape[x.ndim - len(back) :])
+        for letter, size in zip(front + back, own, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                if 1 in (sizes[letter], size):
+                    raise NotFoldable(f"sizes {size} and {sizes[letter]} of {letter!r}")
+                raise ValueError(f"expected size {sizes[letter]} of {letter!r}, but got {size}")
+    if len(dots) > 1 or (arrow and dots and "..." not in right):
+        raise NotFoldable("ellipses of several ranks, or one that is summed over")
+    return summed(lambda *xs: np.asarray(np.einsum(equation, *xs)), *inputs)
+
+
+def _det(node: NodeView, x: Array) -> Array:
+    """The determinants of the last two axes; of a matrix without elements 1.
+
+    Raises:
+        NotFoldable: next to singular, where the result is rounding errors.
+    """
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"expected square matrices, but got {list(x.shape)}")
+    wide = doubled(x)
+    if not np.isfinite(wide).all():
+        raise NotFoldable("the determinant of what is not finite")
+    result = np.asarray(np.linalg.det(wide))
+    largest = np.sqrt(np.square(wide).sum(-1)).prod(-1)
+    if ((np.abs(result) < 1e-4 * largest) | ~np.isfinite(result)).any():
+        raise NotFoldable("a determinant next to 0, or beyond all numbers")
+    return rounded(result, x.dtype)
+
+
+OPS = (
+    OpInfo("MatMul", fold=_matmul),
+    OpInfo("Gemm", fold=_gemm),
+    OpInfo("MatMulInteger", fold=_matmul_integer),
+    OpInfo("Einsum", fold=_einsum),
+    OpInfo("Det", fold=_det),
+)

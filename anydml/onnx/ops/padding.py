@@ -1,0 +1,78 @@
+"""Pad."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
+
+
+def _pad(
+    node: NodeView, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None
+) -> Array:
+    """Where less than nothing is added, elements go; then the others come."""
+    mode = node.text("mode")
+    before, after = _amounts(node, x.ndim, pads, axes)
+    for n, a, b in zip(x.shape, before, after, strict=True):
+        if n + a + b < 0 or n + min(a, 0) + min(b, 0) < 0:
+            raise NotFoldable("more taken away than there is")
+    cut = tuple([slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(x.shape, before, after, strict=True)])
+    inner = x[cut]
+    more = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+    sizes = affordable([n + a + b for n, (a, b) in zip(inner.shape, more, strict=True)], x.dtype)
+    if mode == "constant":
+        result = np.empty(sizes, x.dtype)
+        result[...] = _value(node, x, value)
+        result[tuple([slice(a, a + n) for n, (a, _) in zip(inner.shape, more, strict=True)])] = inner
+        return result
+    if mode not in ("edge", "reflect", "wrap"):
+        raise NotFoldable(f"mode {mode}")
+    for n, (a, b) in zip(inner.shape, more, strict=True):
+        if (a or b) and (not n or (mode == "reflect" and max(a, b) >= n)):
+            raise NotFoldable(f"more than there is to {mode}")
+    where = [_source(mode, n, a, b) for n, (a, b) in zip(inner.shape, more, strict=True)]
+    return inner[np.ix_(*where)] if where else inner
+
+
+def _source(mode: str, size: int, before: int, after: int) -> Array:
+    """For each place along an axis the element that stands there."""
+    place = np.arange(-before, size + after)
+    if mode == "edge":
+        return np.clip(place, 0, max(size - 1, 0))
+    if mode == "wrap":
+        return place % size if size else place
+    return np.where(place < 0, -place, np.where(place >= size, 2 * (size - 1) - place, place))
+
+
+def _amounts(
+    node: NodeView, rank: int, pads: Array | None, axes: Array | None
+) -> tuple[list[int], list[int]]:
+    """What is added at the beginning and the end of every axis."""
+    given = node.ints("paddings" if node.version < 2 else "pads") if node.version < 11 else None
+    if pads is not None and node.version >= 11:
+        given = numbers(pads if pads.ndim == 1 else pads.reshape(-1))
+    if given is None:
+        raise NotFoldable("no pads")
+    along = [axis_in(k, rank) for k in (range(rank) if axes is None else numbers(axes))]
+    if len(set(along)) < len(along):
+        raise NotFoldable("an axis that comes twice")
+    if len(given) != 2 * len(along):
+        raise ValueError(f"expected {2 * len(along)} pads, but got {len(given)}")
+    before, after = [0] * rank, [0] * rank
+    for k, axis in enumerate(along):
+        before[axis], after[axis] = given[k], given[k + len(along)]
+    return before, after
+
+
+def _value(node: NodeView, x: Array, value: Array | None) -> object:
+    if node.version < 11:
+        return np.array(node.float("value")).astype(x.dtype)
+    if value is None:
+        return zero_of(x.dtype)
+    if value.size != 1:
+        raise ValueError(f"expected a scalar, but got sizes {value.shape}")
+    return value.reshape(-1)[0]
+
+
+OPS = (OpInfo("Pad", fold=_pad),)

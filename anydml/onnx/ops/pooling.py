@@ -1,0 +1,138 @@
+"""Many elements of a window to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.precision import doubled, is_float, rounded, widened
+from anydml.onnx.ops.windows import Windows, windows
+
+
+def _spatial(x: Array) -> tuple[int, ...]:
+    if x.ndim < 3:
+        raise ValueError(f"expected an input of rank 3 or more, but got {x.ndim}")
+    return tuple(range(2, x.ndim))
+
+
+def _windows(node: NodeView, x: Array) -> Windows:
+    sizes = [x.shape[k] for k in _spatial(x)]
+    kernel = node.ints("kernel_shape")
+    if kernel is None:
+        raise NotFoldable("pooling without a kernel_shape")
+    if len(kernel) != len(sizes):
+        raise ValueError(f"expected {len(sizes)} kernel_shape, but got {len(kernel)}")
+    found = windows(node, sizes, kernel)
+    if any(max(b, a) >= k for b, a, k in zip(found.before, found.after, kernel, strict=True)):
+        raise NotFoldable("padding as large as the kernel, which libraries refuse")
+    return found
+
+
+def _stacked(x: Array, where: Windows, fill: float) -> Array:
+    """[positions of a window, N, C, windows...]: what every window sees."""
+    padding = [(0, 0), (0, 0), *where.needed(x.shape[2:])]
+    padded = np.pad(x, padding, constant_values=fill)
+    return np.stack([padded[where.at(position)] for position in where.positions()])
+
+
+def _inside(x: Array, where: Windows) -> Array:
+    """The same for whether it is an element of the input; [positions, 1, 1, windows...]."""
+    return _stacked(np.ones((1, 1, *x.shape[2:])), where, 0) > 0
+
+
+def _max(node: NodeView, x: Array) -> tuple[Array, ...]:
+    """The largest, and where in the input it is."""
+    where = _windows(node, x)
+    wide = widened(x)
+    if is_float(x.dtype) and np.isnan(wide).any():
+        raise NotFoldable("the largest of numbers and NaN")
+    inside = _inside(x, where)
+    if not inside.any(0).all():
+        raise NotFoldable("a window of nothing but padding")
+    lowest = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
+    seen = _stacked(wide, where, lowest)
+    if is_float(x.dtype):
+        zeros, signs = (seen == 0) & inside, np.signbit(seen)
+        if ((seen.max(0) == 0) & (zeros & signs).any(0) & (zeros & ~signs).any(0)).any():
+            raise NotFoldable("the largest of zeros of both signs")
+    result = seen.max(0).astype(x.dtype)
+    if not any(node.outputs[1:]):
+        return (result,)
+    if node.int("storage_order"):
+        raise NotFoldable("indices by columns")
+    index = np.arange(x.size, dtype=np.int64).reshape(x.shape)
+    # Padding has the lowest number too, but is never the answer.
+    best = np.where(inside, seen == seen.max(0), False).argmax(0)
+    return result, np.take_along_axis(_stacked(index, where, -1), best[None], 0)[0]
+
+
+def _average(node: NodeView, x: Array) -> Array:
+    where = _windows(node, x)
+    inside = _inside(x, where).sum(0)
+    if node.attribute("count_include_pad"):
+        needed = where.needed(x.shape[2:])
+        if any(end > after for (_, end), after in zip(needed, where.after, strict=True)):
+            raise NotFoldable("windows that go beyond the padding")
+        inside = np.full_like(inside, int(np.prod(where.kernel)))
+    elif not inside.all():
+        raise NotFoldable("a window of nothing but padding")
+    return rounded(_stacked(doubled(x), where, 0).sum(0) / inside, x.dtype)
+
+
+def _lp(node: NodeView, x: Array) -> Array:
+    p = float(node.attribute("p"))
+    if not p > 0:
+        raise NotFoldable(f"norm {p}")
+    total = (np.abs(_stacked(doubled(x), _windows(node, x), 0)) ** p).sum(0)
+    return _root(total, p, x)
+
+
+def _root(total: Array, p: float, x: Array) -> Array:
+    """Of sums of powers, which in the input's type must not overflow, nor underflow."""
+    limits = np.finfo(widened(x).dtype)
+    if not (np.isfinite(total) & (total < limits.max) & ((total == 0) | (total > limits.tiny))).all():
+        raise NotFoldable("a norm that overflows, underflows or is of no number")
+    return rounded(np.sqrt(total) if p == 2 else total ** (1 / p), x.dtype)
+
+
+def _global(compute: Callable[[NodeView, Array, tuple[int, ...]], Array]) -> Fold:
+    def rule(node: NodeView, x: Array) -> Array:
+        axes = _spatial(x)
+        if x.size == 0 and x.shape[0] and x.shape[1]:
+            raise NotFoldable("the pool of nothing")
+        if x.size == 0:
+            return np.empty((*x.shape[:2], *[1] * len(axes)), x.dtype)
+        return compute(node, x, axes)
+
+    return rule
+
+
+def _global_average(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
+    return rounded(doubled(x).mean(axes, keepdims=True), x.dtype)
+
+
+def _global_max(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
+    wide = widened(x)
+    largest = wide.max(axes, keepdims=True)
+    if np.isnan(wide).any() or ((largest == 0) & np.signbit(wide) & (wide == 0)).any():
+        raise NotFoldable("the largest of numbers and NaN, or of zeros of both signs")
+    return np.asarray(largest).astype(x.dtype)
+
+
+def _global_lp(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
+    p = float(node.attribute("p"))
+    if not p > 0:
+        raise NotFoldable(f"norm {p}")
+    return _root((np.abs(doubled(x)) ** p).sum(axes, keepdims=True), p, x)
+
+
+OPS = (
+    OpInfo("MaxPool", fold=_max),
+    OpInfo("AveragePool", fold=_average),
+    OpInfo("LpPool", fold=_lp),
+    OpInfo("GlobalMaxPool", fold=_global(_global_max)),
+    OpInfo("GlobalAveragePool", fold=_global(_global_average)),
+    OpInfo("GlobalLpPool", fold=_global(_global_lp)),
+)

@@ -1,0 +1,261 @@
+"""Numbers as integers, with a scale and a zero point, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from anydml.onnx.ops.convolution import convolved
+from anydml.onnx.ops.linalg import along, without_zero
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.precision import doubled, is_float, whole_axis
+
+_RANGES = {
+    **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
+    "uint4": (0, 15),
+    "int4": (-8, 7),
+    "uint2": (0, 3),
+    "int2": (-2, 1),
+}
+_FLOATS_8 = {
+    "float8_e4m3fn": 448.0,
+    "float8_e4m3fnuz": 240.0,
+    "float8_e5m2": 57344.0,
+    "float8_e5m2fnuz": 57344.0,
+}
+"""The largest number of each."""
+
+
+def _dtype(code: int) -> np.dtype[Any]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+
+
+def _granular(node: NodeView, parameter: Array, x: Array) -> Array:
+    """Scale or zero point so that it broadcasts with x: per tensor, per axis, or per block."""
+    block = node.attribute("block_size") or 0
+    if block < 0:
+        raise ValueError(f"expected a block of at least one element, but got {block}")
+    if block and parameter.ndim == x.ndim and x.ndim:
+        axis = whole_axis(node.int("axis"), x.ndim)
+        wanted = list(x.shape)
+        wanted[axis] = -(-wanted[axis] // block)
+        if list(parameter.shape) != wanted:
+            raise ValueError(f"expected parameters of {wanted}, but got {list(parameter.shape)}")
+        return np.repeat(parameter, block, axis).take(range(x.shape[axis]), axis)
+    if parameter.size == 1 and parameter.ndim <= 1:
+        return parameter.reshape(())
+    if parameter.ndim != 1 or node.attribute("axis") is None:
+        raise ValueError(f"expected one number, but got {list(parameter.shape)}")
+    axis = whole_axis(node.int("axis"), x.ndim)
+    if parameter.size != x.shape[axis]:
+        raise ValueError(f"expected {x.shape[axis]} numbers, but got {parameter.size}")
+    return parameter.reshape(-1, *[1] * (x.ndim - axis - 1))
+
+
+def _check_zero(scale: Array, zero: Array | None) -> None:
+    if zero is not None and zero.shape != scale.shape and (zero.size, scale.size) != (1, 1):
+        raise ValueError(f"expected a zero point of {list(scale.shape)}, but got {list(zero.shape)}")
+
+
+# ---- to integers -------------------------------------------------------------------------------------
+
+
+def _quantize(node: NodeView, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    target = np.dtype(np.uint8) if zero is None else zero.dtype
+    code = node.attribute("output_dtype")
+    if code:
+        if zero is not None and _dtype(code) != target:
+            raise ValueError(f"expected output_dtype {target}, but got {_dtype(code)}")
+        target = _dtype(code)
+    _check_zero(scale, zero)
+    quotient = _quotient(node, x, _granular(node, scale, x))
+    if np.isnan(quotient).any():
+        raise NotFoldable("NaN, which no integer stands for")
+    point = np.zeros((), np.float64) if zero is None else _granular(node, zero, x).astype(np.float64)
+    if target.name in _FLOATS_8:
+        return _to_float8(node, quotient, point, target)
+    return _saturated(np.rint(quotient) + point, target)
+
+
+def _quotient(node: NodeView, x: Array, scale: Array) -> Array:
+    """In the scale's type, as float64.
+
+    Raises:
+        NotFoldable: float16 where rounding the quotient itself to float16 counts, as libraries do not.
+    """
+    precision = node.attribute("precision") or 0
+    if not is_float(scale.dtype) or (precision and _dtype(precision) != scale.dtype):
+        raise NotFoldable(f"a division of {x.dtype} by {scale.dtype}")
+    quotient: Array = x.astype(np.float32) / scale.astype(np.float32)
+    if scale.dtype == np.float32:
+        return quotient.astype(np.float64)
+    short = quotient.astype(scale.dtype).astype(np.float64)
+    if scale.dtype == np.float16 and (np.rint(short) != np.rint(quotient)).any():
+        raise NotFoldable("a quotient of float16 that is rounded twice")
+    return short
+
+
+def _saturated(rounded: Array, target: np.dtype[Any]) -> Array:
+    if target.name not in _RANGES:
+        raise NotFoldable(f"quantization to {target}")
+    return rounded.clip(*_RANGES[target.name]).astype(np.int32).astype(target)
+
+
+def _to_float8(node: NodeView, quotient: Array, point: Array, target: np.dtype[Any]) -> Array:
+    largest = _FLOATS_8[target.name]
+    if point.any():
+        raise NotFoldable(f"a zero point of {target}")
+    if not node.int("saturate") and (np.abs(quotient) > largest).any():
+        raise NotFoldable(f"beyond {target}")
+    return quotient.clip(-largest, largest).astype(np.float32).astype(target)
+
+
+def _dynamic(node: NodeView, x: Array) -> tuple[Array, Array, Array]:
+    """All in float32, as ONNX's definition has it.
+
+    Raises:
+        NotFoldable: nothing but zeros, for which that divides by 0; NaN or infinite.
+    """
+    low, high = x.min(initial=0), x.max(initial=0)
+    scale = np.float32((high - low) / np.float32(255))
+    if not (np.isfinite(scale) and scale > 0):
+        raise NotFoldable("a range of 0, or not finite")
+    zero = np.rint(np.clip(-low / scale, np.float32(0), np.float32(255)))
+    quotient: Array = x / scale
+    return _saturated(np.rint(quotient) + zero, np.dtype(np.uint8)), np.asarray(scale), zero.astype(np.uint8)
+
+
+# ---- back --------------------------------------------------------------------------------------------
+
+
+def _dequantize(node: NodeView, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    code = node.attribute("output_dtype")
+    target = _dtype(code) if code else scale.dtype
+    if target != scale.dtype:
+        raise NotFoldable(f"a scale of {scale.dtype} for {target}")
+    _check_zero(scale, zero)
+    factor = _granular(node, scale, x)
+    if x.dtype.name in _FLOATS_8:
+        if zero is not None and doubled(zero.astype(np.float32)).any():
+            raise NotFoldable(f"a zero point of {x.dtype}")
+        wide = x.astype(np.float64)
+    elif x.dtype.name in _RANGES or x.dtype == np.int32:
+        wide = x.astype(np.float64)
+        if zero is not None:
+            if x.dtype == np.int32 and zero.any():
+                raise NotFoldable("a zero point of int32")
+            wide = wide - _granular(node, zero, x).astype(np.float64)
+    else:
+        raise NotFoldable(f"dequantization of {x.dtype}")
+    if target != np.float32 and (wide.astype(target).astype(np.float64) != wide).any():
+        raise NotFoldable(f"a number that {target} cannot hold")
+    return np.asarray(wide.astype(np.float32) * factor.astype(np.float32)).astype(target)
+
+
+# ---- products ----------------------------------------------------------------------------------------
+
+
+def _requantized(total: Array, factor: Array, scale: Array, zero: Array) -> Array:
+    """Sums of products, times the inputs' scales, as the output's integers.
+
+    Raises:
+        NotFoldable: next to a half, where it counts in which order libraries multiply the scales; per
+            row or channel, of which ONNX says too little.
+    """
+    if scale.size != 1 or zero.size != 1:
+        raise NotFoldable("scales of the output for each row")
+    if (np.abs(total) >= 2.0**31).any():
+        raise NotFoldable("a sum beyond int32")
+    value = total * factor / doubled(scale).reshape(())
+    distance = np.abs(value - np.floor(value) - 0.5)
+    limits = _RANGES[zero.dtype.name]
+    inside = (np.abs(value) < limits[1] - limits[0] + 2.0) | np.isnan(value)
+    if (inside & ~(distance > 1e-6 * np.abs(value) + 1e-9)).any():
+        raise NotFoldable("next to a half")
+    return _saturated(np.rint(value) + zero.reshape(()).astype(np.float64), zero.dtype)
+
+
+def _only_bytes(*tensors: Array) -> None:
+    if any(t.dtype.name not in ("uint8", "int8") for t in tensors):
+        raise NotFoldable("products of other integers than bytes")
+
+
+def _qlinear_matmul(
+    node: NodeView,
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+) -> Array:
+    _only_bytes(a, b, y_zero)
+    wide = without_zero(a, a_zero, rows=True), without_zero(b, b_zero, rows=False)
+    total = np.asarray(np.matmul(*(w.astype(np.float64) for w in wide)))
+    if 1 in (a.ndim, b.ndim) and (a_scale.size > 1 or b_scale.size > 1):
+        raise NotFoldable("scales of vectors")
+    factor = along(doubled(a_scale), a, rows=True) * along(doubled(b_scale), b, rows=False)
+    return _requantized(total, factor, y_scale, y_zero)
+
+
+def _per_filter(parameter: Array, w: Array) -> Array:
+    """A parameter of the filters, one or one for each, that broadcasts with them."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    if parameter.shape != w.shape[:1]:
+        raise ValueError(f"expected {w.shape[0]} parameters, but got {list(parameter.shape)}")
+    return parameter.reshape(-1, *[1] * (w.ndim - 1))
+
+
+def _integer_sums(node: NodeView, x: Array, w: Array, x_zero: Array | None, w_zero: Array | None) -> Array:
+    """The convolution without the zero points, as float64, which holds the sums."""
+    if x_zero is not None and x_zero.size != 1:
+        raise ValueError(f"expected one zero point, but got {list(x_zero.shape)}")
+    wide, filters = x.astype(np.float64), w.astype(np.float64)
+    if x_zero is not None:
+        wide = wide - x_zero.reshape(()).astype(np.float64)
+    if w_zero is not None:
+        filters = filters - _per_filter(w_zero, w).astype(np.float64)
+    return convolved(node, wide, filters)
+
+
+def _conv_integer(
+    node: NodeView, x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None
+) -> Array:
+    return _integer_sums(node, x, w, x_zero, w_zero).astype(np.int64).astype(np.int32)
+
+
+def _qlinear_conv(
+    node: NodeView,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    bias: Array | None = None,
+) -> Array:
+    total = _integer_sums(node, x, w, x_zero, w_zero)
+    if x_scale.size != 1:
+        raise ValueError(f"expected one scale, but got {list(x_scale.shape)}")
+    ones = (1, -1, *[1] * (x.ndim - 2))
+    if bias is not None:
+        total = total + bias.astype(np.float64).reshape(ones)
+    factor = doubled(x_scale).reshape(()) * _per_filter(doubled(w_scale), w).reshape(ones)
+    return _requantized(total, factor, y_scale, y_zero)
+
+
+OPS = (
+    OpInfo("QuantizeLinear", fold=_quantize),
+    OpInfo("DequantizeLinear", fold=_dequantize),
+    OpInfo("DynamicQuantizeLinear", fold=_dynamic),
+    OpInfo("QLinearMatMul", fold=_qlinear_matmul),
+    OpInfo("ConvInteger", fold=_conv_integer),
+    OpInfo("QLinearConv", fold=_qlinear_conv),
+)

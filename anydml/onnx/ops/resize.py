@@ -1,0 +1,232 @@
+"""Tensors of another size: Resize and Upsample, nearest and linear.
+
+ONNX says where an output lies between the inputs, and libraries compute that in float32; so each place is
+computed in float64, in float32, and for every scale that the texts could mean, and all have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.precision import doubled, is_float, rounded, whole_axis
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis changes."""
+
+    before: int
+    after: int
+    scale: float
+    given: bool
+    """Whether the scale was given, and not the size."""
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale that is given, and that of the rounded sizes."""
+        exact = self.after / self.before
+        return (self.scale, exact) if self.given and self.scale != exact else (exact,)
+
+
+_Place = Callable[[Any, Any, "_Axis"], Any]
+
+
+def _half_pixel(x: Any, scale: Any, axis: _Axis) -> Any:
+    return (x + scale.dtype.type(0.5)) / scale - scale.dtype.type(0.5)
+
+
+def _half_pixel_symmetric(x: Any, scale: Any, axis: _Axis) -> Any:
+    number = scale.dtype.type
+    if axis.given or number is np.float32:
+        width = number(axis.scale) * number(axis.before)
+    else:
+        width = number(axis.after)
+    offset = number(axis.before) / number(2) * (number(1) - number(axis.after) / width)
+    return offset + _half_pixel(x, scale, axis)
+
+
+def _pytorch_half_pixel(x: Any, scale: Any, axis: _Axis) -> Any:
+    return _half_pixel(x, scale, axis) if axis.after > 1 else x * 0
+
+
+def _align_corners(x: Any, scale: Any, axis: _Axis) -> Any:
+    if axis.after == 1:
+        if axis.before == 1:
+            return x * 0
+        raise NotFoldable("corners of one element")
+    return x * scale.dtype.type(axis.before - 1) / scale.dtype.type(axis.after - 1)
+
+
+_PLACES: dict[str, _Place] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "align_corners": _align_corners,
+    "asymmetric": lambda x, scale, axis: x / scale,
+}
+_NEAREST: dict[str, Callable[[Any], Any]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - x.dtype.type(0.5)),
+    "round_prefer_ceil": lambda x: np.floor(x + x.dtype.type(0.5)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _places(mode: str, axis: _Axis) -> Iterator[Array]:
+    """For each output where it lies among the inputs, in every way to compute it."""
+    if mode not in _PLACES:
+        raise NotFoldable(f"coordinates of {mode}")
+    for scale in axis.scales:
+        for number in (np.float64, np.float32):
+            place = _PLACES[mode](np.arange(axis.after, dtype=number), np.asarray(scale, number), axis)
+            yield place
+            if mode == "half_pixel_symmetric" and scale != 1:  # whose terms can be added in several orders
+                yield place + number(1e-5)
+                yield place - number(1e-5)
+
+
+# ---- how much --------------------------------------------------------------------------------------
+
+
+def _scaled(size: int, scale: float) -> _Axis:
+    """By a factor of float32; sizes are cut off."""
+    if not scale > 0:
+        raise ValueError(f"expected scales above 0, but got {scale}")
+    after, rough = size * scale, np.float32(size) * np.float32(scale)
+    if not np.isfinite(after) or int(np.floor(after)) != int(np.floor(rough)):
+        raise NotFoldable("a size on which float32 and float64 do not agree")
+    return _Axis(size, int(np.floor(after)), scale, given=True)
+
+
+def _sized(before: list[int], sizes: list[int], policy: str) -> list[_Axis]:
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"expected sizes, but got {sizes}")
+    if policy != "stretch":
+        if 0 in before:
+            raise NotFoldable("proportions of nothing")
+        ratios = [after / size for after, size in zip(sizes, before, strict=True)]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        kept = [ratio * n for n in before]
+        if any(abs(n - np.floor(n) - 0.5) < 1e-4 for n in kept):
+            raise NotFoldable("a size next to a half")
+        sizes = [int(np.floor(n + 0.5)) for n in kept]
+    return [_Axis(b, a, a / b if b else 1.0, given=False) for b, a in zip(before, sizes, strict=True)]
+
+
+def _axes(node: NodeView, x: Array, scales: Array | None, sizes: Array | None) -> dict[int, _Axis]:
+    """The axes that change, as the inputs say; empty ones are not there."""
+    named = node.ints("axes")
+    chosen = list(range(x.ndim)) if named is None else [whole_axis(k, x.ndim) for k in named]
+    if len(set(chosen)) < len(chosen):
+        raise NotFoldable("an axis that is named twice")
+    scales, sizes = (None if v is None or not v.size else v for v in (scales, sizes))
+    given = sizes if scales is None else scales
+    if x.ndim == 0 or not chosen or given is None:
+        raise NotFoldable("nothing to resize, or nothing that says how much")
+    if scales is not None and sizes is not None:
+        raise ValueError("expected scales or sizes, but got both")
+    if given.shape != (len(chosen),):
+        raise ValueError(f"expected {len(chosen)} scales or sizes, but got {list(given.shape)}")
+    before = [x.shape[k] for k in chosen]
+    if scales is not None:
+        changes = [_scaled(n, float(s)) for n, s in zip(before, scales.tolist(), strict=True)]
+    else:
+        policy = "stretch" if node.version < 18 else node.text("keep_aspect_ratio_policy")
+        changes = _sized(before, given.tolist(), policy)
+    if any(not c.before and c.after for c in changes):
+        raise NotFoldable("elements out of nothing")
+    return dict(zip(chosen, changes, strict=True))
+
+
+# ---- with what -------------------------------------------------------------------------------------
+
+
+def _nearest(x: Array, axes: dict[int, _Axis], mode: str, nearest: str) -> Array:
+    """Elements are taken as they are, of any type."""
+    if nearest not in _NEAREST:
+        raise NotFoldable(f"nearest_mode {nearest}")
+    for axis, change in axes.items():
+        if change.before == 0:
+            continue
+        found = [
+            _NEAREST[nearest](place).clip(0, change.before - 1).astype(np.int64)
+            for place in _places(mode, change)
+        ]
+        if any((other != found[0]).any() for other in found):
+            raise NotFoldable("a place next to the middle of two elements")
+        x = x.take(found[0], axis)
+    return x
+
+
+def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
+    """Between two neighbours; one of weight 0 is not looked at, so that it may be infinite."""
+    if not is_float(x.dtype):
+        raise NotFoldable("integers between integers")
+    wide = doubled(x)
+    finite = bool(np.isfinite(wide).all())
+    for axis, change in axes.items():
+        if change.before == 0 or change.after == 0:
+            wide = wide.take(np.zeros(change.after, np.int64), axis)
+            continue
+        place, *others = (p.clip(0, change.before - 1) for p in _places(mode, change))
+        low = np.floor(place).astype(np.int64)
+        weight = place - low
+        for other in others:
+            if (np.abs(other - place) > 2e-5 * (1 + place)).any():
+                raise NotFoldable("a scale that is not that of the sizes")
+            if not finite and ((other == np.floor(other)) != (weight == 0)).any():
+                raise NotFoldable("next to an element that is not finite")
+        high = np.minimum(low + 1, change.before - 1)
+        weight = weight.reshape(-1, *[1] * (x.ndim - axis - 1))
+        first = wide.take(low, axis)
+        mixed = first * (1 - weight) + wide.take(high, axis) * weight
+        wide = np.where(weight == 0, first, mixed)
+    return rounded(wide, x.dtype)
+
+
+def _resize(node: NodeView, x: Array, *inputs: Array | None) -> Array:
+    """By scales (opset 10), by roi, scales, sizes (since 11)."""
+    _, scales, sizes = (None, *inputs, None) if node.version < 11 else (*inputs, None, None, None)[:3]
+    axes = _axes(node, x, scales, sizes)
+    mode = node.text("mode")
+    if node.version < 11:
+        return _upsampled(x, axes, mode)
+    place = node.text("coordinate_transformation_mode")
+    if mode == "nearest":
+        return _nearest(x, axes, place, node.text("nearest_mode"))
+    if mode != "linear" or node.attribute("exclude_outside"):
+        raise NotFoldable(f"resizing by mode {mode}")
+    if node.attribute("antialias") and any(c.after < c.before for c in axes.values()):
+        raise NotFoldable("antialiasing")
+    return _linear(x, axes, place)
+
+
+def _upsampled(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
+    """As before opset 11, where nothing says how coordinates are computed: by whole factors."""
+    if mode != "nearest" or any(c.scale != int(c.scale) for c in axes.values()):
+        raise NotFoldable("upsampling that ONNX does not define")
+    for axis, change in axes.items():
+        x = x.repeat(int(change.scale), axis)
+    return x
+
+
+def _upsample(node: NodeView, x: Array, scales: Array | None = None) -> Array:
+    """By two attributes (opset 1), by a list of them (7), by an input (9)."""
+    if node.version < 7:
+        if x.ndim != 4:
+            raise ValueError(f"expected an input of rank 4, but got {x.ndim}")
+        scales = np.array([1, 1, node.float("height_scale"), node.float("width_scale")], np.float32)
+    elif node.version < 9:
+        scales = np.array(node.attribute("scales"), np.float32)
+    return _upsampled(x, _axes(node, x, scales, None), node.text("mode"))
+
+
+OPS = (
+    OpInfo("Resize", fold=_resize),
+    OpInfo("Upsample", fold=_upsample),
+)

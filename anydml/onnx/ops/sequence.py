@@ -1,0 +1,116 @@
+"""Sequences and optionals: lists of tensors, and what may be None."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import axis_in, numbers, single
+
+Sequence = list[Array]
+
+
+def _construct(node: NodeView, *inputs: Array) -> Sequence:
+    return list(inputs)
+
+
+def _empty(node: NodeView) -> Sequence:
+    return []
+
+
+def _place(position: Array | None, count: int, last: int) -> int:
+    """A position up to `last`, counted from the front; that of the last one where none is given."""
+    if position is None:
+        return last
+    found: int = single(position)
+    if not -count <= found <= last:
+        raise IndexError(f"expected a position in {count} tensors, but got {found}")
+    return found + count if found < 0 else found
+
+
+def _at(node: NodeView, sequence: Sequence, position: Array) -> Array:
+    return sequence[_place(position, len(sequence), len(sequence) - 1)]
+
+
+def _insert(node: NodeView, sequence: Sequence, tensor: Array, position: Array | None = None) -> Sequence:
+    if sequence and sequence[0].dtype != tensor.dtype:
+        raise ValueError(f"expected a tensor of {sequence[0].dtype}, but got {tensor.dtype}")
+    place = _place(position, len(sequence), len(sequence))
+    return [*sequence[:place], tensor, *sequence[place:]]
+
+
+def _erase(node: NodeView, sequence: Sequence, position: Array | None = None) -> Sequence:
+    place = _place(position, len(sequence), len(sequence) - 1)
+    if place < 0:
+        raise IndexError("expected a tensor to erase, but the sequence is empty")
+    return [*sequence[:place], *sequence[place + 1 :]]
+
+
+def _length(node: NodeView, sequence: Sequence) -> Array:
+    return np.array(len(sequence), np.int64)
+
+
+def _split(node: NodeView, x: Array, split: Array | None = None) -> Sequence:
+    """Into parts of one size of which the last may be smaller, of given sizes, or of single elements.
+
+    keepdims is for when no split is given, says ONNX. Exporters write it beside a scalar of 1, too, and
+    onnxruntime heeds it there.
+    """
+    axis = axis_in(node.int("axis"), x.ndim)
+    size = x.shape[axis]
+    if split is None or not split.ndim:
+        part = 1 if split is None else single(split)
+        if part <= 0:
+            raise ValueError(f"expected parts of 1 or more, but got {part}")
+        sizes = [min(part, size - k) for k in range(0, size, part)]
+    else:
+        sizes = numbers(split)
+    if sum(sizes) != size or min(sizes, default=0) < 0:
+        raise ValueError(f"expected sizes that add up to {size}, but got {sizes}")
+    ends = np.cumsum([0, *sizes]).tolist()
+    along = (slice(None),) * axis
+    parts = [x[(*along, slice(end - n, end))] for n, end in zip(sizes, ends[1:], strict=True)]
+    if (split is None or (not split.ndim and single(split) == 1)) and not node.int("keepdims"):
+        return [np.squeeze(part, axis) for part in parts]
+    return parts
+
+
+def _concat(node: NodeView, sequence: Sequence) -> Array:
+    if not sequence:
+        raise ValueError("expected a tensor at least, but the sequence is empty")
+    rank = sequence[0].ndim
+    axis = node.int("axis")
+    if any(x.ndim != rank for x in sequence):
+        raise ValueError(f"expected equal ranks, but got {[x.ndim for x in sequence]}")
+    if node.int("new_axis"):
+        return np.stack(sequence, axis_in(axis, rank + 1))
+    return np.concatenate(sequence, axis_in(axis, rank))
+
+
+def _optional(node: NodeView, content: Content = None) -> Content:
+    return content
+
+
+def _has_element(node: NodeView, content: Content = None) -> Array:
+    return np.array(content is not None)
+
+
+def _get_element(node: NodeView, content: Content = None) -> Content:
+    if content is None:
+        raise NotFoldable("the element of an optional that has none")
+    return content
+
+
+OPS = (
+    OpInfo("ConcatFromSequence", fold=_concat),
+    OpInfo("Optional", fold=_optional),
+    OpInfo("OptionalGetElement", fold=_get_element),
+    OpInfo("OptionalHasElement", fold=_has_element),
+    OpInfo("SequenceAt", fold=_at),
+    OpInfo("SequenceConstruct", fold=_construct),
+    OpInfo("SequenceEmpty", fold=_empty),
+    OpInfo("SequenceErase", fold=_erase),
+    OpInfo("SequenceInsert", fold=_insert),
+    OpInfo("SequenceLength", fold=_length),
+    OpInfo("SplitToSequence", fold=_split),
+)

@@ -1,0 +1,56 @@
+"""Softmax and its kin: along an axis since opset 13, before that over all axes from `axis` on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo
+from anydml.onnx.ops.precision import doubled, rounded, whole_axis
+from anydml.onnx.ops.reduction import extreme_index
+
+_ALONG_ONE_AXIS = 13
+"""The opset since which it is that."""
+
+
+def _rule(compute: Callable[[Array, int], Array]) -> Fold:
+    def rule(node: NodeView, x: Array) -> Array:
+        axis = whole_axis(node.int("axis"), x.ndim)
+        if x.size == 0:
+            return x
+        if node.version >= _ALONG_ONE_AXIS:
+            return compute(x, axis)
+        rows = x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
+        return compute(rows, 1).reshape(x.shape)
+
+    return rule
+
+
+def _shifted(x: Array, axis: int) -> Array:
+    """The largest becomes 0, so that no exponential overflows."""
+    wide = doubled(x)
+    return np.asarray(wide - wide.max(axis, keepdims=True))
+
+
+def _softmax(x: Array, axis: int) -> Array:
+    powers = np.exp(_shifted(x, axis))
+    return rounded(powers / powers.sum(axis, keepdims=True), x.dtype)
+
+
+def _log_softmax(x: Array, axis: int) -> Array:
+    shifted = _shifted(x, axis)
+    return rounded(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)), x.dtype)
+
+
+def _hardmax(x: Array, axis: int) -> Array:
+    result = np.zeros(x.shape, x.dtype)
+    np.put_along_axis(result, extreme_index(x, axis, largest=True), np.ones((), x.dtype), axis)
+    return result
+
+
+OPS = (
+    OpInfo("Softmax", fold=_rule(_softmax)),
+    OpInfo("LogSoftmax", fold=_rule(_log_softmax)),
+    OpInfo("Hardmax", fold=_rule(_hardmax)),
+)

@@ -1,0 +1,109 @@
+"""Where the windows of convolutions and pooling lie: strides, dilations, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from types import EllipsisType
+
+from anydml.onnx.ops.opinfo import NodeView, NotFoldable
+
+Index = tuple[EllipsisType | slice | int, ...]
+"""Of NumPy: the last axes."""
+_IGNORED_SINCE = 22
+"""The opset whose text says that windows which would start in the padding at the end are left out."""
+
+
+def numbers(node: NodeView, name: str, count: int, default: int) -> list[int]:
+    """An attribute with a number for each axis.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    found = node.ints(name) or [default] * count
+    if len(found) != count:
+        raise ValueError(f"expected {count} {name}, but got {len(found)}")
+    return [int(n) for n in found]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """For each spatial axis: the window's size, its steps, and how many there are."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    """What is added in front."""
+    after: tuple[int, ...]
+    """And at the end; `count` windows may need more or less than that."""
+    count: tuple[int, ...]
+
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """The places in a window, row by row."""
+        return product(*(range(k) for k in self.kernel))
+
+    def needed(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """The padding in front and at the end that all windows fit in."""
+        ends = (
+            (c - 1) * s + (k - 1) * d + 1 - p - n
+            for c, s, k, d, p, n in zip(
+                self.count, self.strides, self.kernel, self.dilations, self.before, sizes, strict=True
+            )
+        )
+        return [(p, max(end, 0)) for p, end in zip(self.before, ends, strict=True)]
+
+    def at(self, position: Sequence[int]) -> Index:
+        """In a padded tensor, the elements that are at one position of each window."""
+        return ..., *(
+            slice(k * d, k * d + (c - 1) * s + 1, s)
+            for k, d, s, c in zip(position, self.dilations, self.strides, self.count, strict=True)
+        )
+
+
+def windows(node: NodeView, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
+    """The windows over spatial axes of these sizes.
+
+    Raises:
+        ValueError: attributes of another number of axes.
+        NotFoldable: no window fits; negative padding; ceil_mode, auto_pad where texts or libraries differ.
+    """
+    rank = len(sizes)
+    strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise ValueError("expected kernels, strides and dilations of at least 1")
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    auto = node.text("auto_pad")
+    up = bool(node.attribute("ceil_mode"))
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        count = [-(-n // s) for n, s in zip(sizes, strides, strict=True)]
+        each = zip(count, strides, extents, sizes, strict=True)
+        totals = [(c - 1) * s + e - n for c, s, e, n in each]
+        if min(totals) < 0 or max(dilations) > 1:
+            raise NotFoldable("padding by itself with steps beyond the kernel, or with dilations")
+        before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
+        after = [t - b for t, b in zip(totals, before, strict=True)]
+    else:
+        pads = [0] * 2 * rank if auto == "VALID" else numbers(node, "pads", 2 * rank, 0)
+        before, after = pads[:rank], pads[rank:]
+        axes = zip(sizes, before, after, extents, strides, strict=True)
+        count = [_count(node, n, b, a, e, s, up) for n, b, a, e, s in axes]
+    if min((*count, *sizes), default=1) < 1 or min((*before, *after), default=0) < 0:
+        raise NotFoldable("no window, or negative padding")
+    return Windows(*map(tuple, (kernel, strides, dilations, before, after, count)))
+
+
+def _count(node: NodeView, size: int, before: int, after: int, extent: int, stride: int, up: bool) -> int:
+    free = size + before + after - extent
+    if free < 0:
+        raise NotFoldable("a window that is larger than the padded input")
+    count = free // stride + 1
+    if up and free % stride:
+        if node.text("auto_pad") == "VALID":
+            raise NotFoldable("ceil_mode without padding, of which ONNX says two things")
+        if count * stride < size + before:
+            return count + 1
+        if node.version < _IGNORED_SINCE or node.op.name == "LpPool":
+            raise NotFoldable("a window that would start in the padding")
+    return count

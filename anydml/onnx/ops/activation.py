@@ -44,8 +44,8 @@ def _prelu(node: NodeView, x: Array, slope: Array) -> Array:
 
 
 def _exponential(x: Array) -> Array:
-    """exp(x) - 1 where x is negative, and 0 elsewhere."""
-    return np.expm1(np.minimum(x, 0))
+    """exp(x) - 1 where x is negative, NaN where it is, and 0 elsewhere."""
+    return np.expm1(np.where(x > 0, 0, x) + 0.0)  # of -0, too, it is 0
 
 
 def _elu(node: NodeView, x: Array) -> Array:
@@ -77,8 +77,12 @@ def _hard_sigmoid(node: NodeView, x: Array) -> Array:
     return np.clip(node.float("alpha") * x + node.float("beta"), 0, 1)
 
 
+_SIXTH = float(np.float32(1 / 6))
+"""What ONNX's function body of HardSwish gives HardSigmoid, at all types."""
+
+
 def _hard_swish(node: NodeView, x: Array) -> Array:
-    inner: Array = np.clip(x * np.asarray(1 / 6, x.dtype) + 0.5, 0, 1)
+    inner: Array = np.clip(x * _SIXTH + 0.5, 0, 1)
     return x * inner
 
 

@@ -12,6 +12,7 @@ from anydml.onnx.ops.shared import (
     FLOATS,
     axis_in,
     double,
+    flag,
     in_double,
     in_single,
     like,
@@ -41,11 +42,11 @@ def _no_zero(b: Array) -> None:
 def _mod(node: NodeView, a: Array, b: Array) -> Array:
     """The remainder with the sign of the dividend (fmod), or of the divisor."""
     if a.dtype in FLOATS:
-        if not node.int("fmod") and node.version < 28:
+        if not flag(node, "fmod") and node.version < 28:
             raise NotFoldable("Mod of floats that is not fmod")
     else:
         _no_zero(b)
-    function = np.fmod if node.int("fmod") else np.mod
+    function = np.fmod if flag(node, "fmod") else np.mod
     return narrow(function(wide(a), wide(b)), a.dtype)
 
 
@@ -112,6 +113,8 @@ def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | No
     if node.version < 11:
         given = [node.attribute("min"), node.attribute("max")]
         bounds = [None if n is None else np.array(n).astype(x.dtype) for n in given]
+    if node.version < 13 and all(x is not None for x in bounds) and bounds[0] > bounds[1]:
+        raise NotFoldable("a lower bound above the upper one")
     for bound, chosen, end in zip(bounds, (np.maximum, np.minimum), (-np.inf, np.inf), strict=True):
         if bound is None and node.version >= 11 and x.dtype in FLOATS and (x == end).any():
             raise NotFoldable("an infinity without a bound")
@@ -145,12 +148,12 @@ def _running(name: str, neutral: int) -> Any:
     def rule(node: NodeView, x: Array, axis: Array) -> Array:
         along = axis_in(single(axis), x.ndim)
         moved = np.moveaxis(wide(x), along, -1)
-        moved = moved[..., ::-1] if node.int("reverse") else moved
-        if node.int("exclusive"):
+        moved = moved[..., ::-1] if flag(node, "reverse") else moved
+        if flag(node, "exclusive"):
             first = np.full((*moved.shape[:-1], min(1, moved.shape[-1])), neutral, moved.dtype)
             moved = np.concatenate([first, moved[..., :-1]], -1)
         moved = function(moved, axis=-1, dtype=moved.dtype)
-        moved = moved[..., ::-1] if node.int("reverse") else moved
+        moved = moved[..., ::-1] if flag(node, "reverse") else moved
         return narrow(np.moveaxis(moved, -1, along), x.dtype)
 
     return rule

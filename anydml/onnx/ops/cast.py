@@ -70,6 +70,8 @@ def _cast_like(node: NodeView, x: Array, target: Array) -> Array:
 
 
 def _converted(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
+    if node.attribute("saturate") not in (None, 0, 1):
+        raise NotFoldable("saturate that is neither 0 nor 1")
     if x.dtype == dtype:
         return x
     if x.dtype.kind in "OU":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, affordable, axis_in, numbers, single, wide
+from anydml.onnx.ops.shared import FLOATS, affordable, axis_in, flag, numbers, single, wide
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
-    return np.take(x, indices, axis_in(node.int("axis"), x.ndim))
+    axis = axis_in(node.int("axis"), x.ndim)
+    return np.take(x, _checked(indices, x.shape[axis]), axis)
 
 
 def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
@@ -126,7 +127,7 @@ def _non_zero(node: NodeView, x: Array) -> Array:
 def _compress(node: NodeView, x: Array, condition: Array) -> Array:
     axis = node.attribute("axis")
     if condition.ndim != 1:
-        raise ValueError(f"expected a list of conditions, but got rank {condition.ndim}")
+        raise NotFoldable(f"rank {condition.ndim} for a list of conditions")
     along = None if axis is None else axis_in(axis, x.ndim)
     size = x.size if along is None else x.shape[along]
     if condition.size > size:
@@ -165,8 +166,8 @@ def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Arr
     keys = np.moveaxis(wide(x), axis, -1)
     if x.dtype in FLOATS and np.isnan(keys).any():
         raise NotFoldable("the order of NaN")
-    largest = node.version < 11 or node.int("largest")
-    if node.version >= 11 and not node.int("sorted") and count > 1:
+    largest = node.version < 11 or flag(node, "largest")
+    if node.version >= 11 and not flag(node, "sorted") and count > 1:
         raise NotFoldable("an order that is open")
     if largest:
         order = keys.shape[-1] - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
@@ -181,6 +182,8 @@ def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     """Elements, or slices as lists of their elements, by their first appearance."""
     if x.dtype in FLOATS and np.isnan(wide(x)).any():
         raise NotFoldable("whether NaN is NaN")
+    if x.dtype.kind == "c":
+        raise NotFoldable("the order of complex numbers")
     axis = node.attribute("axis")
     along = None if axis is None else axis_in(axis, x.ndim)
     slices = x.reshape(-1) if along is None else np.moveaxis(x, along, 0)
@@ -189,7 +192,7 @@ def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     for place, key in enumerate(keys):
         first.setdefault(key, place)
     order: list[tuple[object, ...]] = list(first)
-    if node.int("sorted"):
+    if flag(node, "sorted"):
         order.sort()
     number = {key: k for k, key in enumerate(order)}
     found = np.array([first[key] for key in order], np.int64)

@@ -51,7 +51,7 @@ def _amounts(
     """What is added at the beginning and the end of every axis."""
     given = node.ints("paddings" if node.version < 2 else "pads") if node.version < 11 else None
     if pads is not None and node.version >= 11:
-        given = numbers(pads if pads.ndim == 1 else pads.reshape(-1))
+        given = numbers(pads)
     if given is None:
         raise NotFoldable("no pads")
     along = [axis_in(k, rank) for k in (range(rank) if axes is None else numbers(axes))]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
+from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import axis_in, numbers, single
+from anydml.onnx.ops.shared import axis_in, flag, numbers, single
 
 Sequence = list[Array]
 
@@ -15,6 +17,8 @@ def _construct(node: NodeView, *inputs: Array) -> Sequence:
 
 
 def _empty(node: NodeView) -> Sequence:
+    code = node.attribute("dtype")
+    dtype_of(TensorProto.FLOAT if code is None else code)
     return []
 
 
@@ -65,12 +69,14 @@ def _split(node: NodeView, x: Array, split: Array | None = None) -> Sequence:
         sizes = [min(part, size - k) for k in range(0, size, part)]
     else:
         sizes = numbers(split)
+        if not sizes:
+            raise NotFoldable("no sizes")
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise ValueError(f"expected sizes that add up to {size}, but got {sizes}")
     ends = np.cumsum([0, *sizes]).tolist()
     along = (slice(None),) * axis
     parts = [x[(*along, slice(end - n, end))] for n, end in zip(sizes, ends[1:], strict=True)]
-    if (split is None or (not split.ndim and single(split) == 1)) and not node.int("keepdims"):
+    if (split is None or (not split.ndim and single(split) == 1)) and not flag(node, "keepdims"):
         return [np.squeeze(part, axis) for part in parts]
     return parts
 
@@ -82,12 +88,14 @@ def _concat(node: NodeView, sequence: Sequence) -> Array:
     axis = node.int("axis")
     if any(x.ndim != rank for x in sequence):
         raise ValueError(f"expected equal ranks, but got {[x.ndim for x in sequence]}")
-    if node.int("new_axis"):
+    if flag(node, "new_axis"):
         return np.stack(sequence, axis_in(axis, rank + 1))
     return np.concatenate(sequence, axis_in(axis, rank))
 
 
 def _optional(node: NodeView, content: Content = None) -> Content:
+    if content is None and node.attribute("type") is None:
+        raise NotFoldable("an optional of nothing that is known")
     return content
 
 

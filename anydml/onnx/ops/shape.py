@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import affordable, axes_in, axis_in, numbers, single, sizes_in
+from anydml.onnx.ops.shared import affordable, axes_in, axis_in, flag, numbers, single, sizes_in
 
 
 def _shape(node: NodeView, x: Array) -> Array:
@@ -26,7 +26,7 @@ def _reshape(node: NodeView, x: Array, shape: Array | None = None) -> Array:
         raise NotFoldable("no shape")
     if any(n < -1 for n in given) or given.count(-1) > 1:
         raise ValueError(f"expected sizes of which one is -1 at most, but got {given}")
-    literally = node.version >= 14 and node.int("allowzero")
+    literally = node.version >= 14 and flag(node, "allowzero")
     if literally and 0 in given and -1 in given:
         raise NotFoldable("a size of -1 beside 0, with allowzero")
     sizes = [x.shape[k] if n == 0 and not literally else n for k, n in enumerate(given)]
@@ -35,7 +35,7 @@ def _reshape(node: NodeView, x: Array, shape: Array | None = None) -> Array:
 
 def _flatten(node: NodeView, x: Array) -> Array:
     axis = node.int("axis")
-    if not -x.ndim <= axis <= x.ndim:
+    if not (-x.ndim if node.version >= 11 else 0) <= axis <= x.ndim:
         raise ValueError(f"expected an axis of {x.ndim}, but got {axis}")
     axis = axis + x.ndim if axis < 0 else axis
     return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
@@ -91,6 +91,8 @@ def _split(node: NodeView, x: Array, split: Array | None = None) -> tuple[Array,
     axis, count = axis_in(node.int("axis"), x.ndim), len(node.outputs)
     size = x.shape[axis]
     given = node.ints("split") if node.version < 13 else None if split is None else numbers(split)
+    if given == []:
+        raise NotFoldable("no sizes")
     if given is None:
         given = _equal_parts(node, size, count)
     if len(given) != count or sum(given) != size or min(given) < 0:
@@ -101,13 +103,13 @@ def _split(node: NodeView, x: Array, split: Array | None = None) -> tuple[Array,
 
 
 def _equal_parts(node: NodeView, size: int, count: int) -> list[int]:
-    """The last one is smaller; before opset 18 there must be none such."""
-    if node.version < 18:
+    """With num_outputs the last one is smaller; else there must be none such."""
+    told = node.attribute("num_outputs") if node.version >= 18 else None
+    if told is None:
         if size % count:
             raise ValueError(f"expected a size that {count} divides, but got {size}")
         return [size // count] * count
-    told = node.attribute("num_outputs")
-    if told is not None and told != count:
+    if told != count:
         raise ValueError(f"expected {told} outputs, but got {count}")
     part = -(-size // count)
     last = size - part * (count - 1)
@@ -167,7 +169,7 @@ def _tile(node: NodeView, x: Array, repeats: Array, axis: Array | None = None) -
 
 def _depth_to_space(node: NodeView, x: Array) -> Array:
     size, mode = node.int("blocksize"), node.text("mode") if node.version >= 11 else "DCR"
-    n, c, h, w = _image(x)
+    n, c, h, w = _image(x, size)
     if c % (size * size):
         raise ValueError(f"expected channels that {size * size} divides, but got {c}")
     depth = c // (size * size)
@@ -182,7 +184,7 @@ def _depth_to_space(node: NodeView, x: Array) -> Array:
 
 def _space_to_depth(node: NodeView, x: Array) -> Array:
     size, mode = node.int("blocksize"), node.text("mode") if node.version >= 28 else "DCR"
-    n, c, h, w = _image(x)
+    n, c, h, w = _image(x, size)
     if h % size or w % size:
         raise ValueError(f"expected sizes that {size} divides, but got {h} and {w}")
     y = x.reshape(n, c, h // size, size, w // size, size)
@@ -192,9 +194,9 @@ def _space_to_depth(node: NodeView, x: Array) -> Array:
     return y.reshape(n, c * size * size, h // size, w // size)
 
 
-def _image(x: Array) -> tuple[int, ...]:
-    if x.ndim != 4:
-        raise ValueError(f"expected a tensor of rank 4, but got {x.ndim}")
+def _image(x: Array, size: int) -> tuple[int, ...]:
+    if x.ndim != 4 or size < 1:
+        raise ValueError(f"expected a tensor of rank 4 and blocks of 1 or more, but got {x.ndim} and {size}")
     return x.shape
 
 
@@ -220,7 +222,7 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
     rows, columns = x.shape[-2:]
     offset = 0 if k is None else min(max(single(k), -rows), columns)
     distance = np.arange(columns) - np.arange(rows)[:, None]
-    kept = distance >= offset if node.int("upper") else distance <= offset
+    kept = distance >= offset if flag(node, "upper") else distance <= offset
     return np.where(kept, x, np.zeros((), x.dtype))
 
 

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
@@ -75,13 +74,23 @@ def old_or(formula: Callable[..., Any]) -> Fold:
     return rule
 
 
+def flag(node: NodeView, name: str) -> bool:
+    """An attribute that is 0 or 1; libraries differ in what others are."""
+    value = node.int(name)
+    if value not in (0, 1):
+        raise NotFoldable(f"{name} of {value}")
+    return value == 1
+
+
 def axis_in(axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
         ValueError: there is no such axis.
     """
-    return normalize_axis_index(axis, rank)
+    if not -rank <= axis < rank:
+        raise ValueError(f"expected an axis of {rank}, but got {axis}")
+    return axis % rank
 
 
 def axes_in(axes: Iterable[int], rank: int) -> list[int]:
@@ -93,16 +102,16 @@ def axes_in(axes: Iterable[int], rank: int) -> list[int]:
 
 
 def single(x: Array) -> Any:
-    """The content of an input that is a scalar; libraries take [1], too."""
-    if x.size != 1:
-        raise ValueError(f"expected a scalar, but got sizes {x.shape}")
+    """The content of an input that is a scalar; libraries take [1], too, and some of them anything."""
+    if x.shape not in ((), (1,)):
+        raise NotFoldable(f"sizes {x.shape} for a scalar")
     return x.reshape(-1).tolist()[0]
 
 
 def numbers(x: Array) -> list[int]:
-    """The content of an input that is a list of integers."""
+    """The content of an input that is a list of integers; some libraries take anything for one."""
     if x.ndim != 1:
-        raise ValueError(f"expected a list, but got rank {x.ndim}")
+        raise NotFoldable(f"rank {x.ndim} for a list")
     found: list[int] = x.tolist()
     return found
 

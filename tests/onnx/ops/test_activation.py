@@ -104,6 +104,7 @@ def sigmoid(x):
         case("Swish", f4([0.5, -3, 0]), version=24, expected=by(lambda x: x * sigmoid(x), [0.5, -3, 0], f4)),
         case("Swish", f8([0.5]), version=24, alpha=2.0, expected=f8([0.5 * sigmoid(1)])),
         case("LeakyRelu", f8([-2, 3]), alpha=0.5, expected=f8([-1, 3])),
+        case("HardSwish", f8([1.5]), expected=f8([1.5 * (1.5 * float(f4(1 / 6)) + 0.5)])),
         case("HardSigmoid", f8([0, 9]), expected=f8([0.5, 1])),
         case("ThresholdedRelu", f8([1, 2]), expected=f8([0, 2])),
         case("Softsign", f8([1, -3]), expected=f8([0.5, -0.75])),

@@ -186,7 +186,10 @@ def test_tensor_scatter():
         case("NonZero", f4(3)),  # ONNX's own and onnxruntime's shapes differ
         case("NonZero", strings("a")),
         case("Compress", MATRIX, np.array([True] * 5), axis=1),
+        case("OneHot", i(0, 1), i(1, 2), HOT),
         case("OneHot", f4([0.5]), i(3), HOT),
+        case("Unique", FEW, sorted=2),
+        case("Compress", MATRIX, np.array([[True, False]])),
         case("OneHot", i(1), f4(2.5), HOT),
         case("TopK", MIXED, i(2), outputs=2, sorted=0),
         case("TopK", f4([NAN, 1]), i(1), outputs=2),
@@ -201,6 +204,7 @@ def test_left_open(op, inputs, how):
     [
         *(case("Gather", MATRIX, at) for at in (i(3), i(-4), i4([[0], [5]]))),
         case("Gather", NONE, i(0)),
+        case("Gather", NONE, i(2), axis=1),
         case("Gather", MATRIX, i(0), axis=2),
         case("Gather", ONE, i(0)),
         *(
@@ -215,7 +219,6 @@ def test_left_open(op, inputs, how):
         *(case("ScatterND", MATRIX, i([at]), MATRIX[:1]) for at in (3, -4)),
         case("ScatterND", MATRIX, i([0], [2]), MATRIX[:1]),
         case("OneHot", i(0, 1), i(-1), HOT),
-        case("OneHot", i(0, 1), i(1, 2), HOT),
         case("OneHot", i(0, 1), i(2), f4([7, 9, 1])),
         *(case("TopK", MIXED, i(k), outputs=2) for k in (5, -1)),
         case("TopK", ONE, i(1), outputs=2),

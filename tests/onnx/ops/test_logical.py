@@ -61,6 +61,8 @@ def test_exact(op, inputs, how):
         case("Less", np.array([NAN, 1], bf), np.array([2], bf), expected=np.array([False, True])),
         case("Equal", f2([0.0, NAN]), f2([-0.0, NAN]), expected=np.array([True, False])),
         case("Where", TRUTHS, np.array([1], bf), np.array([2], bf), version=16, expected=np.array([1, 2], bf)),
+        # onnxruntime adds the two, of which one is 0 instead, and so loses the sign
+        case("Where", TRUTHS, f4([[-0.0]]), f4([1]), expected=f4([[-0.0, 1]])),
         case("Where", TRUTHS, np.array([True]), np.array([False]), expected=TRUTHS),
     ]
 )  # fmt: skip

@@ -100,6 +100,9 @@ def test_the_node_fails(op, inputs, how):
 
 def test_the_element_of_nothing():
     check_open("OptionalGetElement", [None], 15)
+    check_open("Optional", [None])
+    check_open("SplitToSequence", [MATRIX, i()])
+    check_fails("SequenceEmpty", [], dtype=99)
     for op in ("SequenceAt", "ConcatFromSequence", "SequenceErase"):
         with pytest.raises((ValueError, IndexError)):
             folded(op, [[], i(0)[0]] if op == "SequenceAt" else [[]], **({"axis": 0} if op[0] == "C" else {}))

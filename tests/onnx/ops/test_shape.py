@@ -164,6 +164,7 @@ def test_by_hand(op, inputs, how):
     [
         case("Reshape", EMPTY, i(0, -1), allowzero=1),  # onnxruntime makes 3 of the -1; ONNX forbids it
         case("Squeeze", Y, i()),
+        case("Unsqueeze", Y, i(0)[0]),
         case("Split", i(1, 2, 3, 4, 5), outputs=4, num_outputs=4),
         case("Split", X, outputs=2, version=1),
         case("Tile", X, f4([2]), f4([1]), version=1),
@@ -189,6 +190,8 @@ def test_left_open(op, inputs, how):
         ),
         *(case("Reshape", EMPTY, i(*shape)) for shape in ((0, -1, 0), (3, 0))),
         *(case("Flatten", X, axis=axis) for axis in (-4, 4)),
+        case("Flatten", X, axis=-1, version=9),
+        case("Split", i(1, 2, 3), outputs=2),
         *(case("Squeeze", Y, axes) for axes in (i(1), i(7), i(-5))),
         *(case("Unsqueeze", Y, axes) for axes in (i(0, 0), i(6), i(1, -5))),
         *(case("Transpose", X, perm=perm) for perm in ([0, 1], [0, 0, 1], [0, -1, 1], [0, 1, 3])),

@@ -23,7 +23,9 @@ TYPES = dict(
     f="float32", d="float64", i64="int64", i32="int32", i16="int16", i8="int8", u8="uint8", u16="uint16",
     b="bool", s="string",
 )  # fmt: skip
-DTYPES = tuple("float32 int64 bool string uint8 float64 int32 int8 float16 uint64 int16 uint16 uint32".split())
+DTYPES = tuple(
+    "float32 int64 bool string uint8 float64 int32 int8 float16 uint64 int16 uint16 uint32".split()
+)
 """What `T` stands for, one after the other."""
 FULLY = frozenset(DTYPES[:5])
 """Of these every variation is tried, of the others those of contents only."""
@@ -229,7 +231,9 @@ def _sized(example: Example, opset: int, dtype: str) -> Iterator[Case]:
         choices.append((dict.fromkeys(letters, 0), "all axes empty", ""))
         choices.append((dict.fromkeys(letters, 1), "all axes of 1", ""))
     for changed, kind, letter in choices:
-        shapes = " ".join("-" if s is None else (s.dims if s.dims is not None else "*") for s in example.slots)
+        shapes = " ".join(
+            "-" if s is None else (s.dims if s.dims is not None else "*") for s in example.slots
+        )
         with suppress(ValueError):  # an axis of H - 1 for an H of 0
             yield _make(example, opset, dtype, changed, kind, f"{letter} of {shapes}".strip())
 
@@ -282,12 +286,20 @@ def _indexed(example: Example, case: Case, rng: Any) -> Iterator[Case]:
         yield _replaced(case, k, np.full_like(x, n - 1), "equal indices", f"{where}: the last")
         yield _replaced(case, k, np.full_like(x, n), "indices out of range", f"{where} = size")
         if not unsigned:
-            yield _replaced(case, k, np.where(rng.random(x.shape) < 0.5, x - n, x).astype(x.dtype), "negative indices", where)
+            yield _replaced(
+                case,
+                k,
+                np.where(rng.random(x.shape) < 0.5, x - n, x).astype(x.dtype),
+                "negative indices",
+                where,
+            )
             yield _replaced(case, k, np.full_like(x, -1), "negative indices", f"{where} = -1")
             yield _replaced(case, k, np.full_like(x, -n - 1), "indices out of range", f"{where} = -size - 1")
             if x.dtype.kind == "i":
                 for edge in (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max):
-                    yield _replaced(case, k, np.full_like(x, edge), "indices out of range", f"{where} = {edge}")
+                    yield _replaced(
+                        case, k, np.full_like(x, edge), "indices out of range", f"{where} = {edge}"
+                    )
 
 
 def _attributed(case: Case) -> Iterator[Case]:
@@ -316,10 +328,15 @@ def _contents(example: Example, case: Case, rng: Any, fully: bool) -> Iterator[C
     ]  # fmt: skip
     if not data:
         return
-    edges = {k: _edges(case.dtype if (s := example.slots[k]) and s.letter == "T" else str(_named(case.inputs[k]))) for k in data}
+    edges = {
+        k: _edges(case.dtype if (s := example.slots[k]) and s.letter == "T" else str(_named(case.inputs[k])))
+        for k in data
+    }
     for k in data if fully else ():
         for name, values in edges[k].items():
-            yield _replaced(case, k, _filled(case.inputs[k], values, rng, 0.4), f"contents {name}", f"input {k}")
+            yield _replaced(
+                case, k, _filled(case.inputs[k], values, rng, 0.4), f"contents {name}", f"input {k}"
+            )
             if name in ("nan", "-inf"):
                 full = _filled(case.inputs[k], values, rng, 2)
                 yield _replaced(case, k, full, f"contents {name}", f"all of input {k}")

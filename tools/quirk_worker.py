@@ -68,18 +68,16 @@ def oracle(case: Case) -> tuple[str, Any]:
         evaluator = ReferenceEvaluator(model(case, False, True))
         fed = {f"i{k}": x for k, x in enumerate(case.inputs) if x is not None}
         results = evaluator.run(None, fed)
-        return f"reference{' ' if why else ''}{why}", [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+        return f"reference{' ' if why else ''}{why}", [
+            np.asarray(r) if isinstance(r, np.generic) else r for r in results
+        ]
     except BaseException as failure:
         return "refused", f"{type(failure).__name__}: {failure}"[:300]
 
 
 def _node(case: Case, node: onnx.NodeProto, op: OnnxOp) -> Node:
-    inputs = tuple(
-        None if x is None else Value(f"i{k}", of_content(x)) for k, x in enumerate(case.inputs)
-    )
-    return Node(
-        op, inputs, tuple(map(Value, node.output)), {a.name: a for a in node.attribute}
-    )
+    inputs = tuple(None if x is None else Value(f"i{k}", of_content(x)) for k, x in enumerate(case.inputs))
+    return Node(op, inputs, tuple(map(Value, node.output)), {a.name: a for a in node.attribute})
 
 
 def model(case: Case, constants: bool, sizes: bool) -> onnx.ModelProto:
@@ -105,12 +103,12 @@ def _type(x: Any, case: Case, sizes: bool) -> onnx.TypeProto:
 
 
 def _code(dtype: np.dtype) -> int:
-    return onnx.TensorProto.STRING if dtype == object else helper.np_dtype_to_tensor_dtype(dtype)
+    return onnx.TensorProto.STRING if dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(dtype)
 
 
 def inferred(case: Case) -> tuple[str, Any]:
     """What ONNX's inference says of the outputs, from types alone and with constants: (dtype, sizes) each."""
-    found = []
+    found: list[Any] = []
     for constants in (False, True):
         try:
             told = onnx.shape_inference.infer_shapes(model(case, constants, True), data_prop=True)
@@ -143,7 +141,9 @@ def ran(case: Case, way: int) -> tuple[str, Any]:
         proto = model(case, way >= 2, way == 1).SerializeToString()
     except Exception as failure:
         return "not loaded", f"{failure}"[:200]
-    fed = {f"i{k}": x for k, x in enumerate(case.inputs) if x is not None and (way < 2 or isinstance(x, list))}
+    fed = {
+        f"i{k}": x for k, x in enumerate(case.inputs) if x is not None and (way < 2 or isinstance(x, list))
+    }
     libc = ctypes.CDLL(None)
     session = None
     try:

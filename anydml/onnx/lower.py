@@ -25,6 +25,7 @@ from anydml.onnx.constants import LARGE
 from anydml.onnx.elementwise import as_directml, meaning_of
 from anydml.onnx.form import check_types, schema_of
 from anydml.onnx.iteration import iteration
+from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
 from anydml.onnx.types import CODES
@@ -139,7 +140,10 @@ class _Lowering:
         if contains_if(node):
             return iteration(node, self.libraries.opsets, self.program, self._result)
         why = self.libraries.refused.get(kind_of(node), "")
-        for opset in others(node) if why else ():
+        quirk = quirk_of(node, self.graph.constants)
+        if quirk is not None:
+            why = quirk.reason
+        for opset in others(node) if why and quirk is None else ():
             key = kind_of(node), opset
             if key not in self.libraries.refused:
                 self.libraries.refused[key] = self._tried(node, opset)

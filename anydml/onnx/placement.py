@@ -12,9 +12,9 @@ from anydml.ir.provider import Call, Provider, Region
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.elementwise import meaning_of
 from anydml.onnx.nodes import OWN
+from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.revisions import alike
 from anydml.onnx.types import leaf, onnx_name
-from anydml.onnx.unfit import unfit
 from anydml.runtime.library import DTYPES, OnnxRuntime, Reference, newest_opset
 
 PLACES = ("region", "single", "kernels")
@@ -86,7 +86,7 @@ class Placement:
         newest = newest_opset()
         if not node.op.domain and node.op.version > newest and not alike(node, newest):
             return False
-        if unfit(node):
+        if quirk_of(node, self.graph.constants) is not None:
             return False
         refused = self.libraries.refused
         return not contains_if(node) and not (refused and refused.get(kind_of(node)))

@@ -27,12 +27,13 @@ from anydml.ir.graph import (
     Stored,
     TensorType,
     Type,
+    Value,
 )
 from anydml.ir.provider import Call, Provider, Region, RegionEnded, RegionFailed
 from anydml.onnx.form import check_types
 from anydml.onnx.functions import all_nodes
+from anydml.onnx.ops.quirks import ends_the_process, ends_with_no_elements
 from anydml.onnx.types import CODES, dtype_name, leaf
-from anydml.onnx.unfit import ends_the_process
 from anydml.onnx.write import part_names
 from anydml.problems import Problem, Unsupported, VerificationFailed
 from anydml.runtime.library import OnnxRuntime, Reference
@@ -91,11 +92,13 @@ def verify(
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
+    constants = _constants(graph)
+    fast_too = fast_too and not any(ends_the_process(n, constants) for n in nodes)
     provider, declared, first = _compiled(original, names, folder, nodes, fast_too)
     second = provider.compile(_region(result, left, folder, declared), 1)
-    numbers = _compared_with(graph)
-    if any(isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in nodes):
-        sizes = [n for n in sizes if n]  # onnxruntime ends the process on an empty batch
+    numbers = _compared_with(graph, constants)
+    if any(map(ends_with_no_elements, nodes)):
+        sizes = [n for n in sizes if n]
     agreed = refused = ended = 0
     good: list[Sizes_] = []
     start = time.monotonic()
@@ -189,7 +192,7 @@ def _compiled(
     Some files declare what does not follow: onnxruntime infers it itself if it is not told.
     """
     fast = OnnxRuntime(LONGEST)
-    for declared in (True, False) if fast_too and not any(map(ends_the_process, nodes)) else ():
+    for declared in (True, False) if fast_too else ():
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
         except Unsupported:
@@ -230,13 +233,18 @@ def same(x: Any, y: Any) -> bool:
 # ---- inputs ------------------------------------------------------------------------------------------
 
 
-def _compared_with(graph: Graph) -> list[int]:
-    """The integers that the model compares something with."""
+def _constants(graph: Graph) -> dict[Value, Constant]:
+    """Those of the graph and of all its branches."""
     constants = dict(graph.constants)
     for node in graph.walk():
         if isinstance(node, If):
             for _, branch in node.branches:
                 constants |= branch.constants
+    return constants
+
+
+def _compared_with(graph: Graph, constants: Mapping[Value, Constant]) -> list[int]:
+    """The integers that the model compares something with."""
     found = {0, 1}
     for node in graph.walk():
         if isinstance(node, Node) and isinstance(node.op, OnnxOp) and node.op.name in _COMPARISONS:
@@ -247,7 +255,6 @@ def _compared_with(graph: Graph) -> list[int]:
     return sorted(n for n in found if n < 2**63)
 
 
-_RECURRENT = frozenset("LSTM GRU RNN".split())
 _COMPARISONS = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
 
 

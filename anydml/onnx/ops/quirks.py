@@ -1,0 +1,436 @@
+"""What onnxruntime does wrong with valid nodes, as one table: what it computes otherwise than ONNX says,
+refuses while it runs, or ends the process on. Something else has to run these nodes.
+
+Found with `python -m tools.search_provider_quirks` and the test suite of the onnx package. Left out is what
+nobody would notice as wrong: the sign of a NaN or of a zero, and what ONNX leaves undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
+from anydml.onnx.ops.opinfo import NodeView
+
+SEEN = "1.31"
+"""The onnxruntime that was searched."""
+_NO_CONSTANTS: Mapping[Value, Constant] = {}
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """Something that onnxruntime does wrong with an operator."""
+
+    reason: str
+    """For explain(): what it does, of which nodes."""
+    when: Callable[[Known], bool]
+    """Whether it may come to that, from what is known of a node before it runs."""
+    fatal: bool = False
+    """Whether it ends the process, or never returns."""
+
+
+def quirk_of(node: Node, constants: Mapping[Value, Constant] = _NO_CONSTANTS) -> Quirk | None:
+    """What onnxruntime may do wrong with this node; what ends the process comes first."""
+    found = _found(node, constants)
+    return next((q for q in found if q.fatal), found[0] if found else None)
+
+
+def ends_the_process(node: Node, constants: Mapping[Value, Constant] = _NO_CONSTANTS) -> bool:
+    """Whether onnxruntime, given this node, may end the process instead of answering with an error."""
+    return any(q.fatal for q in _found(node, constants))
+
+
+def ends_with_no_elements(node: Node) -> bool:
+    """Whether there are sizes of the node's inputs, 0 among them, on which onnxruntime ends the process."""
+    return isinstance(node.op, OnnxOp) and not node.op.domain and node.op.name in _WITH_NO_ELEMENTS
+
+
+def _found(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
+    if not isinstance(node.op, OnnxOp) or node.op.domain or node.op.name not in QUIRKS:
+        return []
+    known = Known(node, constants)
+    return [q for q in QUIRKS[node.op.name] if q.when(known)]
+
+
+# ---- what is known -----------------------------------------------------------------------------------
+
+
+def may_be_zero(dim: object) -> bool:
+    """Whether a size may turn out to be 0: one that depends on data (None) may, as far as is known."""
+    if isinstance(dim, int):
+        return dim == 0
+    return dim is None  # a symbol may, too, but has a number by the time that a node is placed
+
+
+class Known(NodeView):
+    """A node as the conditions of quirks see it."""
+
+    def __init__(self, node: Node, constants: Mapping[Value, Constant]) -> None:
+        super().__init__(node)
+        self._node, self._constants = node, constants
+
+    def value(self, k: int) -> Value | None:
+        """Input k; None if it is left out."""
+        return self._node.inputs[k] if k < len(self._node.inputs) else None
+
+    def sizes(self, k: int) -> tuple[object, ...] | None:
+        """The sizes of input k as far as known; None if it is left out, or of unknown rank."""
+        value = self.value(k)
+        return None if value is None else value.sizes
+
+    def size(self, k: int, axis: int) -> object:
+        """One size of input k; None where that is not known. 1 for an axis that it does not have."""
+        sizes = self.sizes(k)
+        if sizes is None:
+            return None
+        return sizes[axis] if -len(sizes) <= axis < len(sizes) else 1
+
+    def rank(self, k: int) -> int | None:
+        sizes = self.sizes(k)
+        return None if sizes is None else len(sizes)
+
+    def dtype(self, k: int = 0) -> str | None:
+        value = self.value(k)
+        return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+    def content(self, k: int) -> NDArray[Any] | None:
+        """The content of input k, if it is a constant."""
+        value = self.value(k)
+        constant = None if value is None else self._constants.get(value)
+        content = None if constant is None else constant.content
+        return content if isinstance(content, np.ndarray) else None
+
+    def empty(self, *inputs: int) -> bool:
+        """Whether one of these inputs (or of all) is known to have no elements."""
+        return any(0 in (self.sizes(k) or ()) for k in inputs or range(len(self._node.inputs)))
+
+    def may_be_empty(self, k: int, first: int = 0, last: int | None = None) -> bool:
+        """Whether one of these axes of input k may be empty."""
+        sizes = self.sizes(k)
+        return self.value(k) is not None and (
+            sizes is None or any(map(may_be_zero, sizes[first:last]))
+        )  # fmt: skip
+
+    def mode(self, name: str) -> str:
+        """An attribute that is a word; "" where it is none."""
+        found = self.attribute(name)
+        return found.decode(errors="replace") if isinstance(found, bytes) else ""
+
+
+def _both_zero(a: object, b: object) -> bool:
+    """Whether an axis may be empty of which two inputs tell the size."""
+    known = [n for n in (a, b) if isinstance(n, int)]
+    return 0 in known if known else may_be_zero(a) and may_be_zero(b)
+
+
+# ---- products ----------------------------------------------------------------------------------------
+
+
+def _inner(n: Known, a: int, b: int) -> bool:
+    """Whether the axis that a product sums over may be empty."""
+    return _both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
+
+
+def _vector(n: Known) -> bool:
+    """A product with a vector."""
+    return 1 in (n.rank(0), n.rank(1)) and _inner(n, 0, 1)
+
+
+def _batches(n: Known, a: int, b: int) -> bool:
+    """Nothing in one of the factors, and one of them a vector, or stacks of matrices that differ."""
+    x, y = n.sizes(a), n.sizes(b)
+    if x is None or y is None or 0 not in x + y:
+        return False
+    return 1 in (len(x), len(y)) or (min(len(x), len(y)) > 2 and x[:-2] != y[:-2])
+
+
+def _scaled_bias(n: Known) -> bool:
+    """Gemm with a factor before C, where nothing is summed."""
+    if n.value(2) is None or n.attribute("beta") in (0.0, 1.0):
+        return False
+    k_of_a, k_of_b = (0 if n.attribute("transA") else 1), (1 if n.attribute("transB") else 0)
+    return _both_zero(n.size(0, k_of_a), n.size(1, k_of_b))
+
+
+def _by_rows(n: Known, k: int) -> bool:
+    """A scale or zero point of the first factor that is not one number."""
+    sizes = n.sizes(k)
+    return sizes is not None and sizes != () and any(s != 1 for s in sizes)
+
+
+def _einsum(n: Known) -> bool:
+    """An empty axis, or fewer dimensions than letters, or perhaps."""
+    equation = n.attribute("equation")
+    if not isinstance(equation, bytes):  # of an opset that has no Einsum
+        return True
+    terms = equation.replace(b"...", b"").replace(b" ", b"").split(b"->")[0].split(b",")
+    sizes = [n.sizes(k) for k in range(len(n._node.inputs))]
+    return len(terms) != len(sizes) or any(
+        s is None or len(s) < len(t) or any(map(may_be_zero, s)) for s, t in zip(sizes, terms, strict=True)
+    )
+
+
+def _attention_heads(n: Known) -> bool:
+    return any(n.rank(k) == 4 and may_be_zero(n.size(k, 1)) for k in (0, 1)) or (
+        0 in (n.attribute("q_num_heads"), n.attribute("kv_num_heads"))
+    )
+
+
+# ---- elements ----------------------------------------------------------------------------------------
+
+
+def _integer_division(n: Known) -> bool:
+    """Of 32 and 64 bits, unless it is known not to be of the smallest integer by -1, nor by 0."""
+    if n.dtype() not in ("int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod")):
+        return False
+    dividend, divisor = n.content(0), n.content(1)
+    if divisor is not None and not np.isin(divisor, (0, -1)).any():
+        return False
+    return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
+
+
+def _strings_in_slices(n: Known) -> bool:
+    """Gather of texts, more than one at each index."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if n.dtype() != "string" or not isinstance(axis, int):
+        return False
+    if sizes is None:
+        return True
+    after = sizes[axis % len(sizes) + 1 :] if sizes else ()
+    return any(not isinstance(s, int) for s in after) or prod(s for s in after if isinstance(s, int)) > 1
+
+
+def _distribution(n: Known) -> bool:
+    """A scale that is not positive, or a range that is none."""
+    low, high, scale = (n.attribute(name) for name in ("low", "high", "scale"))
+    if scale is not None:
+        return not scale > 0
+    return not (low is not None and high is not None and low <= high and high - low < float("inf"))
+
+
+# ---- axes --------------------------------------------------------------------------------------------
+
+
+def _axes_from_the_end(n: Known) -> bool:
+    if not n.may_be_empty(0):
+        return False
+    if n.op.name in ("ArgMax", "ArgMin"):
+        axis = n.attribute("axis")
+        return isinstance(axis, int) and axis < 0
+    if n.value(1) is None:
+        return any(axis < 0 for axis in n.ints("axes") or ())
+    axes = n.content(1)
+    return axes is None or bool((axes < 0).any())
+
+
+def _unique_slices(n: Known) -> bool:
+    """Unique of slices that have no elements."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if axis is None:
+        return False
+    if sizes is None:
+        return True
+    return any(may_be_zero(s) for k, s in enumerate(sizes) if k != axis % max(len(sizes), 1))
+
+
+def _nothing_normalized(n: Known) -> bool:
+    axis, sizes = n.attribute("axis"), n.sizes(0) or ()
+    return isinstance(axis, int) and 0 in sizes[axis if -len(sizes) <= axis else 0 :]
+
+
+def _split_evenly(n: Known) -> bool:
+    axis = n.attribute("axis")
+    given = n.attribute("num_outputs") is not None
+    return given and isinstance(axis, int) and may_be_zero(n.size(0, axis))
+
+
+def _one_chunk_size(n: Known) -> bool:
+    return n.value(1) is not None and n.attribute("keepdims") == 0 and n.rank(1) != 1
+
+
+def _resize_corners(n: Known) -> bool:
+    """Align corners by scales: the sizes that the formula needs are not the rounded ones."""
+    return n.mode("coordinate_transformation_mode") == "align_corners" and n.mode("mode") in (
+        "linear",
+        "cubic",
+    )
+
+
+def _short_cache(n: Known) -> bool:
+    """Fewer rows of angles than positions, which are numbered."""
+    rows, length = n.size(1, 0), n.size(0, 1 if n.rank(0) == 3 else 2)
+    return n.value(3) is not None and isinstance(rows, int) and isinstance(length, int) and rows < length
+
+
+# ---- the table ---------------------------------------------------------------------------------------
+
+_NO_CHANNELS = "onnxruntime answers with memory that nobody wrote, or never, where there are no channels"
+_NO_INNER = "onnxruntime answers with memory that nobody wrote where there is nothing to sum"
+_CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
+_FROM_THE_END = Quirk(
+    "onnxruntime does not reduce an empty tensor over axes that are counted from the end", _axes_from_the_end
+)
+_EMPTY_TRUTHS = Quirk(
+    "onnxruntime refuses to reduce an empty tensor of truths",
+    lambda n: n.dtype() == "bool" and n.may_be_empty(0),
+)
+_EMPTY_CHANNELS = Quirk(
+    "onnxruntime refuses to pool no channels", lambda n: n.rank(0) != 0 and n.size(0, 1) == 0
+)
+_DIVISION = Quirk(
+    "onnxruntime ends the process when the smallest integer is divided by -1", _integer_division, fatal=True
+)
+_RANDOM = Quirk(
+    "onnxruntime ends the process where a scale is not positive, or a range is none",
+    _distribution,
+    fatal=True,
+)
+_NO_SLICES = Quirk("onnxruntime refuses to normalize empty slices", _nothing_normalized)
+_TRUTHS = Quirk(
+    "onnxruntime has no largest or smallest of truths",
+    lambda n: n.dtype() == "bool" and n.mode("reduction") in ("max", "min"),
+)
+_NAIVE = "onnxruntime sums naively, with an error that grows with the length"
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+
+QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
+    **{f"Reduce{name}": (_FROM_THE_END,) for name in _REDUCTIONS.split()},
+    "ArgMax": (_FROM_THE_END,),
+    "ArgMin": (_FROM_THE_END,),
+    "Attention": (
+        Quirk("onnxruntime ends the process where there are no heads", _attention_heads, fatal=True),
+        Quirk("onnxruntime refuses attention to or by nothing", lambda n: n.empty(0, 1, 2)),
+        Quirk(
+            "onnxruntime gives scores without the causal mask",
+            lambda n: n.outputs[3:4] == (True,) and bool(n.attribute("is_causal")),
+        ),
+        Quirk(
+            "onnxruntime does not take a mask that is shorter than the keys, with padded keys",
+            lambda n: n.value(6) is not None and n.value(3) is not None,
+        ),
+    ),
+    "AveragePool": (_EMPTY_CHANNELS,),
+    "Bernoulli": (Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),
+    "Conv": (
+        Quirk(_NO_CHANNELS, lambda n: _both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),  # with padding
+    ),
+    "ConvInteger": (
+        Quirk(_NO_CHANNELS, lambda n: _both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),
+        Quirk(
+            "onnxruntime takes no zero point for each channel",
+            lambda n: n.sizes(3) not in (None, (), (1,)),
+        ),
+    ),
+    "ConvTranspose": (
+        Quirk(
+            "onnxruntime ends the process on an empty tensor of three dimensions or more",
+            lambda n: (n.rank(0) or 5) > 4 and n.may_be_empty(0, 2),
+            fatal=True,
+        ),
+    ),
+    "DFT": (Quirk(_NAIVE, lambda n: True),),
+    "Div": (_DIVISION,),
+    "Dropout": (
+        Quirk("onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None),
+    ),
+    "Einsum": (
+        Quirk(
+            "onnxruntime ends the process where an axis is empty, or has no letter", _einsum, fatal=True
+        ),
+    ),
+    "Gather": (Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
+    "Gemm": (Quirk("onnxruntime leaves out beta where there is nothing to sum", _scaled_bias),),
+    "GlobalAveragePool": (_EMPTY_CHANNELS,),
+    "GlobalLpPool": (_EMPTY_CHANNELS,),
+    "GlobalMaxPool": (_EMPTY_CHANNELS,),
+    "GroupNormalization": (
+        Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),
+    ),
+    "GRU": (
+        Quirk("onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0), fatal=True),
+    ),
+    "InstanceNormalization": (
+        Quirk("onnxruntime ends the process on empty channels", lambda n: n.may_be_empty(0, 2), fatal=True),
+    ),
+    "LayerNormalization": (_NO_SLICES,),
+    "LpPool": (_EMPTY_CHANNELS,),
+    "LSTM": (
+        Quirk("onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0), fatal=True),
+    ),
+    "MatMul": (
+        Quirk(_NO_INNER, _vector),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 1)),
+    ),
+    "MatMulInteger": (
+        Quirk(_NO_INNER, lambda n: _inner(n, 0, 1)),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 1)),
+        Quirk("onnxruntime takes no zero point for each row", lambda n: _by_rows(n, 2)),
+    ),
+    "MaxPool": (_EMPTY_CHANNELS,),
+    "MaxUnpool": (
+        Quirk(
+            "onnxruntime refers indices to the pooled shape, not to that of the output",
+            lambda n: n.value(2) is not None,
+        ),
+    ),
+    "Mod": (_DIVISION,),
+    "NonZero": (
+        Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),
+    ),
+    "QLinearConv": (
+        Quirk(
+            "onnxruntime ends the process, or answers with memory that nobody wrote, where weights are empty",
+            lambda n: n.may_be_empty(3, 0, 2),
+            fatal=True,
+        ),
+    ),
+    "QLinearMatMul": (
+        Quirk(_NO_INNER, lambda n: _inner(n, 0, 3)),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 3)),
+        Quirk("onnxruntime takes no scale for each row", lambda n: _by_rows(n, 1) or _by_rows(n, 2)),
+    ),
+    "QuantizeLinear": (
+        Quirk(
+            "onnxruntime ends the process on an empty tensor of blocks",
+            lambda n: bool(n.attribute("block_size")) and n.may_be_empty(0),
+            fatal=True,
+        ),
+    ),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), (_RANDOM,)),
+    "ReduceMax": (_FROM_THE_END, _EMPTY_TRUTHS),
+    "ReduceMin": (_FROM_THE_END, _EMPTY_TRUTHS),
+    "Resize": (
+        Quirk("onnxruntime aligns corners by rounded sizes", _resize_corners),
+    ),
+    "RMSNormalization": (_NO_SLICES,),
+    "RoiAlign": (
+        Quirk("onnxruntime ends the process on empty images", lambda n: n.may_be_empty(0, 2), fatal=True),
+    ),
+    "RotaryEmbedding": (
+        Quirk("onnxruntime refuses fewer angles than positions", _short_cache),
+    ),
+    "ScatterElements": (_TRUTHS,),
+    "ScatterND": (_TRUTHS,),
+    "SoftmaxCrossEntropyLoss": (
+        Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),
+    ),
+    "Split": (Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly),),
+    "SplitToSequence": (
+        Quirk("onnxruntime heeds keepdims where a size of chunks is given", _one_chunk_size),
+    ),
+    "STFT": (Quirk(_NAIVE, lambda n: True, fatal=True),),
+    "Unique": (
+        Quirk("onnxruntime ends the process on slices that are empty", _unique_slices, fatal=True),
+    ),
+}  # fmt: skip
+"""By operator of ONNX's own domain: what may go wrong."""
+
+_WITH_NO_ELEMENTS = frozenset(
+    name for name, quirks in QUIRKS.items() if any(q.fatal for q in quirks) and name not in ("Div", "Mod")
+)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops.opinfo import NodeView
+from anydml.ir.graph import Constant, Node, OnnxOp, Value
+from anydml.onnx.ops.known import Known, both_zero, may_be_zero
 
 SEEN = "1.31"
 """The onnxruntime that was searched."""
@@ -58,83 +56,12 @@ def _found(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
     return [q for q in QUIRKS[node.op.name] if q.when(known)]
 
 
-# ---- what is known -----------------------------------------------------------------------------------
-
-
-def may_be_zero(dim: object) -> bool:
-    """Whether a size may turn out to be 0: one that depends on data (None) may, as far as is known."""
-    if isinstance(dim, int):
-        return dim == 0
-    return dim is None  # a symbol may, too, but has a number by the time that a node is placed
-
-
-class Known(NodeView):
-    """A node as the conditions of quirks see it."""
-
-    def __init__(self, node: Node, constants: Mapping[Value, Constant]) -> None:
-        super().__init__(node)
-        self._node, self._constants = node, constants
-
-    def value(self, k: int) -> Value | None:
-        """Input k; None if it is left out."""
-        return self._node.inputs[k] if k < len(self._node.inputs) else None
-
-    def sizes(self, k: int) -> tuple[object, ...] | None:
-        """The sizes of input k as far as known; None if it is left out, or of unknown rank."""
-        value = self.value(k)
-        return None if value is None else value.sizes
-
-    def size(self, k: int, axis: int) -> object:
-        """One size of input k; None where that is not known. 1 for an axis that it does not have."""
-        sizes = self.sizes(k)
-        if sizes is None:
-            return None
-        return sizes[axis] if -len(sizes) <= axis < len(sizes) else 1
-
-    def rank(self, k: int) -> int | None:
-        sizes = self.sizes(k)
-        return None if sizes is None else len(sizes)
-
-    def dtype(self, k: int = 0) -> str | None:
-        value = self.value(k)
-        return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
-
-    def content(self, k: int) -> NDArray[Any] | None:
-        """The content of input k, if it is a constant."""
-        value = self.value(k)
-        constant = None if value is None else self._constants.get(value)
-        content = None if constant is None else constant.content
-        return content if isinstance(content, np.ndarray) else None
-
-    def empty(self, *inputs: int) -> bool:
-        """Whether one of these inputs (or of all) is known to have no elements."""
-        return any(0 in (self.sizes(k) or ()) for k in inputs or range(len(self._node.inputs)))
-
-    def may_be_empty(self, k: int, first: int = 0, last: int | None = None) -> bool:
-        """Whether one of these axes of input k may be empty."""
-        sizes = self.sizes(k)
-        return self.value(k) is not None and (
-            sizes is None or any(map(may_be_zero, sizes[first:last]))
-        )  # fmt: skip
-
-    def mode(self, name: str) -> str:
-        """An attribute that is a word; "" where it is none."""
-        found = self.attribute(name)
-        return found.decode(errors="replace") if isinstance(found, bytes) else ""
-
-
-def _both_zero(a: object, b: object) -> bool:
-    """Whether an axis may be empty of which two inputs tell the size."""
-    known = [n for n in (a, b) if isinstance(n, int)]
-    return 0 in known if known else may_be_zero(a) and may_be_zero(b)
-
-
 # ---- products ----------------------------------------------------------------------------------------
 
 
 def _inner(n: Known, a: int, b: int) -> bool:
     """Whether the axis that a product sums over may be empty."""
-    return _both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
+    return both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
 
 
 def _vector(n: Known) -> bool:
@@ -155,13 +82,12 @@ def _scaled_bias(n: Known) -> bool:
     if n.value(2) is None or n.attribute("beta") in (0.0, 1.0):
         return False
     k_of_a, k_of_b = (0 if n.attribute("transA") else 1), (1 if n.attribute("transB") else 0)
-    return _both_zero(n.size(0, k_of_a), n.size(1, k_of_b))
+    return both_zero(n.size(0, k_of_a), n.size(1, k_of_b))
 
 
 def _by_rows(n: Known, k: int) -> bool:
     """A scale or zero point of the first factor that is not one number."""
-    sizes = n.sizes(k)
-    return sizes is not None and sizes != () and any(s != 1 for s in sizes)
+    return n.sizes(k) not in (None, (), (1,))
 
 
 def _einsum(n: Known) -> bool:
@@ -187,12 +113,17 @@ def _attention_heads(n: Known) -> bool:
 
 def _integer_division(n: Known) -> bool:
     """Of 32 and 64 bits, unless it is known not to be of the smallest integer by -1, nor by 0."""
-    if n.dtype() not in ("int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod")):
+    if n.dtype() not in ("int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod") == 1):
         return False
     dividend, divisor = n.content(0), n.content(1)
     if divisor is not None and not np.isin(divisor, (0, -1)).any():
         return False
     return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
+
+
+def _long(n: Known) -> bool:
+    """Integers that float64 does not hold."""
+    return n.dtype() in ("int64", "uint64")
 
 
 def _strings_in_slices(n: Known) -> bool:
@@ -262,6 +193,11 @@ def _resize_corners(n: Known) -> bool:
     )
 
 
+def _resize_rank(n: Known) -> bool:
+    ranks = {"linear": (2, 3, 4, 5), "cubic": (2, 4)}.get(n.mode("mode"))
+    return ranks is not None and n.rank(0) not in (None, *ranks)
+
+
 def _short_cache(n: Known) -> bool:
     """Fewer rows of angles than positions, which are numbered."""
     rows, length = n.size(1, 0), n.size(0, 1 if n.rank(0) == 3 else 2)
@@ -318,10 +254,10 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     "AveragePool": (_EMPTY_CHANNELS,),
     "Bernoulli": (Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),
     "Conv": (
-        Quirk(_NO_CHANNELS, lambda n: _both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),  # with padding
+        Quirk(_NO_CHANNELS, lambda n: both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),  # with padding
     ),
     "ConvInteger": (
-        Quirk(_NO_CHANNELS, lambda n: _both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),
+        Quirk(_NO_CHANNELS, lambda n: both_zero(n.size(0, 1), n.size(1, 1)), fatal=True),
         Quirk(
             "onnxruntime takes no zero point for each channel",
             lambda n: n.sizes(3) not in (None, (), (1,)),
@@ -360,6 +296,9 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     ),
     "LayerNormalization": (_NO_SLICES,),
     "LpPool": (_EMPTY_CHANNELS,),
+    "LRN": (
+        Quirk("onnxruntime wants tensors of rank 4 here", lambda n: n.rank(0) not in (None, 4)),
+    ),
     "LSTM": (
         Quirk("onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0), fatal=True),
     ),
@@ -379,7 +318,13 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
             lambda n: n.value(2) is not None,
         ),
     ),
-    "Mod": (_DIVISION,),
+    "Mod": (
+        _DIVISION,
+        Quirk(
+            "onnxruntime takes remainders of 64-bit integers as if they were float64",
+            lambda n: n.attribute("fmod") == 1 and _long(n),
+        ),
+    ),
     "NonZero": (
         Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),
     ),
@@ -407,6 +352,7 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     "ReduceMin": (_FROM_THE_END, _EMPTY_TRUTHS),
     "Resize": (
         Quirk("onnxruntime aligns corners by rounded sizes", _resize_corners),
+        Quirk("onnxruntime does not interpolate along so many axes", _resize_rank),
     ),
     "RMSNormalization": (_NO_SLICES,),
     "RoiAlign": (
@@ -417,9 +363,8 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     ),
     "ScatterElements": (_TRUTHS,),
     "ScatterND": (_TRUTHS,),
-    "SoftmaxCrossEntropyLoss": (
-        Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),
-    ),
+    "Shrink": (Quirk("onnxruntime takes 64-bit integers as if they were float64", _long),),
+    "SoftmaxCrossEntropyLoss": (Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),),
     "Split": (Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly),),
     "SplitToSequence": (
         Quirk("onnxruntime heeds keepdims where a size of chunks is given", _one_chunk_size),

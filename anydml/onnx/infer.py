@@ -48,6 +48,8 @@ MOST_TEXT = 1 << 16
 RANDOM = frozenset(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
 )
+_NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
+"""Operators that fail rather than make something without elements, unless batch or channels have none."""
 UNFOLDED = RANDOM | {"RegexFullMatch"}
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 
@@ -186,7 +188,8 @@ class Oracle:
             for k, n in enumerate(told):
                 better = None if isinstance(n, int) or own is None else as_dim(own[k])
                 sizes.append(n if better is None else better)
-            refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes))))
+            least = int(node.op.name in _NEVER_EMPTY)
+            refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
 
     def sizes(self, fact: Fact | None) -> list[Affine] | None:

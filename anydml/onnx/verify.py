@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import (
     Constant,
     Graph,
@@ -29,6 +30,7 @@ from anydml.ir.graph import (
     Stored,
     TensorType,
     Type,
+    Value,
 )
 from anydml.ir.names import Names
 from anydml.ir.provider import Call, Provider, Region, RegionEnded, RegionFailed
@@ -41,6 +43,7 @@ from anydml.onnx.quirk_search import quirks
 from anydml.onnx.typed import typed
 from anydml.onnx.types import CODES, dtype_name, leaf
 from anydml.onnx.write import part_names
+from anydml.passes.substitute import exchanged
 from anydml.problems import Problem, Unsupported, VerificationFailed
 from anydml.runtime.library import OnnxRuntime
 
@@ -104,11 +107,12 @@ def verify(
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
-    provider, declared, first = _compiled(original, names, folder, graph, opsets, fast_too)
+    worst = _worst(graph, opsets)
+    if worst == "empty":
+        sizes = [n for n in sizes if n]
+    provider, declared, first = _compiled(original, names, folder, nodes, fast_too and worst != "any")
     second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
-    if any(isinstance(n.op, OnnxOp) and n.op.name in _RECURRENT for n in nodes):
-        sizes = [n for n in sizes if n]  # onnxruntime ends the process on an empty batch
     agreed = refused = ended = 0
     good: list[Sizes_] = []
     start = time.monotonic()
@@ -199,8 +203,7 @@ def _compiled(
     proto: ModelProto,
     inputs: Sequence[str],
     folder: Path | None,
-    graph: Graph,
-    opsets: Mapping[str, int],
+    nodes: Sequence[Node],
     fast_too: bool,
 ) -> tuple[Provider, bool, Call]:
     """The first provider that takes the model, and whether it did so with the types that the file declares.
@@ -209,16 +212,41 @@ def _compiled(
     end its process is run by our own plans.
     """
     fast, own = OnnxRuntime(MAX_RUN_SECONDS), OwnPlans(folder)
-    fatal = any(q.fatal for q in quirks(typed(graph, opsets, fast), opsets))
-    for declared in (True, False) if fast_too and not fatal else ():
+    for declared in (True, False) if fast_too else ():
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
         except Unsupported:
             continue
-    for node in graph.walk():
-        if isinstance(node, Node):
-            check_types(node)
+    for node in nodes:
+        check_types(node)
     return own, True, own.compile(_region(proto, inputs, folder), 1)
+
+
+def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
+    """On which inputs onnxruntime might end the process: on "none", on those of a size of 0, or on "any"."""
+    fast = OnnxRuntime()
+
+    def fatal(graph: Graph) -> bool:
+        return any(q.fatal for q in quirks(typed(graph, opsets, fast), opsets))
+
+    if not fatal(graph):
+        return "none"
+    positive: dict[Dim, Dim] = {}
+
+    def at_least_one(value: Value) -> Value:
+        if not isinstance(value.type, TensorType) or value.type.sizes is None:
+            return value
+        sizes = []
+        for n in value.type.sizes:
+            known = n if isinstance(n, int) else positive.get(n) if n is not None else None
+            if known is None:
+                known = Affine.of(Symbol(least=1))
+                if n is not None:
+                    positive[n] = known
+            sizes.append(known)
+        return Value(value.name, TensorType(value.type.dtype, tuple(sizes)))
+
+    return "any" if fatal(exchanged(graph, {v: at_least_one(v) for v in graph.inputs})) else "empty"
 
 
 def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:
@@ -268,7 +296,6 @@ def _compared_with(graph: Graph) -> list[int]:
     return sorted(n for n in found if n < 2**63)
 
 
-_RECURRENT = frozenset("LSTM GRU RNN".split())
 _COMPARISONS = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
 
 

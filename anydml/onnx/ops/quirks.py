@@ -1,160 +1,45 @@
-"""What onnxruntime does wrong with valid input: one table, by operator. Such nodes run by another way.
+"""What onnxruntime does wrong with valid nodes, as one table: what it computes otherwise than ONNX says,
+refuses while it runs, or ends the process on. Something else has to run these nodes.
 
-Seen with onnxruntime 1.31, by `python -m tools.search_provider_quirks`, the onnx package's test suite and
-random models. A reason is a sentence that `Session.explain()` shows.
+Found with `python -m tools.search_provider_quirks` and the test suite of the onnx package. Left out is what
+nobody would notice as wrong: the sign of a NaN or of a zero, and what ONNX leaves undefined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from types import MappingProxyType
 
-from onnx import helper
+import numpy as np
 
-from anydml.ir.dims import Dim, may_be_zero
-from anydml.ir.graph import Constant, Node, OnnxOp, TensorType
+from anydml.ir.dims import may_be_zero
+from anydml.ir.graph import Constant, Node, OnnxOp, Value
+from anydml.onnx.ops.known import Known, both_zero
 from anydml.onnx.types import leaf
 
-Constants = Mapping[Any, Constant]
+SEEN = "1.31"
+"""The onnxruntime that was searched."""
 
 
 @dataclass(frozen=True)
 class Quirk:
-    """Something that a library does wrong, and when: decided by what is known of a node before it runs.
-
-    `empty`: only where one of the inputs has no elements, which can be looked at when it runs.
-    `fatal`: the library ends the process.
-    """
+    """Something that onnxruntime does wrong with an operator."""
 
     reason: str
-    when: Callable[[Node, Constants], bool]
-    empty: bool = False
+    """For explain(): what it does, of which nodes."""
+    when: Callable[[Known], bool]
+    """Whether it may come to that, from what is known of a node before it runs."""
     fatal: bool = False
+    """Whether it ends the process, or never returns."""
+    empty: bool = False
+    """Whether it does so only where an input has no elements, which can be looked at when it runs."""
 
 
-def quirk_of(node: Node, constants: Constants) -> Quirk | None:
-    """What onnxruntime does wrong with a node, or may do, for all that is known of it."""
-    if not isinstance(node.op, OnnxOp) or node.op.domain:
-        return None
-    return next((q for q in QUIRKS.get(node.op.name, ()) if q.when(node, constants)), None)
-
-
-# ---- what is known of a node -------------------------------------------------------------------------
-
-
-def _sizes(node: Node, k: int) -> tuple[Dim, ...] | None:
-    """The sizes of input k, as far as known; None if it is not there, or of unknown rank."""
-    value = node.inputs[k] if k < len(node.inputs) else None
-    return None if value is None else value.sizes
-
-
-def _dtype(node: Node, k: int = 0) -> str:
-    value = node.inputs[k] if k < len(node.inputs) else None
-    return "" if value is None or value.type is None else leaf(value.type).dtype
-
-
-def _attribute(node: Node, name: str, default: Any) -> Any:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else helper.get_attribute_value(attribute)
-
-
-def _numbers(node: Node, k: int, constants: Constants) -> list[Any] | None:
-    """The content of input k, if it is known."""
-    value = node.inputs[k] if k < len(node.inputs) else None
-    return None if value is None or value not in constants else constants[value].content.reshape(-1).tolist()
-
-
-def _always(node: Node, constants: Constants) -> bool:
-    return True
-
-
-def _may_be_empty(node: Node, constants: Constants) -> bool:
-    """Whether an input of the node has no elements, or perhaps none."""
-    return any(
-        not isinstance(v.type, TensorType) or v.sizes is None or any(map(may_be_zero, v.sizes))
-        for v in node.reads
-    )
-
-
-def _is_integer(node: Node) -> bool:
-    return _dtype(node) == "" or "int" in _dtype(node)
-
-
-# ---- rules -------------------------------------------------------------------------------------------
-
-
-def _divisor(node: Node, constants: Constants) -> bool:
-    """An integer by something that may be 0, or -1, by which the smallest integer cannot be divided."""
-    divisors = _numbers(node, 1, constants)
-    return _is_integer(node) and (divisors is None or any(n in (0, -1) for n in divisors))
-
-
-def _empty_vector(node: Node, constants: Constants) -> bool:
-    """A matrix by a vector that may have no elements."""
-    vector = _sizes(node, 1)
-    return vector is None or (len(vector) == 1 and may_be_zero(vector[0]))
-
-
-def _axis_from_the_end(node: Node, constants: Constants) -> bool:
-    """An axis that is counted from the end, and may have no elements."""
-    sizes = _sizes(node, 0)
-    given = len(node.inputs) > 1 and node.inputs[1] is not None
-    axes = _numbers(node, 1, constants) if given else list(_attribute(node, "axes", []))
-    if sizes is None:
-        return axes is None or any(axis < 0 for axis in axes)
-    if axes is None:
-        return any(map(may_be_zero, sizes))
-    return any(-len(sizes) <= axis < 0 and may_be_zero(sizes[axis]) for axis in axes)
-
-
-def _bool_of_nothing(node: Node, constants: Constants) -> bool:
-    return _dtype(node) == "bool" and _may_be_empty(node, constants)
-
-
-def _attention(node: Node, constants: Constants) -> bool:
-    """The scores output without the causal mask; a mask shorter than the keys, which stands for padding."""
-    if len(node.outputs) > 3 and node.outputs[3] is not None and _attribute(node, "is_causal", 0):
-        return True
-    return len(node.inputs) > 6 and node.inputs[3] is not None
-
-
-def _aligned_corners(node: Node, constants: Constants) -> bool:
-    mode = _attribute(node, "coordinate_transformation_mode", b"half_pixel")
-    return bool(mode == b"align_corners" and _attribute(node, "mode", b"nearest") in (b"linear", b"cubic"))
-
-
-def _no_distribution(node: Node, constants: Constants) -> bool:
-    """A scale that is not positive, or a range that is none."""
-    low, high = (float(_attribute(node, *pair)) for pair in (("low", 0.0), ("high", 1.0)))
-    return not (float(_attribute(node, "scale", 1.0)) > 0 and low <= high and high - low < float("inf"))
-
-
-def _too_few_dimensions(node: Node, constants: Constants) -> bool:
-    """Fewer dimensions than letters, or perhaps."""
-    equation = _attribute(node, "equation", b"")
-    if not isinstance(equation, bytes):  # of an opset that has no Einsum
-        return True
-    terms = equation.replace(b"...", b"").replace(b" ", b"").split(b"->")[0].split(b",")
-    sizes = [_sizes(node, k) for k in range(len(node.inputs))]
-    return len(terms) != len(sizes) or any(
-        s is None or len(s) < len(t) for s, t in zip(sizes, terms, strict=True)
-    )
-
-
-def _upper_case(node: Node, constants: Constants) -> bool:
-    equation = _attribute(node, "equation", b"")
-    return isinstance(equation, bytes) and equation != equation.lower()
-
-
-def _elements_of_unknown_rank(node: Node, constants: Constants) -> bool:
-    type = node.inputs[0].type if node.inputs and node.inputs[0] is not None else None
-    return type is None or leaf(type).sizes is None
-
-
-def _empty_batch(node: Node, constants: Constants) -> bool:
-    sizes = _sizes(node, 0)
-    return sizes is None or len(sizes) != 3 or may_be_zero(sizes[1 - _attribute(node, "layout", 0)])
+def quirk_of(node: Node, constants: Mapping[Value, Constant] = MappingProxyType({})) -> Quirk | None:
+    """What onnxruntime may do wrong with this node: what is wrong whatever the sizes comes first."""
+    return min(_found(node, constants), key=lambda quirk: (quirk.empty, not quirk.fatal), default=None)
 
 
 def has_empty_input(node: Node) -> bool:
@@ -162,57 +47,346 @@ def has_empty_input(node: Node) -> bool:
     return any(0 in (v.sizes or ()) for v in node.reads)
 
 
-_INTEGER_DIVISION = (
-    Quirk("it ends the process on the smallest integer by -1, and on 0", _divisor, fatal=True),
-)
-_RANDOM = (Quirk("it ends the process on distributions that are none", _no_distribution, fatal=True),)
-_REDUCED = Quirk("it keeps an empty axis that is counted from the end", _axis_from_the_end, empty=True)
-_OF_BOOLS = Quirk("it takes the extreme of no bools for that of the other end", _bool_of_nothing, empty=True)
+def _found(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
+    if not isinstance(node.op, OnnxOp) or node.op.domain or node.op.name not in QUIRKS:
+        return []
+    known = Known(node, constants)
+    return [q for q in QUIRKS[node.op.name] if q.when(known)]
 
-_REDUCTIONS = [f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Mean Prod Sum SumSquare".split()]
+
+def _fatal_if_empty(reason: str, when: Callable[[Known], bool]) -> Quirk:
+    return Quirk(reason, when, fatal=True, empty=True)
+
+
+# ---- products ----------------------------------------------------------------------------------------
+
+
+def _inner(n: Known, a: int, b: int) -> bool:
+    """Whether the axis that a product sums over may be empty."""
+    return both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
+
+
+def _vector(n: Known) -> bool:
+    """A product with a vector, or with what may be one."""
+    return (n.rank(0) == 1 or n.rank(1) in (1, None)) and _inner(n, 0, 1)
+
+
+def _batches(n: Known, a: int, b: int) -> bool:
+    """Nothing in one of the factors, and one of them a vector, or stacks of matrices that differ."""
+    x, y = n.sizes(a), n.sizes(b)
+    if x is None or y is None or 0 not in x + y:
+        return False
+    return 1 in (len(x), len(y)) or (min(len(x), len(y)) > 2 and x[:-2] != y[:-2])
+
+
+def _scaled_bias(n: Known) -> bool:
+    """Gemm with a factor before C, where nothing is summed."""
+    if n.value(2) is None or n.attribute("beta") in (0.0, 1.0):
+        return False
+    k_of_a, k_of_b = (0 if n.attribute("transA") else 1), (1 if n.attribute("transB") else 0)
+    return both_zero(n.size(0, k_of_a), n.size(1, k_of_b))
+
+
+def _by_rows(n: Known, k: int) -> bool:
+    """A scale or zero point of the first factor that is not one number."""
+    return n.sizes(k) not in (None, (), (1,))
+
+
+def _einsum(n: Known) -> bool:
+    """Fewer dimensions than letters, or perhaps."""
+    equation = n.attribute("equation")
+    if not isinstance(equation, bytes):  # of an opset that has no Einsum
+        return True
+    terms = equation.replace(b"...", b"").replace(b" ", b"").split(b"->")[0].split(b",")
+    sizes = [n.sizes(k) for k in range(len(n._node.inputs))]
+    return len(terms) != len(sizes) or any(
+        s is None or len(s) < len(t) for s, t in zip(sizes, terms, strict=True)
+    )
+
+
+def _einsum_of_nothing(n: Known) -> bool:
+    return any(n.may_be_empty(k) for k in range(len(n._node.inputs)))
+
+
+def _attention_heads(n: Known) -> bool:
+    return any(n.rank(k) == 4 and may_be_zero(n.size(k, 1)) for k in (0, 1)) or (
+        0 in (n.attribute("q_num_heads"), n.attribute("kv_num_heads"))
+    )
+
+
+# ---- elements ----------------------------------------------------------------------------------------
+
+
+def _integer_division(n: Known) -> bool:
+    """Of 32 and 64 bits, unless it is known not to be of the smallest integer by -1, nor by 0."""
+    if n.dtype() not in (None, "int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod") == 1):
+        return False
+    dividend, divisor = n.content(0), n.content(1)
+    if divisor is not None and not np.isin(divisor, (0, -1)).any():
+        return False
+    return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
+
+
+def _long(n: Known) -> bool:
+    """Integers that float64 does not hold."""
+    return n.dtype() in ("int64", "uint64")
+
+
+def _strings_in_slices(n: Known) -> bool:
+    """Gather of texts, more than one at each index."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if n.dtype() != "string" or not isinstance(axis, int):
+        return False
+    if sizes is None:
+        return True
+    after = sizes[axis % len(sizes) + 1 :] if sizes else ()
+    return any(not isinstance(s, int) for s in after) or prod(s for s in after if isinstance(s, int)) > 1
+
+
+def _distribution(n: Known) -> bool:
+    """A scale that is not positive, or a range that is none."""
+    low, high, scale = (n.attribute(name) for name in ("low", "high", "scale"))
+    if scale is not None:
+        return not scale > 0
+    return not (low is not None and high is not None and low <= high and high - low < float("inf"))
+
+
+_LARGEST = (2**31 - 1, 2**63 - 1)
+
+
+# ---- axes --------------------------------------------------------------------------------------------
+
+
+def _axes_from_the_end(n: Known) -> bool:
+    if not n.may_be_empty(0):
+        return False
+    if n.op.name in ("ArgMax", "ArgMin"):
+        axis = n.attribute("axis")
+        return isinstance(axis, int) and axis < 0
+    if n.value(1) is None:
+        return any(axis < 0 for axis in n.ints("axes") or ())
+    axes = n.content(1)
+    return axes is None or bool((axes < 0).any())
+
+
+def _unique_slices(n: Known) -> bool:
+    """Unique of slices that have no elements."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if axis is None:
+        return False
+    if sizes is None:
+        return True
+    return any(may_be_zero(s) for k, s in enumerate(sizes) if k != axis % max(len(sizes), 1))
+
+
+def _nothing_normalized(n: Known) -> bool:
+    axis, sizes = n.attribute("axis"), n.sizes(0) or ()
+    return isinstance(axis, int) and 0 in sizes[axis if -len(sizes) <= axis else 0 :]
+
+
+def _backwards_to_the_end(n: Known) -> bool:
+    """Slice backwards to what stands for the end forwards."""
+    ends, steps = n.content(2), n.content(4)
+    if ends is None or steps is None or ends.shape != steps.shape:
+        return False
+    return bool(((steps < 0) & np.isin(ends, _LARGEST)).any())
+
+
+def _ranks_unknown(n: Known) -> bool:
+    """A sequence whose tensors may be of any ranks."""
+    value = n.value(0)
+    return value is None or value.type is None or leaf(value.type).sizes is None
+
+
+def _split_evenly(n: Known) -> bool:
+    axis = n.attribute("axis")
+    given = n.attribute("num_outputs") is not None
+    return given and isinstance(axis, int) and may_be_zero(n.size(0, axis))
+
+
+def _resize_corners(n: Known) -> bool:
+    """Align corners by scales: the sizes that the formula needs are not the rounded ones."""
+    return n.mode("coordinate_transformation_mode") == "align_corners" and n.mode("mode") in (
+        "linear",
+        "cubic",
+    )
+
+
+def _resize_rank(n: Known) -> bool:
+    ranks = {"linear": (2, 3, 4, 5), "cubic": (2, 4)}.get(n.mode("mode"))
+    return ranks is not None and n.rank(0) not in (None, *ranks)
+
+
+def _resize_aspect(n: Known) -> bool:
+    kept = n.mode("keep_aspect_ratio_policy") in ("not_larger", "not_smaller")
+    return kept and any(axis < 0 for axis in n.ints("axes") or ())
+
+
+def _short_cache(n: Known) -> bool:
+    """Fewer rows of angles than positions, which are numbered."""
+    rows, length = n.size(1, 0), n.size(0, 1 if n.rank(0) == 3 else 2)
+    return n.value(3) is not None and isinstance(rows, int) and isinstance(length, int) and rows < length
+
+
+# ---- the table ---------------------------------------------------------------------------------------
+
+_NO_CHANNELS = "onnxruntime answers with memory that nobody wrote, or never, where there are no channels"
+_NO_INNER = "onnxruntime answers with memory that nobody wrote where there is nothing to sum"
+_CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
+_FROM_THE_END = Quirk(
+    "onnxruntime does not reduce an empty tensor over axes that are counted from the end",
+    _axes_from_the_end,
+    empty=True,
+)
+_EMPTY_TRUTHS = Quirk(
+    "onnxruntime refuses to reduce an empty tensor of truths",
+    lambda n: n.dtype() == "bool" and n.may_be_empty(0),
+    empty=True,
+)
+_EMPTY_CHANNELS = Quirk(
+    "onnxruntime refuses to pool no channels", lambda n: n.rank(0) != 0 and n.size(0, 1) == 0
+)
+_DIVISION = Quirk(
+    "onnxruntime ends the process when the smallest integer is divided by -1", _integer_division, fatal=True
+)
+_RANDOM = Quirk(
+    "onnxruntime ends the process where a scale is not positive, or a range is none",
+    _distribution,
+    fatal=True,
+)
+_NO_SLICES = Quirk("onnxruntime refuses to normalize empty slices", _nothing_normalized)
+_TRUTHS = Quirk(
+    "onnxruntime has no largest or smallest of truths",
+    lambda n: n.dtype() == "bool" and n.mode("reduction") in ("max", "min"),
+)
+_NAIVE = "onnxruntime sums naively, with an error that grows with the length"
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 
 QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
-    "Attention": (Quirk("it masks otherwise", _attention),),
-    "Bernoulli": (Quirk("it draws 1 with the probability of 0", _always),),
-    "ConcatFromSequence": (
-        Quirk("it ends the process on tensors of different ranks", _elements_of_unknown_rank, fatal=True),
-    ),
-    "ConvInteger": (
-        Quirk("a zero point for each channel", lambda n, c: _sizes(n, 3) not in (None, (), (1,))),
-    ),
-    "DFT": (Quirk("a naive sum, whose error grows with the length", _always),),
-    "Div": _INTEGER_DIVISION,
-    "Dropout": (Quirk("in training it draws other numbers than ONNX's", lambda n, c: len(n.inputs) > 2),),
-    "Einsum": (
-        Quirk("it ends the process on fewer dimensions than letters", _too_few_dimensions, fatal=True),
-        Quirk("it takes no letters of upper case", _upper_case),
-        Quirk("it ends the process on tensors without elements", _may_be_empty, empty=True, fatal=True),
-    ),
-    "GRU": (Quirk("it ends the process on empty sequences", _may_be_empty, empty=True, fatal=True),),
-    "LSTM": (Quirk("it ends the process on an empty batch", _empty_batch, empty=True, fatal=True),),
-    "MatMul": (Quirk("a matrix by a vector without elements is what ran before", _empty_vector, empty=True),),
-    "MatMulInteger": (Quirk("a product over nothing is what ran before", _may_be_empty, empty=True),),
-    "MaxUnpool": (
-        Quirk("indices refer to the output shape, not to the pooled one", lambda n, c: len(n.inputs) > 2),
-    ),
-    "Mod": _INTEGER_DIVISION,
-    "Pow": (Quirk("it computes integers in float64", lambda n, c: _dtype(n) in ("int64", "uint64")),),
-    "QuantizeLinear": (
-        Quirk("it does not saturate in blocks", lambda n, c: bool(_attribute(n, "block_size", 0))),
-    ),
-    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM),
-    **dict.fromkeys(_REDUCTIONS, (_REDUCED,)),
-    "ReduceMax": (_REDUCED, _OF_BOOLS),
-    "ReduceMin": (_REDUCED, _OF_BOOLS),
-    "Resize": (Quirk("it rounds sizes before it aligns corners", _aligned_corners),),
-    "Shrink": (Quirk("it computes in float32", lambda n, c: _dtype(n) not in ("float32", "float16")),),
-    "STFT": (Quirk("a naive sum, and it ends the process without a step", _always, fatal=True),),
-    "Unique": (
+    **{f"Reduce{name}": (_FROM_THE_END,) for name in _REDUCTIONS.split()},
+    "ArgMax": (_FROM_THE_END,),
+    "ArgMin": (_FROM_THE_END,),
+    "Attention": (
+        _fatal_if_empty("onnxruntime ends the process where there are no heads", _attention_heads),
+        Quirk("onnxruntime refuses attention to or by nothing", lambda n: n.empty(0, 1, 2)),
         Quirk(
-            "it ends the process on slices without elements",
-            lambda n, c: "axis" in n.attributes and _may_be_empty(n, c),
-            empty=True,
-            fatal=True,
+            "onnxruntime gives scores without the causal mask",
+            lambda n: n.outputs[3:4] == (True,) and bool(n.attribute("is_causal")),
+        ),
+        Quirk(
+            "onnxruntime does not take a mask that is shorter than the keys, with padded keys",
+            lambda n: n.value(6) is not None and n.value(3) is not None,
         ),
     ),
+    "AveragePool": (_EMPTY_CHANNELS,),
+    "Bernoulli": (Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),
+    "ConcatFromSequence": (
+        Quirk("onnxruntime ends the process on tensors of different ranks", _ranks_unknown, fatal=True),
+    ),
+    "Conv": (
+        _fatal_if_empty(_NO_CHANNELS, lambda n: both_zero(n.size(0, 1), n.size(1, 1))),  # with padding
+    ),
+    "ConvInteger": (
+        _fatal_if_empty(_NO_CHANNELS, lambda n: both_zero(n.size(0, 1), n.size(1, 1))),
+        Quirk(
+            "onnxruntime takes no zero point for each channel",
+            lambda n: n.sizes(3) not in (None, (), (1,)),
+        ),
+    ),
+    "ConvTranspose": (
+        _fatal_if_empty(
+            "onnxruntime ends the process on an empty tensor of three dimensions or more",
+            lambda n: (n.rank(0) or 5) > 4 and n.may_be_empty(0, 2),
+        ),
+    ),
+    "DFT": (Quirk(_NAIVE, lambda n: True),),
+    "Div": (_DIVISION,),
+    "Dropout": (
+        Quirk("onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None),
+    ),
+    "Einsum": (
+        Quirk("onnxruntime ends the process on fewer dimensions than letters", _einsum, fatal=True),
+        _fatal_if_empty("onnxruntime ends the process on an empty axis", _einsum_of_nothing),
+    ),
+    "Gather": (Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
+    "Gemm": (Quirk("onnxruntime leaves out beta where there is nothing to sum", _scaled_bias, empty=True),),
+    "GlobalAveragePool": (_EMPTY_CHANNELS,),
+    "GlobalLpPool": (_EMPTY_CHANNELS,),
+    "GlobalMaxPool": (_EMPTY_CHANNELS,),
+    "GroupNormalization": (Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
+    "GRU": (_fatal_if_empty("onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0)),),
+    "InstanceNormalization": (
+        _fatal_if_empty("onnxruntime ends the process on empty channels", lambda n: n.may_be_empty(0, 2)),
+    ),
+    "LayerNormalization": (_NO_SLICES,),
+    "LpPool": (_EMPTY_CHANNELS,),
+    "LRN": (Quirk("onnxruntime wants tensors of rank 4 here", lambda n: n.rank(0) not in (None, 4)),),
+    "LSTM": (_fatal_if_empty("onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0)),),
+    "MatMul": (
+        Quirk(_NO_INNER, _vector, empty=True),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 1)),
+    ),
+    "MatMulInteger": (
+        Quirk(_NO_INNER, lambda n: _inner(n, 0, 1), empty=True),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 1)),
+        Quirk("onnxruntime takes no zero point for each row", lambda n: _by_rows(n, 2)),
+    ),
+    "MaxPool": (_EMPTY_CHANNELS,),
+    "MaxUnpool": (
+        Quirk(
+            "onnxruntime refers indices to the pooled shape, not to that of the output",
+            lambda n: n.value(2) is not None,
+        ),
+    ),
+    "Mod": (
+        _DIVISION,
+        Quirk(
+            "onnxruntime takes remainders of 64-bit integers as if they were float64",
+            lambda n: n.attribute("fmod") == 1 and _long(n),
+        ),
+    ),
+    "NonZero": (Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
+    "QLinearConv": (
+        _fatal_if_empty(
+            "onnxruntime ends the process, or answers with memory that nobody wrote, where weights are empty",
+            lambda n: n.may_be_empty(3, 0, 2),
+        ),
+    ),
+    "QLinearMatMul": (
+        Quirk(_NO_INNER, lambda n: _inner(n, 0, 3), empty=True),
+        Quirk(_CANNOT_BROADCAST, lambda n: _batches(n, 0, 3)),
+        Quirk("onnxruntime takes no scale for each row", lambda n: _by_rows(n, 1) or _by_rows(n, 2)),
+    ),
+    "Pow": (Quirk("onnxruntime takes powers of 64-bit integers as if they were float64", _long),),
+    "QuantizeLinear": (
+        Quirk("onnxruntime does not saturate in blocks", lambda n: bool(n.attribute("block_size"))),
+        _fatal_if_empty(
+            "onnxruntime ends the process on an empty tensor of blocks",
+            lambda n: bool(n.attribute("block_size")) and n.may_be_empty(0),
+        ),
+    ),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), (_RANDOM,)),
+    "ReduceMax": (_FROM_THE_END, _EMPTY_TRUTHS),
+    "ReduceMin": (_FROM_THE_END, _EMPTY_TRUTHS),
+    "Resize": (
+        Quirk("onnxruntime aligns corners by rounded sizes", _resize_corners),
+        Quirk("onnxruntime does not interpolate along so many axes", _resize_rank),
+        Quirk("onnxruntime does not keep the aspect of axes that are counted from the end", _resize_aspect),
+    ),
+    "RMSNormalization": (_NO_SLICES,),
+    "RoiAlign": (
+        _fatal_if_empty("onnxruntime ends the process on empty images", lambda n: n.may_be_empty(0, 2)),
+    ),
+    "RotaryEmbedding": (Quirk("onnxruntime refuses fewer angles than positions", _short_cache),),
+    "ScatterElements": (_TRUTHS,),
+    "ScatterND": (_TRUTHS,),
+    "Shrink": (Quirk("onnxruntime takes 64-bit integers as if they were float64", _long),),
+    "Slice": (
+        Quirk("onnxruntime takes the largest end for the beginning, backwards", _backwards_to_the_end),
+    ),
+    "SoftmaxCrossEntropyLoss": (Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),),
+    "Split": (Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly, empty=True),),
+    "STFT": (Quirk(_NAIVE, lambda n: True, fatal=True),),
+    "Unique": (_fatal_if_empty("onnxruntime ends the process on slices that are empty", _unique_slices),),
 }
+"""By operator of ONNX's own domain: what may go wrong."""

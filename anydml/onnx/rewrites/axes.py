@@ -23,9 +23,15 @@ def count_axes_from_the_front(graph: Graph) -> Graph:
 
 
 def _counted(node: Node, constants: dict[Value, Constant]) -> Node | If:
-    if not isinstance(node.op, OnnxOp) or node.op.domain or not node.op.name.startswith("Reduce"):
+    if not isinstance(node.op, OnnxOp) or node.op.domain or not node.op.name.startswith(("Reduce", "Arg")):
         return node
     sizes = node.inputs[0].sizes if node.inputs and node.inputs[0] is not None else None
+    if node.op.name.startswith("Arg"):
+        axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+        if sizes is None or not -len(sizes) <= axis < 0:
+            return node
+        counted = helper.make_attribute("axis", axis % len(sizes))
+        return replace(node, attributes={**node.attributes, "axis": counted})
     given = node.inputs[1] if len(node.inputs) > 1 else None
     if sizes is None or not any(map(may_be_zero, sizes)):
         return node
@@ -37,9 +43,9 @@ def _counted(node: Node, constants: dict[Value, Constant]) -> Node | If:
     rank = len(sizes)
     if not any(k < 0 for k in axes) or any(not -rank <= k < rank for k in axes):
         return node
-    counted = [k % rank for k in axes]
+    axes = [k % rank for k in axes]
     if given is None:
-        return replace(node, attributes={**node.attributes, "axes": helper.make_attribute("axes", counted)})
-    value = Value(given.name, TensorType("int64", (len(counted),)))
-    constants[value] = Constant(np.array(counted, np.int64))
+        return replace(node, attributes={**node.attributes, "axes": helper.make_attribute("axes", axes)})
+    value = Value(given.name, TensorType("int64", (len(axes),)))
+    constants[value] = Constant(np.array(axes, np.int64))
     return replace(node, inputs=(node.inputs[0], value))

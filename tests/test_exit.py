@@ -84,8 +84,10 @@ SCRIPTS = {
     "kernels made": """
         def work():
             builder = dml.GraphBuilder()
-            x = builder.input("x", "FLOAT32", [4])
-            builder.compile({"y": dml.sin(x * float(np.random.random()))})
+            y = x = builder.input("x", "FLOAT32", [4])
+            for _ in range(40):  # which takes some while
+                y = dml.sin(x * float(np.random.random())) + dml.erf(y)
+            builder.compile({"y": y})
         started(work)""",
 }
 

@@ -9,7 +9,7 @@ from onnx import GraphProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.ops.quirks import Quirk, quirk_of
+from anydml.onnx.ops.quirks import Quirk, quirks_of
 from anydml.onnx.read import read_body
 from anydml.onnx.typed import typed
 from anydml.onnx.types import without_sizes
@@ -22,15 +22,16 @@ Constants = Mapping[Value, Constant]
 
 def quirk_inside(node: Node, constants: Constants, opsets: Mapping[str, int]) -> Quirk | None:
     """The first quirk in the bodies of a node. `constants`: those of the graph that it stands in."""
+    return next(_inside(node, constants, opsets), None)
+
+
+def _inside(node: Node, constants: Constants, opsets: Mapping[str, int]) -> Iterator[Quirk]:
     for proto in graphs_of(node.attributes.values()):
         try:
             body = typed(_body(proto, node, constants, opsets), opsets, OnnxRuntime())
         except InvalidModel:  # whoever runs it will say so
             continue
-        found = next(quirks(body, opsets), None)
-        if found is not None:
-            return found
-    return None
+        yield from quirks(body, opsets)
 
 
 def quirks(graph: Graph, opsets: Mapping[str, int], outer: Constants | None = None) -> Iterator[Quirk]:
@@ -41,9 +42,8 @@ def quirks(graph: Graph, opsets: Mapping[str, int], outer: Constants | None = No
             for _, branch in node.branches:
                 yield from quirks(branch, opsets, constants)
             continue
-        found = quirk_of(node, constants) or quirk_inside(node, constants, opsets)
-        if found is not None:
-            yield found
+        yield from quirks_of(node, constants)
+        yield from _inside(node, constants, opsets)
 
 
 def _body(proto: GraphProto, node: Node, constants: Constants, opsets: Mapping[str, int]) -> Graph:

@@ -42,10 +42,13 @@ def rank_unsure(node: Node) -> bool:
     """Whether libraries give another rank than ONNX's inference says.
 
     SplitToSequence with lengths and without keepdims: onnxruntime and torch, which exports it, drop the axis
-    of parts of length 1; inference says that it stays.
+    of parts of length 1; inference says that it stays. Squeeze of no axes: onnxruntime squeezes all.
     """
-    given = len(node.inputs) > 1 and node.inputs[1] is not None
-    return node.is_onnx("SplitToSequence") and given and node.attributes.get("keepdims", _ONE).i == 0
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        return False
+    if node.is_onnx("SplitToSequence"):
+        return bool(node.attributes.get("keepdims", _ONE).i == 0)
+    return node.is_onnx("Squeeze") and node.inputs[1].known_sizes in (None, (0,))
 
 
 _ONE = helper.make_attribute("keepdims", 1)

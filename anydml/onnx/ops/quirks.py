@@ -39,7 +39,7 @@ class Quirk:
 
 def quirk_of(node: Node, constants: Mapping[Value, Constant] = MappingProxyType({})) -> Quirk | None:
     """What onnxruntime may do wrong with this node: what is wrong whatever the sizes comes first."""
-    return min(_found(node, constants), key=lambda quirk: (quirk.empty, not quirk.fatal), default=None)
+    return min(quirks_of(node, constants), key=lambda quirk: quirk.empty, default=None)
 
 
 def has_empty_input(node: Node) -> bool:
@@ -47,7 +47,8 @@ def has_empty_input(node: Node) -> bool:
     return any(0 in (v.sizes or ()) for v in node.reads)
 
 
-def _found(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
+def quirks_of(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
+    """All that onnxruntime may do wrong with this node."""
     if not isinstance(node.op, OnnxOp) or node.op.domain or node.op.name not in QUIRKS:
         return []
     known = Known(node, constants)
@@ -190,6 +191,14 @@ def _backwards_to_the_end(n: Known) -> bool:
     if ends is None or steps is None or ends.shape != steps.shape:
         return False
     return bool(((steps < 0) & np.isin(ends, _LARGEST)).any())
+
+
+def _chunks_without_keepdims(n: Known) -> bool:
+    """ONNX ignores keepdims beside lengths; onnxruntime heeds it, as torch does, for a length of 1."""
+    if n.value(1) is None or n.attribute("keepdims") != 0 or n.rank(1) == 1:
+        return False
+    length = n.content(1)
+    return length is None or length.tolist() != 1
 
 
 def _ranks_unknown(n: Known) -> bool:
@@ -385,6 +394,9 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
         Quirk("onnxruntime takes the largest end for the beginning, backwards", _backwards_to_the_end),
     ),
     "SoftmaxCrossEntropyLoss": (Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),),
+    "SplitToSequence": (
+        Quirk("onnxruntime fails on chunks of several without keepdims", _chunks_without_keepdims),
+    ),
     "Split": (Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly, empty=True),),
     "STFT": (Quirk(_NAIVE, lambda n: True, fatal=True),),
     "Unique": (_fatal_if_empty("onnxruntime ends the process on slices that are empty", _unique_slices),),

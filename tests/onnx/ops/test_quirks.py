@@ -7,6 +7,7 @@ version that was searched: others may be better.
 import multiprocessing
 import os
 from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 import onnxruntime as ort
@@ -15,8 +16,7 @@ from onnx import numpy_helper
 
 import anydml as dml
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops.known import may_be_zero
-from anydml.onnx.ops.quirks import QUIRKS, SEEN, ends_the_process, quirk_of
+from anydml.onnx.ops.quirks import QUIRKS, SEEN, quirk_of, quirks_of
 from anydml.onnx.types import of_content
 from tools import search_provider_quirks as search
 from tools.quirk_cases import Case
@@ -118,6 +118,7 @@ NEEDED: dict[str, tuple[Case, list[np.ndarray] | None]] = {
     "the smallest truth": (case("ScatterND", TRUTHS, f([[1]], I), none(1, dtype=B), reduction="min"), [none(3, dtype=B)]),
     "local responses along a line": (case("LRN", some(2, 4, 5), size=3, alpha=0.0), [some(2, 4, 5)]),
     "long remainders": (case("Mod", f([2**62 + 3], I), f([4], I), fmod=1), [f([3], I)]),
+    "long powers": (case("Pow", f([3], I), f([39], I)), [f([3**39], I)]),
     "long integers": (case("Shrink", f([2**62 + 1], I), bias=0.0), [f([2**62 + 1], I)]),
     "interpolation along a line": (case("Resize", f([1, 3]), None, f([2]), mode="linear"), [f([1, 1.5, 2.5, 3])]),
     "an aspect kept": (
@@ -128,7 +129,6 @@ NEEDED: dict[str, tuple[Case, list[np.ndarray] | None]] = {
     "no loss": (case("SoftmaxCrossEntropyLoss", none(0, 4, 5), none(0, 5, dtype=I), reduction="none"), [none(0, 5)]),
     "halves of nothing": (case("Split", none(0, 3), num_outputs=2, outputs=2), [none(0, 3)] * 2),
     "chunks": (case("SplitToSequence", some(4, 3), f(2, I), keepdims=0), [[some(4, 3)[:2], some(4, 3)[2:]]]),
-    "chunks of one": (case("SplitToSequence", some(2, 3), f(1, I), keepdims=0), [[some(2, 3)[:1], some(2, 3)[1:]]]),
     "different slices of nothing": (case("Unique", none(2, 0, 4), axis=0), [none(1, 0, 4)]),
 }  # fmt: skip
 for _name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split():
@@ -140,20 +140,13 @@ for _name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split():
 BY_THE_SUITE = frozenset("Bernoulli DFT Dropout MaxUnpool STFT".split())
 """Of which the onnx package's suite, run in test_backend.py, has the cases, or nothing is right or wrong."""
 RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
-NO_RULE = {
-    "an aspect kept",
-    "groups of nothing",
-    "local responses along a line",
-    "long integers",
-    "regions of no image",
-    "scales of rows",
-    "the average of no channels",
-    "the largest of no channels",
-    "the norm of no channels",
-    "transposed convolution of nothing",
-    "zero points of rows",
-}
-"""Cases that nothing runs rightly yet."""
+INVALID = {"ConcatFromSequence"}
+"""Of which the cases are no valid models: tensors of different ranks."""
+NO_RULE = {"regions of no image", "transposed convolution of nothing"}
+"""Cases that nothing runs rightly: a session says so."""
+
+MENDED = {"the greatest of nothing", "the least of nothing"}
+"""Cases that are rewritten, so that onnxruntime runs them rightly."""
 
 USUAL = [
     case("ArgMax", some(2, 3), axis=-1),
@@ -258,8 +251,12 @@ def test_what_ends_the_process_is_marked(name, seen):
     assert not ended or ends_the_process(*node_of(NEEDED[name][0]))
 
 
+def ends_the_process(node, constants=MappingProxyType({})):
+    return any(q.fatal for q in quirks_of(node, constants))
+
+
 def test_every_entry_has_a_case():
-    assert {this.op for this, _ in NEEDED.values()} | BY_THE_SUITE | RANDOM == set(QUIRKS)
+    assert {this.op for this, _ in NEEDED.values()} | BY_THE_SUITE | RANDOM | INVALID == set(QUIRKS)
     reasons = {q.reason for quirks in QUIRKS.values() for q in quirks}
     assert all(r.startswith("onnxruntime ") and not r.endswith(".") for r in reasons)
 
@@ -283,9 +280,7 @@ def answered(this: Case, connection) -> None:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_sessions_answer(name, request):
-    if name in NO_RULE:
-        request.applymarker(pytest.mark.xfail(reason="no rule runs it yet", strict=True))
+def test_sessions_answer(name):
     this, right = NEEDED[name]
     context = multiprocessing.get_context("forkserver")
     connection, theirs = context.Pipe()
@@ -300,8 +295,11 @@ def test_sessions_answer(name, request):
     finally:
         process.kill()
         process.join()
+    if name in NO_RULE:
+        assert explained.startswith(("ExecutionFailed", "Unsupported")), explained
+        return
     assert results is not None, explained
-    assert any(q.reason in explained for q in QUIRKS[this.op])
+    assert name in MENDED or any(q.reason in explained for q in QUIRKS[this.op]), explained
     if right is not None:
         assert search.difference(results, right) is None, results
 
@@ -326,10 +324,6 @@ def test_divisors(op):
     assert quirk_of(node, {y: Constant(f([2, 3], I))}) is None
     assert ends_the_process(node, {x: Constant(f([LOWEST, 0], I))})
     assert quirk_of(node, {x: Constant(f([5, 6], I))}) is None
-
-
-def test_sizes_that_may_be_zero():
-    assert [may_be_zero(n) for n in (0, 1, None, "n")] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("scale", "bad"), [(0.0, True), (1.0, False), (float("nan"), True)])

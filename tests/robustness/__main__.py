@@ -17,17 +17,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=1000, help="how many seeds from there on")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="a folder for models and feeds on which something was found")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for models and feeds on which something was found"
+    )
     parser.add_argument("--no-idempotent", action="store_true", help="flattening twice may give other bytes")
     parser.add_argument("--no-flatten", action="store_true")
     parser.add_argument("--no-constants", action="store_true", help="not with the inputs in the file, too")
     parser.add_argument("--quiet", action="store_true", help="only the summary")
-    parser.add_argument("--reduce", type=int, metavar="SEED", help="print a smaller model that fails as this one")
+    parser.add_argument(
+        "--reduce",
+        metavar="SEED",
+        help="print a smaller model that fails as this one does; or as a kept .onnx file does",
+    )
     parser.add_argument("--kind", help="of which finding the reduced model has to be, e.g. 'flatten wrong'")
     options = parser.parse_args()
     checks = Checks(not options.no_idempotent, not options.no_flatten, not options.no_constants)
     if options.reduce is not None:
-        return reduce_seed(options.reduce, checks, options.kind, options.keep)
+        which = int(options.reduce) if options.reduce.isdecimal() else Path(options.reduce)
+        return reduce_seed(which, checks, options.kind, options.keep)
     summary = Summary()
     seeds = range(options.seed, options.seed + options.count)
     told = time.monotonic()

@@ -179,10 +179,7 @@ class Graph:
         types, allowed = set(dtypes), None if ranks is None else set(ranks)
         return self.choose(
             lambda v: (
-                v.tensor
-                and v.dtype in types
-                and (allowed is None or self.rank(v) in allowed)
-                and test(v)
+                v.tensor and v.dtype in types and (allowed is None or self.rank(v) in allowed) and test(v)
             )
         )
 
@@ -283,14 +280,15 @@ class Evaluation:
             raise Rejected(getattr(self.oracle, "why", "no oracle"))
 
     def values(self) -> list[Value]:
-        results = [self._once(k) for k in range(self.shared.count)]
+        self.compared = set(self.shared.rng.permutation(self.shared.count)[:2].tolist())
+        results = self._each(self._once)
         failed = [k for k, r in enumerate(results) if r is ABSENT and self.graph.live[k]]
         if failed and not self._may_fail(failed):
             raise Rejected(f"{self.node.op_type} fails")
         outputs = [o for o in self.node.output if o]
         columns = [[ABSENT if r is ABSENT else r[i] for r in results] for i in range(len(outputs))]
         kinds = self.oracle.kinds or [self._kind(c) for c in columns]
-        twins = [self._twin(k, r) for k, r in enumerate(results)]
+        twins = self._each(lambda k: self._twin(k, results[k]))
         volatile = any(v.volatile for v in self.sources.values())
         made = [
             Value(o, kind, column, [ABSENT if t is ABSENT else t[i] for t in twins], volatile=volatile)
@@ -301,6 +299,17 @@ class Evaluation:
                 self.graph.live[k] = False
             self.graph.must.append(made[0])
         return made
+
+    def _each(self, what: Callable[[int], Any]) -> list[Any]:
+        """By feed, once for feeds that are the very same here, as where all inputs are constants."""
+        made: dict[tuple[int, ...], Any] = {}
+        order = []
+        for k in range(self.shared.count):
+            key = tuple(id(v.data[k]) for v in self.sources.values())
+            if key not in made:
+                made[key] = what(k)
+            order.append(made[key])
+        return order
 
     def _may_fail(self, failed: list[int]) -> bool:
         """One node of the main graph may fail on some feeds, never on all."""
@@ -330,12 +339,14 @@ class Evaluation:
             return ABSENT
         if any(a.size > LIMIT for r in result for a in arrays(r)):
             raise Rejected("too large")
-        if self.oracle.first:
+        if self.oracle.first and k in self.compared:
             self._compare(result, attempt(self.oracle.second, feeds))
         return result
 
     def _compare(self, first: list[Any], second: list[Any] | None) -> None:
         if second is None:
+            if self.shared.chance(0.6):
+                raise Rejected("onnx.reference fails")
             return
         for a, b in zip(first, second, strict=True):
             if difference(b, a, 1e-5 * scale(a)):

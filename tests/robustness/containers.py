@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.robustness.building import Graph, Rejected, Value
+from tests.robustness.building import Attributes, Graph, Rejected, Value
 from tests.robustness.shapes import axis_of, ints
 from tests.robustness.values import CODES, Kind
 
@@ -44,7 +44,11 @@ def erase(g: Graph) -> None:
     s = sequence(g)
     if not fewest(g, s):
         raise Rejected("nothing in it")
-    g.one("SequenceErase", s, ints(g, int(g.rng.integers(-fewest(g, s), fewest(g, s)))) if g.shared.chance(0.6) else None)
+    g.one(
+        "SequenceErase",
+        s,
+        ints(g, int(g.rng.integers(-fewest(g, s), fewest(g, s)))) if g.shared.chance(0.6) else None,
+    )
 
 
 def length(g: Graph) -> None:
@@ -55,7 +59,8 @@ def split_to(g: Graph) -> None:
     x = g.tensor(["float32", "int64"], range(1, 4))
     axis = axis_of(g, g.rank(x))
     parts = [ints(g, g.shared.pick([1, 2]))] if g.shared.chance(0.5) else []
-    g.add("SplitToSequence", [x, *parts], 1, axis=axis, **({} if parts else {"keepdims": int(g.rng.integers(2))}))
+    extra: Attributes = {"axis": axis} if parts else {"axis": axis, "keepdims": int(g.rng.integers(2))}
+    g.add("SplitToSequence", [x, *parts], 1, **extra)
 
 
 def concat_from(g: Graph) -> None:

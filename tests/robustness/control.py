@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ class Menu:
     """Which makers are drawn how often; every model stresses other families."""
 
     def __init__(self, rng: np.random.Generator, control: float) -> None:
-        groups = [
+        groups: list[Sequence[tuple[float, Maker]]] = [
             elementwise.FAMILIES,
             shapes.FAMILIES,
             picking.FAMILIES,
@@ -100,16 +101,16 @@ class Menu:
         inner = [bound(child, s.kind, s.data, s.twin) for s in states]
         self.steps(child, int(g.rng.integers(1, 5)))
         if g.shared.chance(0.25) and child.shared.budget > 0:
-            try:
+            with contextlib.suppress(Rejected):
                 self.choice(child, condition(child))
-            except Rejected:
-                pass
         if trips is None or g.shared.chance(0.2):
             goes_on = child.one("Less", turn, ints(child, int(g.rng.integers(0, 4))))
         elif g.shared.chance(0.25):
             goes_on = condition(child, known=False)
         else:
             goes_on = child.one("Identity", going) if g.shared.chance(0.7) else going
+        if goes_on.name not in child.values:
+            goes_on = child.one("Identity", goes_on)
         updates = [self.update(child, v) for v in inner]
         scanned = own(child, lambda v: v.tensor)[: int(g.rng.integers(0 if states else 1, 3))]
         if not updates and not scanned:
@@ -132,7 +133,9 @@ class Menu:
 
     def update(self, child: Graph, state: Value) -> Value:
         """The next value of a state: of its type, and mostly of its rank."""
-        found = own(child, lambda v: v.kind == state.kind and v.volatile and child.rank(v) == child.rank(state))
+        found = own(
+            child, lambda v: v.kind == state.kind and v.volatile and child.rank(v) == child.rank(state)
+        )
         if found and child.shared.chance(0.6):
             return found[0]
         if state.tensor and child.rank(state) > 0 and child.shared.chance(0.3):
@@ -154,13 +157,13 @@ class Menu:
         several = [first]
         if g.shared.chance(0.3):
             several.append(g.choose(lambda v: g.rank(v) > 0 and [s[0] for s in g.shapes(v)] == sizes))
-        states = [g.tensor(["float32", "int64"], range(0, 3)) for _ in range(int(g.rng.integers(0, 3)))]
+        states = [g.tensor(["float32", "int64"], range(3)) for _ in range(int(g.rng.integers(0, 3)))]
         live = [a and d is not ABSENT and len(d) > 0 for a, d in zip(g.live, first.data, strict=True)]
         if not any(live):
             raise Rejected("nothing to scan")
         child = g.child(live)
         inner = [bound(child, s.kind, s.data, s.twin) for s in states]
-        backwards = [int(k) for k in g.rng.integers(0, 2, len(several))]
+        backwards = [int(g.shared.chance(0.15)) for _ in several]
         slices = [
             bound(child, s.kind, heads(s.data, -b), heads(s.twin, -b))
             for s, b in zip(several, backwards, strict=True)
@@ -168,7 +171,9 @@ class Menu:
         self.steps(child, int(g.rng.integers(1, 4)))
         updates = [self.same(child, v) for v in inner]
         # onnxruntime mixes up a value that is a state and is scanned.
-        scanned = own(child, lambda v: v.tensor and v not in updates)[: int(g.rng.integers(0 if states else 1, 3))]
+        scanned = own(child, lambda v: v.tensor and v not in updates)[
+            : int(g.rng.integers(0 if states else 1, 3))
+        ]
         if not updates and not scanned:
             raise Rejected("no results")
         body = finished(child, [*updates, *scanned], [*inner, *slices], ranks=1.0)
@@ -216,7 +221,10 @@ def own(g: Graph, test: Callable[[Value], bool]) -> list[Value]:
     found = [
         v
         for v in g.values.values()
-        if v.name in made and test(v) and len(g.of(v)) == sum(g.live) and (not v.known or g.shared.chance(0.2))
+        if v.name in made
+        and test(v)
+        and len(g.of(v)) == sum(g.live)
+        and (not v.known or g.shared.chance(0.2))
     ]
     order = g.rng.permutation(len(found))
     return sorted((found[int(k)] for k in order), key=lambda v: v.used > 0)
@@ -282,7 +290,9 @@ def of_kind(g: Graph, kind: Kind) -> Value:
         return g.one("SequenceConstruct" if kind.wraps[0] == "seq" else "Optional", inner)
     if kind.dtype in FLOATS and g.shared.chance(0.5):
         return g.one("Cast", g.tensor(FLOATS), to=CODES[kind.dtype])
-    sizes = tuple(int(k) for k in g.rng.integers(0 if g.shared.chance(0.1) else 1, 4, int(g.rng.integers(0, 3))))
+    sizes = tuple(
+        int(k) for k in g.rng.integers(0 if g.shared.chance(0.1) else 1, 4, int(g.rng.integers(0, 3)))
+    )
     return g.one("Identity", g.const(draw(g.rng, kind.dtype, sizes), kind.dtype))
 
 

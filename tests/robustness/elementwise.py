@@ -8,13 +8,35 @@ from tests.robustness.building import Graph, Rejected, Value
 from tests.robustness.values import CODES, FLOATS, INTEGERS, draw
 
 UNARY = {
-    **dict.fromkeys("Abs Neg Ceil Floor Round Sqrt Reciprocal Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh".split(), 1),
-    **dict.fromkeys("Tanh Asinh Acosh Atanh Erf Sigmoid HardSigmoid Relu LeakyRelu Elu Selu Softplus".split(), 1),
+    **dict.fromkeys(
+        "Abs Neg Ceil Floor Round Sqrt Reciprocal Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh".split(), 1
+    ),
+    **dict.fromkeys(
+        "Tanh Asinh Acosh Atanh Erf Sigmoid HardSigmoid Relu LeakyRelu Elu Selu Softplus".split(), 1
+    ),
     **dict.fromkeys("Softsign Sign Identity ThresholdedRelu Shrink Celu Abs Neg Relu Identity".split(), 12),
-    **{"HardSwish": 14, "Mish": 18, "Gelu": 20, "Swish": 24},
+    "HardSwish": 14,
+    "Mish": 18,
+    "Gelu": 20,
+    "Swish": 24,
 }
 ALPHA = {"LeakyRelu", "Elu", "ThresholdedRelu", "Celu", "HardSigmoid", "Swish"}
-ARITHMETIC = ["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Pow", "Mod", "PRelu", "Add", "Mul", "Sub"]
+ARITHMETIC = [
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Max",
+    "Min",
+    "Sum",
+    "Mean",
+    "Pow",
+    "Mod",
+    "PRelu",
+    "Add",
+    "Mul",
+    "Sub",
+]
 COMPARISONS = ["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"]
 REDUCTIONS = """ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
 ReduceSumSquare""".split()
@@ -65,9 +87,11 @@ def unary(g: Graph) -> None:
     op = g.shared.pick([o for o, since in UNARY.items() if since <= g.opset])
     ints = op in {"Abs", "Neg", "Sign", "Identity", "Relu"}
     x = g.tensor((*FLOATS, *INTEGERS) if ints and g.shared.chance(0.4) else FLOATS)
-    attributes = {}
+    attributes: dict[str, float | str] = {}
     if op in ALPHA and g.shared.chance(0.6):
-        attributes["alpha"] = float(g.shared.pick([0.0, 0.25, 0.5, 1.0, 1.5] if op != "Celu" else [0.5, 1.0, 2.0]))
+        attributes["alpha"] = float(
+            g.shared.pick([0.0, 0.25, 0.5, 1.0, 1.5] if op != "Celu" else [0.5, 1.0, 2.0])
+        )
     if op == "Gelu" and g.shared.chance(0.5):
         attributes["approximate"] = "tanh"
     if op == "Shrink":
@@ -156,14 +180,17 @@ def cast(g: Graph) -> None:
         g.one("Cast", texts, to=CODES[g.shared.pick(["float32", "float64"])])
         return
     x = g.tensor((*FLOATS, *INTEGERS, "bool"))
-    to = g.shared.pick(["float32"] * 4 + ["int64"] * 3 + ["float64", "float16", "int32", "uint8", "int8", "bool", "string"])
+    to = g.shared.pick(
+        ["float32"] * 4 + ["int64"] * 3 + ["float64", "float16", "int32", "uint8", "int8", "bool", "string"]
+    )
     if to == "string" and x.dtype not in {"int64", "int32"}:
         raise Rejected("implementations print floats in different ways")
     if x.dtype in FLOATS and to not in FLOATS and to != "bool":
         limits = np.iinfo(to)
         every = [d for d in x.data if isinstance(d, np.ndarray)]
         if x.volatile or not all(
-            np.isfinite(d).all() and (d > int(limits.min) - 1.0).all() and (d < float(limits.max)).all() for d in every
+            np.isfinite(d).all() and (d > int(limits.min) - 1.0).all() and (d < float(limits.max)).all()
+            for d in every
         ):
             raise Rejected("what has no place in an integer is not defined")
     if g.opset >= 15 and g.shared.chance(0.15):
@@ -189,7 +216,9 @@ def axes_of(g: Graph, rank: int) -> list[int] | None:
 
 def reduction(g: Graph) -> None:
     op = g.shared.pick(REDUCTIONS)
-    x = g.tensor((*FLOATS, "int64", "int32") if g.shared.chance(0.3) else FLOATS, test=lambda v: g.rank(v) >= 0)
+    x = g.tensor(
+        (*FLOATS, "int64", "int32") if g.shared.chance(0.3) else FLOATS, test=lambda v: g.rank(v) >= 0
+    )
     axes = axes_of(g, g.rank(x))
     attributes: dict[str, object] = {"keepdims": int(g.rng.integers(2))} if g.shared.chance(0.7) else {}
     as_input = g.opset >= (13 if op == "ReduceSum" else 18)

@@ -29,16 +29,25 @@ def matmul(g: Graph) -> None:
     if g.shared.chance(0.4):
 
         def fits(v: Value) -> bool:
-            return v.kind == a.kind and g.rank(v) >= 1 and full(g, v) and all(
-                s[-1] == t[max(len(t) - 2, 0)] for s, t in zip(g.shapes(a), g.shapes(v), strict=True)
+            return (
+                v.kind == a.kind
+                and g.rank(v) >= 1
+                and full(g, v)
+                and all(s[-1] == t[max(len(t) - 2, 0)] for s, t in zip(g.shapes(a), g.shapes(v), strict=True))
             )
 
         g.one("MatMul", a, g.choose(fits))
     elif inner > 0:
         columns = int(g.rng.integers(1, 5))
-        g.one("MatMul", a, weights(g, g.shared.pick([(inner, columns), (inner,), (2, inner, columns)]), a.dtype))
+        g.one(
+            "MatMul", a, weights(g, g.shared.pick([(inner, columns), (inner,), (2, inner, columns)]), a.dtype)
+        )
     else:
-        turned = g.one("Transpose", a, perm=[*range(g.rank(a) - 2), g.rank(a) - 1, g.rank(a) - 2]) if g.rank(a) > 1 else a
+        turned = (
+            g.one("Transpose", a, perm=[*range(g.rank(a) - 2), g.rank(a) - 1, g.rank(a) - 2])
+            if g.rank(a) > 1
+            else a
+        )
         g.one("MatMul", a, turned)
 
 
@@ -80,7 +89,9 @@ def integer_product(g: Graph) -> None:
 def picture(g: Graph, rank: int) -> Value:
     """A tensor of the rank with a fixed number of channels and sizes that are not 0; made if need be."""
     found = [
-        v for v in g.visible() if v.tensor and v.dtype == "float32" and g.rank(v) == rank and full(g, v) and g.size(v, 1) > 0
+        v
+        for v in g.visible()
+        if v.tensor and v.dtype == "float32" and g.rank(v) == rank and full(g, v) and g.size(v, 1) > 0
     ]
     if found:
         return g.shared.pick(found)  # type: ignore[no-any-return]
@@ -139,7 +150,9 @@ def pool(g: Graph) -> None:
 
 
 def layer_norm(g: Graph) -> None:
-    op = g.shared.pick(["LayerNormalization"] * (g.opset >= 17) + ["RMSNormalization"] * (g.opset >= 23) or ["Softplus"])
+    op = g.shared.pick(
+        ["LayerNormalization"] * (g.opset >= 17) + ["RMSNormalization"] * (g.opset >= 23) or ["Softplus"]
+    )
     x = g.tensor(REAL, range(1, 4), lambda v: full(g, v))
     size = g.size(x, -1)
     if size < 1 or op == "Softplus":

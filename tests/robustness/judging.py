@@ -80,6 +80,10 @@ class Oracles:
         """Whether no oracle runs on this feed."""
         return self.first[k] is None and self.second(k) is None
 
+    def knows(self, k: int) -> bool:
+        """Whether there is an oracle for this feed; one that cannot run the model at all is none."""
+        return self.loads or not self.fails(k)
+
     def optimised(self, k: int) -> list[Any] | None:
         """What onnxruntime gives with its usual optimisations, which are not always right."""
         return self._ask(self._optimised, k)

@@ -14,9 +14,35 @@ ODD = """x y x~2 x~3 q~early q~late z~condition m~2 m v~inner v~outer y~sizes y~
 /model/layer.0/Add_output_0 /model/layer.0/Add_output_0_1 a/b a//b .. . * ? # ~ - + None none null true True
 nan inf -1 __init__ self lambda x.y x[0] x:0 x; (x) <x> Add If Loop Identity Constant input output main graph
 shape Shape_1 const const_1 c one zero choose value result anydml in out0 in0 y0 b0 s0 k0 arg0 tmp""".split()
-ODDER = ["a b", 'q"uote', "it's", "back\\slash", "new\nline", "tab\t", "trailing ", " leading", "日本", "x" * 90]
+ODDER = [
+    "a b",
+    'q"uote',
+    "it's",
+    "back\\slash",
+    "new\nline",
+    "tab\t",
+    "trailing ",
+    " leading",
+    "日本",
+    "x" * 90,
+]
 
-SYMBOLS = ["n", "batch", "{x.0}", "{y.1}", "n+1", "2*n", "batch size", "N", "seq", "x", "unk__0", "?", "-1", "n~2"]
+SYMBOLS = [
+    "n",
+    "batch",
+    "{x.0}",
+    "{y.1}",
+    "n+1",
+    "2*n",
+    "batch size",
+    "N",
+    "seq",
+    "x",
+    "unk__0",
+    "?",
+    "-1",
+    "n~2",
+]
 SYMBOLS += ["0", "1", "None", "n - 1", "n*m", "m", "s0", "{n}", "(n)", "min(n, 4)"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.robustness.building import Graph, Rejected, Value
+from tests.robustness.building import Attributes, Graph, Rejected, Value
 from tests.robustness.shapes import NUMBERS, axis_of, ints, some
 from tests.robustness.values import draw
 
@@ -25,7 +25,7 @@ def gather(g: Graph) -> None:
     x = some(g, range(1, 5))
     axis = axis_of(g, g.rank(x))
     if g.shared.chance(0.25):
-        index = g.tensor(["int64", "int32"], range(0, 3))
+        index = g.tensor(["int64", "int32"], range(3))
     else:
         size = lowest(g, x, axis)
         sizes = g.shared.pick([(), (), (1,), (2,), (2, 2), (0,)])
@@ -38,8 +38,11 @@ def gather_elements(g: Graph) -> None:
     rank = g.rank(x)
     axis = int(g.rng.integers(rank))
     size = lowest(g, x, axis)
-    sizes = [int(g.rng.integers(1, 4)) if k == axis else int(g.rng.integers(1, lowest(g, x, k) + 1)) for k in range(rank)]
-    index = g.const(g.rng.integers(-size, size, sizes), index_type(g))
+    low = [lowest(g, x, k) for k in range(rank)]
+    if g.fixed(x) is None or g.shared.chance(0.2):
+        low = [int(g.rng.integers(1, s + 1)) for s in low]
+    low[axis] = int(g.rng.integers(1, 4))
+    index = g.const(g.rng.integers(-size, size, low), index_type(g))
     g.one("GatherElements", x, index, axis=axis - rank * g.shared.chance(0.3))
 
 
@@ -89,11 +92,13 @@ def scatter_elements(g: Graph) -> None:
 
 
 def one_hot(g: Graph) -> None:
-    index = g.tensor(["int64", "int32", "float32"], range(0, 3))
+    index = g.tensor(["int64", "int32", "float32"], range(3))
     rank = g.rank(index) + 1
     dtype = g.shared.pick(["float32", "float32", "int64", "int32"])
     deep = ints(g, g.shared.pick([1, 3, [4]]))
-    g.one("OneHot", index, deep, g.const(draw(g.rng, dtype, (2,)), dtype), axis=int(g.rng.integers(-rank, rank)))
+    g.one(
+        "OneHot", index, deep, g.const(draw(g.rng, dtype, (2,)), dtype), axis=int(g.rng.integers(-rank, rank))
+    )
 
 
 def nonzero(g: Graph) -> None:
@@ -121,7 +126,10 @@ def top(g: Graph) -> None:
 def unique(g: Graph) -> None:
     x = g.tensor(["float32", "int64", "string", "int8", "float64"], range(1, 3))
     wanted = g.shared.pick([[True], [True, True, True, True], [True, False, True, False]])
-    g.add("Unique", [x], wanted, sorted=1, **({"axis": axis_of(g, g.rank(x))} if g.shared.chance(0.3) and x.dtype != "string" else {}))
+    axis: Attributes = {"sorted": 1}
+    if g.shared.chance(0.3) and x.dtype != "string":
+        axis["axis"] = axis_of(g, g.rank(x))
+    g.add("Unique", [x], wanted, **axis)
 
 
 def reverse(g: Graph) -> None:
@@ -141,19 +149,36 @@ def resize(g: Graph) -> None:
     mode = g.shared.pick(["nearest", "linear"])
     how = g.shared.pick(["asymmetric", "half_pixel", "align_corners"])
     extra = {"nearest_mode": "floor"} if mode == "nearest" else {}
-    g.one("Resize", x, None if g.opset >= 13 else g.const(np.zeros(0, np.float32)), scales, mode=mode, coordinate_transformation_mode=how, **extra)
+    g.one(
+        "Resize",
+        x,
+        None if g.opset >= 13 else g.const(np.zeros(0, np.float32)),
+        scales,
+        mode=mode,
+        coordinate_transformation_mode=how,
+        **extra,
+    )
 
 
 def suppress(g: Graph) -> None:
     boxes = g.const(np.abs(draw(g.rng, "float32", (1, 5, 4))).cumsum(-1), "float32")
     scores = g.const(g.rng.permutation(10).reshape(1, 2, 5) / 8, "float32")
-    g.one("NonMaxSuppression", boxes, scores, ints(g, [2]), g.const([0.5], "float32"), g.const([0.25], "float32"))
+    g.one(
+        "NonMaxSuppression",
+        boxes,
+        scores,
+        ints(g, [2]),
+        g.const([0.5], "float32"),
+        g.const([0.25], "float32"),
+    )
 
 
 def strings(g: Graph) -> None:
-    ops = ["Equal", "StringNormalizer", "Gather"] + ["StringConcat", "RegexFullMatch", "StringSplit"] * (g.opset >= 20)
+    ops = ["Equal", "StringNormalizer", "Gather"] + ["StringConcat", "RegexFullMatch", "StringSplit"] * (
+        g.opset >= 20
+    )
     op = g.shared.pick(ops)
-    x = g.tensor(["string"], [1] if op == "StringNormalizer" else range(0, 4))
+    x = g.tensor(["string"], [1] if op == "StringNormalizer" else range(4))
     if op == "Equal":
         g.one(op, x, g.const("a", "string"))
     elif op == "StringNormalizer":
@@ -184,4 +209,3 @@ FAMILIES = [
     (0.5, suppress),
     (3, strings),
 ]
-

@@ -19,7 +19,16 @@ from tests.robustness.values import ABSENT, Kind, Rng, draw, scale, spread
 Feeds = dict[str, Any]
 OLDEST, NEWEST = 11, 26
 """Opsets; the newest is the newest that onnxruntime 1.31 takes, older ones take fewer."""
-IR = {**dict.fromkeys(range(11, 15), 7), **dict.fromkeys(range(15, 19), 8), 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
+IR = {
+    **dict.fromkeys(range(11, 15), 7),
+    **dict.fromkeys(range(15, 19), 8),
+    19: 9,
+    20: 9,
+    21: 10,
+    22: 10,
+    23: 11,
+    24: 12,
+}
 COUNT = 4
 """Feeds of a model. The first two have equal shapes."""
 
@@ -88,7 +97,7 @@ def _shared(rng: Rng) -> Shared:
         budget=int(rng.choice([8, 12, 18, 25, 40])),
         names=Names(rng),
         picky=float(rng.choice([0.9, 1.0, 1.0])),
-        failing=float(rng.choice([0.0, 0.0, 0.02])),
+        failing=float(rng.choice([0.0, 0.0, 0.0, 0.4])),
         lone=bool(rng.random() < 0.15),
         reuse=bool(rng.random() < 0.1),
         direct=bool(rng.random() < 0.03),
@@ -128,7 +137,18 @@ class Inputs:
         if chance(0.4):
             self._tensor("bool", 0 if chance(0.5) else 1, few=True)
         if chance(0.45):
-            types = ["int64", "int32", "uint8", "int8", "bool", "float64", "float16", "int64", "uint64", "int16"]
+            types = [
+                "int64",
+                "int32",
+                "uint8",
+                "int8",
+                "bool",
+                "float64",
+                "float16",
+                "int64",
+                "uint64",
+                "int16",
+            ]
             self._tensor(str(self.rng.choice(types)), int(self.rng.integers(0, 4)))
         if chance(0.1):
             self._tensor("string", int(self.rng.integers(0, 3)))
@@ -168,7 +188,10 @@ class Inputs:
 
     def _sequence(self) -> None:
         data = [
-            [draw(self.rng, "float32", (2, int(self.rng.integers(1, 4)))) for _ in range(int(self.rng.integers(1, 4)))]
+            [
+                draw(self.rng, "float32", (2, int(self.rng.integers(1, 4))))
+                for _ in range(int(self.rng.integers(1, 4)))
+            ]
             for _ in range(COUNT)
         ]
         self._add(Kind("float32", ("seq",)), data, [])
@@ -207,8 +230,7 @@ def _outputs(graph: Graph) -> list[Value]:
     others = [v for v in graph.values.values() if v.name not in made and v.tensor]
     if others and (not outputs or graph.shared.chance(0.08)):
         outputs.append(graph.shared.pick(others))
-    graph.rng.shuffle(outputs)  # type: ignore[arg-type]
-    return outputs
+    return [outputs[int(k)] for k in graph.rng.permutation(len(outputs))]
 
 
 def _declarable(graph: Graph, value: Value, again: bool) -> list[Value]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests.robustness.differential import Checks, Finding, Outcome, check_case
 from tests.robustness.judging import Oracles
@@ -29,14 +30,18 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 def _serve(channel: Connection, checks: Checks, folder: Path | None) -> None:
     """A child: is sent seeds or cases, tells its phases, and sends outcomes."""
-    while (task := channel.recv()) is not None:
-        start = time.perf_counter()
+    while True:
+        try:
+            task = channel.recv()
+        except (EOFError, OSError):
+            return
+        start = time.process_time()
         if isinstance(task, Case):
             case = task
         else:
             channel.send("generate")
             case = random_case(task)
-        spent = time.perf_counter() - start
+        spent = time.process_time() - start
         outcome = check_case(case, checks, channel.send)
         outcome.times["generate"] = spent
         if outcome.findings and folder is not None:
@@ -70,7 +75,8 @@ def _survives(target: Callable[..., None], *arguments: Any) -> bool:
 class Worker:
     """A child process, and what it is at."""
 
-    def __init__(self, checks: Checks, folder: Path | None) -> None:
+    def __init__(self, checks: Checks, folder: Path | None, patience: float = PATIENCE) -> None:
+        self.patience = patience
         self.channel, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve, args=(theirs, checks, folder), daemon=True)
         self.process.start()
@@ -88,9 +94,9 @@ class Worker:
             message = self.channel.recv() if self.channel.poll() else None
         except (EOFError, OSError):
             return self._ended("crash", f"exit code {self._code()} in phase {self.phase!r}")
-        if message is None and time.monotonic() - self.since > PATIENCE:
+        if message is None and time.monotonic() - self.since > self.patience:
             self.stop()
-            return self._ended("hang", f"more than {PATIENCE:.0f} s in phase {self.phase!r}")
+            return self._ended("hang", f"more than {self.patience:.0f} s in phase {self.phase!r}")
         if isinstance(message, str):
             self.phase, self.since = message, time.monotonic()
         elif message is not None:
@@ -160,7 +166,7 @@ def _next(
 
 
 def keep(case: Case, findings: list[Finding], folder: Path) -> None:
-    """The model, its feeds (`.npz`: inputs by feed and number; `.txt` has their names) and what was found."""
+    """The model, its feeds (`.npz`: inputs by feed and number) and a `.json` of their names and what was found."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{case.seed}.onnx").write_bytes(case.model.SerializeToString())
     stored = {}
@@ -172,8 +178,30 @@ def keep(case: Case, findings: list[Finding], folder: Path) -> None:
                 key = f"feed{k}_input{i}" + (f"_item{j}" if isinstance(value, list) else "")
                 stored[key] = array.astype(str) if array.dtype == object else array
     np.savez(folder / f"{case.seed}.npz", **stored)  # type: ignore[arg-type]
-    lines = [*map(str, findings), f"inputs: {json.dumps(names, ensure_ascii=False)}"]
-    (folder / f"{case.seed}.txt").write_text("\n".join(lines) + "\n")
+    about = {
+        "seed": case.seed,
+        "found": [f"{f.kind}: {f.reason}" for f in findings],
+        "inputs": names,
+        "tolerances": case.tolerances,
+        "contested": case.contested,
+        "valid": case.valid,
+    }
+    (folder / f"{case.seed}.json").write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+
+
+def kept(path: Path) -> Case:
+    """A case that `keep` wrote, by its model's path."""
+    about = json.loads(path.with_suffix(".json").read_text())
+    stored = np.load(path.with_suffix(".npz"))
+    feeds: list[dict[str, Any]] = []
+    for k, names in enumerate(about["inputs"]):
+        feeds.append({})
+        for i, name in enumerate(names):
+            arrays_of = [stored[key] for key in stored.files if key.startswith(f"feed{k}_input{i}_item")]
+            one = arrays_of or stored[f"feed{k}_input{i}"]
+            feeds[k][name] = one if isinstance(one, list) or one.dtype.kind != "U" else one.astype(object)
+    model = onnx.load(path)
+    return Case(about["seed"], model, feeds, about["tolerances"], about["contested"], about["valid"])
 
 
 class Summary:
@@ -201,7 +229,7 @@ class Summary:
         yield f"{self.models} models in {seconds:.0f} s ({rate:.1f} a second); of {self.runs} feeds {self.ran} run"
         if self.models:
             means = sorted(self.times.items(), key=lambda item: -item[1])
-            yield "mean ms: " + ", ".join(f"{k} {v / self.models * 1000:.0f}" for k, v in means)
+            yield "mean ms of processors: " + ", ".join(f"{k} {v / self.models * 1000:.0f}" for k, v in means)
         for note, count in self.notes.most_common(30):
             yield f"note, {count} times: {note}"
         for found in sorted(self.findings.values(), key=lambda f: (f[0].kind, -len(f))):

@@ -31,7 +31,12 @@ def shape(g: Graph) -> None:
     if g.shared.chance(0.25):
         g.one("Size", x)
     elif g.opset >= 15 and g.shared.chance(0.3):
-        g.one("Shape", x, start=int(g.rng.integers(-2, 3)), **({"end": int(g.rng.integers(-2, 4))} if g.shared.chance(0.5) else {}))
+        g.one(
+            "Shape",
+            x,
+            start=int(g.rng.integers(-2, 3)),
+            **({"end": int(g.rng.integers(-2, 4))} if g.shared.chance(0.5) else {}),
+        )
     else:
         g.one("Shape", x)
 
@@ -47,7 +52,7 @@ def dimension(g: Graph) -> None:
 
 
 def reshape(g: Graph) -> None:
-    x = some(g, range(0, 5))
+    x = some(g, range(5))
     shapes = g.shapes(x)
     choice = g.rng.random()
     if choice < 0.3:
@@ -81,7 +86,7 @@ def reshape_by_shape(g: Graph) -> None:
 
 
 def flatten(g: Graph) -> None:
-    x = some(g, range(0, 5))
+    x = some(g, range(5))
     g.one("Flatten", x, axis=int(g.rng.integers(0, g.rank(x) + 1)))
 
 
@@ -101,7 +106,7 @@ def squeeze(g: Graph) -> None:
 
 
 def unsqueeze(g: Graph) -> None:
-    x = some(g, range(0, 4))
+    x = some(g, range(4))
     count = g.shared.pick([1, 1, 2])
     rank = g.rank(x) + count
     axes = [int(k) - rank * g.shared.chance(0.3) for k in g.rng.permutation(rank)[:count]]
@@ -112,8 +117,16 @@ def unsqueeze(g: Graph) -> None:
 
 
 def transpose(g: Graph) -> None:
-    x = some(g, range(0, 5))
-    g.one("Transpose", x, **({"perm": [int(k) for k in g.rng.permutation(g.rank(x))]} if g.shared.chance(0.8) and g.rank(x) else {}))
+    x = some(g, range(5))
+    g.one(
+        "Transpose",
+        x,
+        **(
+            {"perm": [int(k) for k in g.rng.permutation(g.rank(x))]}
+            if g.shared.chance(0.8) and g.rank(x)
+            else {}
+        ),
+    )
 
 
 def concat(g: Graph) -> None:
@@ -122,15 +135,24 @@ def concat(g: Graph) -> None:
     axis = int(g.rng.integers(rank))
 
     def fits(v: Value) -> bool:
-        return v.kind == x.kind and g.rank(v) == rank and all(
-            a[:axis] + a[axis + 1 :] == b[:axis] + b[axis + 1 :] for a, b in zip(g.shapes(x), g.shapes(v), strict=True)
+        return (
+            v.kind == x.kind
+            and g.rank(v) == rank
+            and all(
+                a[:axis] + a[axis + 1 :] == b[:axis] + b[axis + 1 :]
+                for a, b in zip(g.shapes(x), g.shapes(v), strict=True)
+            )
         )
 
     several = [x, *(g.choose(fits) for _ in range(int(g.rng.integers(0, 3))))]
     if (sizes := g.fixed(x)) and g.shared.chance(0.3):
         sizes = (*sizes[:axis], int(g.rng.integers(0, 3)), *sizes[axis + 1 :])
         several.append(g.const(draw(g.rng, x.dtype, sizes), x.dtype))
-    g.add("Concat", [several[int(k)] for k in g.rng.permutation(len(several))], axis=axis - rank * g.shared.chance(0.3))
+    g.add(
+        "Concat",
+        [several[int(k)] for k in g.rng.permutation(len(several))],
+        axis=axis - rank * g.shared.chance(0.3),
+    )
 
 
 def split(g: Graph) -> None:
@@ -157,7 +179,12 @@ def slice_(g: Graph) -> None:
     axes = [int(k) - rank * g.shared.chance(0.3) for k in g.rng.permutation(rank)[:count]]
     steps = [int(g.shared.pick([1, 1, 1, 2, -1, -2])) for _ in axes]
     starts = [int(g.rng.integers(-4, 4)) if s > 0 else int(g.shared.pick([-1, 3, 2**31])) for s in steps]
-    ends = [int(g.shared.pick([1, 2, 5, -1, 2**31, 2**63 - 1])) if s > 0 else int(g.shared.pick([0, -(2**31), -(2**63)])) for s in steps]
+    ends = [
+        int(g.shared.pick([1, 2, 5, -1, 2**31, 2**63 - 1]))
+        if s > 0
+        else int(g.shared.pick([0, -(2**31), -(2**63)]))
+        for s in steps
+    ]
     kind = "int64" if g.shared.chance(0.8) or max(map(abs, starts + ends)) >= 2**31 else "int32"
     parameters: list[Value | None] = [g.const(starts, kind), g.const(ends, kind), g.const(axes, kind)]
     if steps != [1] * count or g.shared.chance(0.4):
@@ -177,15 +204,26 @@ def slice_by_value(g: Graph) -> None:
 
 
 def pad(g: Graph) -> None:
-    x = g.tensor(FLOATS if g.shared.chance(0.8) or g.opset < 13 else ["int64", "int32", "uint8", "int8", "bool"], range(1, 5))
+    x = g.tensor(
+        FLOATS if g.shared.chance(0.8) or g.opset < 13 else ["int64", "int32", "uint8", "int8", "bool"],
+        range(1, 5),
+    )
     rank = g.rank(x)
     mode = g.shared.pick(["constant"] * 4 + ["reflect", "edge"] + ["wrap"] * (g.opset >= 19))
     low = -1 if mode == "constant" and g.shared.chance(0.15) else 0
     pads = [int(k) for k in g.rng.integers(low, 3, 2 * rank) * (g.rng.random(2 * rank) < 0.5)]
     if mode in {"reflect", "wrap"} and any(min(s) < 3 for s in g.shapes(x)):
         raise Rejected("too small to be mirrored")
-    value = g.const(draw(g.rng, x.dtype, ()), x.dtype) if mode == "constant" and g.shared.chance(0.6) else None
-    g.one("Pad", x, ints(g, pads), value, **({"mode": mode} if mode != "constant" or g.shared.chance(0.3) else {}))
+    value = (
+        g.const(draw(g.rng, x.dtype, ()), x.dtype) if mode == "constant" and g.shared.chance(0.6) else None
+    )
+    g.one(
+        "Pad",
+        x,
+        ints(g, pads),
+        value,
+        **({"mode": mode} if mode != "constant" or g.shared.chance(0.3) else {}),
+    )
 
 
 def tile(g: Graph) -> None:
@@ -201,7 +239,7 @@ def small(g: Graph, v: Value, top: int = 6) -> bool:
 
 
 def expand(g: Graph) -> None:
-    x = some(g, range(0, 4))
+    x = some(g, range(4))
     if g.shared.chance(0.5):
         target = g.tensor(["int64"], [1], lambda v: small(g, v))
     else:
@@ -210,9 +248,17 @@ def expand(g: Graph) -> None:
 
 
 def filled(g: Graph) -> None:
-    sizes = g.tensor(["int64"], [1], lambda v: small(g, v)) if g.shared.chance(0.6) else ints(g, g.rng.integers(0, 4, int(g.rng.integers(0, 4))))
+    sizes = (
+        g.tensor(["int64"], [1], lambda v: small(g, v))
+        if g.shared.chance(0.6)
+        else ints(g, g.rng.integers(0, 4, int(g.rng.integers(0, 4))))
+    )
     dtype = g.shared.pick(["float32", "float32", "int64", "bool", "int32", "float64"])
-    g.one("ConstantOfShape", sizes, **({"value": numpy_helper.from_array(draw(g.rng, dtype, (1,)), "")} if g.shared.chance(0.7) else {}))
+    g.one(
+        "ConstantOfShape",
+        sizes,
+        **({"value": numpy_helper.from_array(draw(g.rng, dtype, (1,)), "")} if g.shared.chance(0.7) else {}),
+    )
 
 
 def range_(g: Graph) -> None:
@@ -230,7 +276,12 @@ def depth(g: Graph) -> None:
     x = g.tensor(FLOATS, [4])
     b = 2
     op = g.shared.pick(["DepthToSpace", "SpaceToDepth"])
-    g.one(op, x, blocksize=b, **({"mode": g.shared.pick(["DCR", "CRD"])} if op == "DepthToSpace" and g.shared.chance(0.7) else {}))
+    g.one(
+        op,
+        x,
+        blocksize=b,
+        **({"mode": g.shared.pick(["DCR", "CRD"])} if op == "DepthToSpace" and g.shared.chance(0.7) else {}),
+    )
 
 
 def trilu(g: Graph) -> None:
@@ -244,7 +295,16 @@ def trilu(g: Graph) -> None:
 def cumsum(g: Graph) -> None:
     x = g.tensor(["float32", "float64", "int64", "int32"], range(1, 5))
     axis = g.const(axis_of(g, g.rank(x)), g.shared.pick(["int64", "int32"]))
-    g.one("CumSum", x, axis, **({"exclusive": int(g.rng.integers(2)), "reverse": int(g.rng.integers(2))} if g.shared.chance(0.6) else {}))
+    g.one(
+        "CumSum",
+        x,
+        axis,
+        **(
+            {"exclusive": int(g.rng.integers(2)), "reverse": int(g.rng.integers(2))}
+            if g.shared.chance(0.6)
+            else {}
+        ),
+    )
 
 
 def eye(g: Graph) -> None:

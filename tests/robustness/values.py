@@ -52,9 +52,9 @@ class Kind:
         if not self.wraps:
             return helper.make_tensor_type_proto(CODES[self.dtype], sizes)
         inner = Kind(self.dtype, self.wraps[1:]).proto()
-        return (helper.make_sequence_type_proto if self.wraps[0] == "seq" else helper.make_optional_type_proto)(
-            inner
-        )
+        return (
+            helper.make_sequence_type_proto if self.wraps[0] == "seq" else helper.make_optional_type_proto
+        )(inner)
 
 
 def parse_kind(text: str) -> Kind:
@@ -98,14 +98,14 @@ def draw(rng: Rng, dtype: str, sizes: tuple[int, ...], special: float = 0.0) -> 
             sizes
         )
     if dtype == "bool":
-        return rng.random(sizes) < rng.choice([0.2, 0.5, 0.8])
+        return np.asarray(rng.random(sizes) < rng.choice([0.2, 0.5, 0.8]))
     few = rng.random() < special
     if dtype in FLOATS:
         content = rng.choice(SMALL, sizes).astype(dtype)
         if few:
-            return np.where(rng.random(sizes) < 0.2, rng.choice(SPECIAL, sizes).astype(dtype), content).astype(
-                dtype
-            )
+            return np.where(
+                rng.random(sizes) < 0.2, rng.choice(SPECIAL, sizes).astype(dtype), content
+            ).astype(dtype)
         return np.asarray(content)
     limits = np.iinfo(dtype)
     whole = rng.integers(max(int(limits.min), -4), 9, sizes).astype(dtype)

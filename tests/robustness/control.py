@@ -103,11 +103,13 @@ class Menu:
         if g.shared.chance(0.25) and child.shared.budget > 0:
             with contextlib.suppress(Rejected):
                 self.choice(child, condition(child))
+        ends = True
         if trips is None or g.shared.chance(0.2):
             goes_on = child.one("Less", turn, ints(child, int(g.rng.integers(0, 4))))
         elif g.shared.chance(0.25):
             goes_on = condition(child, known=False)
         else:
+            ends = False
             goes_on = child.one("Identity", going) if g.shared.chance(0.7) else going
         if goes_on.name not in child.values:
             goes_on = child.one("Identity", goes_on)
@@ -117,6 +119,9 @@ class Menu:
             raise Rejected("no results")
         body = finished(child, [goes_on, *updates, *scanned], [turn, going, *inner], scalars=2)
         g.nested |= all_names(body)
+        if start is None and ends:
+            # ONNX says that the body's condition does not count where none is given; the oracles look at it.
+            start = g.const(True)
         # Without a turn nothing tells the sizes of what is scanned.
         sized = [len(updates) + k for k, v in enumerate(scanned) if child.rank(v) != 0]
         g.add("Loop", [trips, start, *states], len(updates) + len(scanned), filled=sized, body=body)

@@ -80,6 +80,10 @@ class Oracles:
         """Whether no oracle runs on this feed."""
         return self.first[k] is None and self.second(k) is None
 
+    def runs(self, k: int) -> bool:
+        """Whether a result is due: one oracle runs, and the other does not fail on what it can load."""
+        return self.first[k] is not None or (not self.loads and self.second(k) is not None)
+
     def knows(self, k: int) -> bool:
         """Whether there is an oracle for this feed; one that cannot run the model at all is none."""
         return self.loads or not self.fails(k)

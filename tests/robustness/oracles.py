@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx.reference
+import onnx.shape_inference
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
@@ -100,7 +101,7 @@ class NodeOracle:
     """One node in both oracles; `kinds` are the types of its outputs."""
 
     def __init__(self, node: NodeProto, kinds: Mapping[str, Kind], opset: int) -> None:
-        model = single(node, kinds, opset)
+        model = self.model = single(node, kinds, opset)
         self.outputs = [o for o in node.output if o]
         self.kinds: list[Kind] = []
         self.first: Runner | None = None
@@ -115,6 +116,14 @@ class NodeOracle:
             self.second = by_reference(model)
         except Exception as error:
             self.why_second = str(error)
+
+    def typed(self) -> bool:
+        """Whether the schema allows the types; onnx.reference does not ask."""
+        try:
+            onnx.shape_inference.infer_shapes(self.model, check_type=True, strict_mode=True)
+        except Exception:
+            return False
+        return True
 
 
 def attempt(run: Runner | None, feeds: Mapping[str, Any]) -> list[Any] | None:

@@ -204,8 +204,20 @@ def difference(got: Any, expected: Any, atol: float = 0.0) -> str | None:
     with np.errstate(all="ignore"):
         rounding = 12 * NOISE[got.dtype.name]
         near = np.abs(got.astype(float) - expected) <= atol + rounding * np.abs(expected.astype(float))
+    near &= np.isfinite(expected) & np.isfinite(got)
     wrong = ~(near | (got == expected) | (np.isnan(got) & np.isnan(expected)))
     return f"values: {where(got, expected, wrong)}" if wrong.any() else None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether bits agree."""
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return a is b
+    if a.dtype == object or a.shape != b.shape:
+        return a.shape == b.shape and bool(np.all(a == b))
+    return a.tobytes() == b.tobytes()
 
 
 def where(got: Array, expected: Array, wrong: Any) -> str:

@@ -25,6 +25,9 @@ PATIENCE = 60.0
 RECYCLE = 500
 """Models after which a process is replaced: what it leaks must not add up."""
 
+EARLY = {"start", "generate", "oracle"}
+"""Phases in which nothing of ours runs."""
+
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -111,7 +114,7 @@ class Worker:
     def _ended(self, kind: str, reason: str) -> Outcome:
         self.done = RECYCLE
         outcome = Outcome(self.seed)
-        if self.phase in {"start", "generate", "oracle"} or not _survives(_oracles_alone, self.seed):
+        if self.phase in EARLY or not _survives(_oracles_alone, self.seed):
             outcome.notes.append(f"a {kind} of an oracle: {reason}")
         else:
             outcome.findings.append(Finding(self.seed, kind, reason))

@@ -15,7 +15,7 @@ from tests.robustness.differential import Checks, check_case
 from tests.robustness.oracles import op_types
 from tests.robustness.random_models import random_case, random_model
 from tests.robustness.running import Summary, alike, keep, kept, outcomes
-from tests.robustness.values import difference, same
+from tests.robustness.values import Array, difference, same
 
 PARTS = 20
 EACH = 60
@@ -66,18 +66,22 @@ def _ifs_deep(graph: GraphProto) -> int:
 # ---- what judges -------------------------------------------------------------------------------------
 
 
+def floats(*content: float) -> Array:
+    return np.array(content, np.float32)
+
+
 @pytest.mark.parametrize(
     ("got", "expected", "said"),
     [
-        (np.float32([1, 2]), np.float32([1, 2.1]), "values"),
-        (np.float32([1, np.nan]), np.float32([1, 2]), "values"),
-        (np.float32([np.inf]), np.float32([-np.inf]), "values"),
-        (np.float32([1]), np.float64([1]), "dtype"),
-        (np.float32([1]), np.float32(1), "shape"),
-        (np.int64([1]), np.int64([2]), "values"),
+        (floats(1, 2), floats(1, 2.1), "values"),
+        (floats(1, np.nan), floats(1, 2), "values"),
+        (floats(np.inf), floats(-np.inf), "values"),
+        (floats(1), np.array([1.0]), "dtype"),
+        (floats(1), np.float32(1), "shape"),
+        (np.array([1]), np.array([2]), "values"),
         (np.array(["a"], object), np.array(["b"], object), "strings"),
         ([np.int64(1)], [], "length"),
-        (np.int64([1]), [np.int64([1])], "kind"),
+        (np.array([1]), [np.array([1])], "kind"),
     ],
 )
 def test_differences_are_seen(got: Any, expected: Any, said: str) -> None:
@@ -85,18 +89,17 @@ def test_differences_are_seen(got: Any, expected: Any, said: str) -> None:
 
 
 def test_roundings_are_no_differences() -> None:
-    assert difference(np.float32([1, np.nan, np.inf]), np.float32([1 + 1e-6, np.nan, np.inf])) is None
-    assert difference(np.float32([1]), np.float32([1.25]), atol=0.5) is None
+    assert difference(floats(1, np.nan, np.inf), floats(1 + 1e-6, np.nan, np.inf)) is None
+    assert difference(floats(1), floats(1.25), atol=0.5) is None
 
 
 def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An implementation that adds 1 to what it returns is found out, on models whose results are floats."""
     run = anydml.Session.run
 
-    def wrong(self, names, feeds):
-        return [
-            o + 1 if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in run(self, names, feeds)
-        ]
+    def wrong(session: anydml.Session, names: Any, feeds: Any) -> list[Any]:
+        results = run(session, names, feeds)
+        return [o + 1 if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in results]
 
     monkeypatch.setattr(anydml.Session, "run", wrong)
     kinds = [

@@ -272,6 +272,9 @@ class Check:
         try:
             runner = by_onnxruntime(content, optimised=True)
         except Exception as error:
+            if self.oracles.loads and loads(content) and not self.oracles.loads_optimised:
+                self.outcome.notes.append("onnxruntime's optimisations refuse a model")
+                return None
             if self.oracles.loads:
                 plain = "" if loads(content) else ", nor without optimisation"
                 return self.found("flatten does not load", f"{convert}: onnxruntime{plain}: {short(error)}")

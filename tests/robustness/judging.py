@@ -60,6 +60,10 @@ class Oracles:
         self.first = [self._twice(k) for k in range(len(case.feeds))]
         self._cache: dict[int, list[Any] | None] = {}
 
+    @property
+    def loads_optimised(self) -> bool:
+        return self._optimised() is not None
+
     def _ask(self, get: Callable[[], Runner | None], k: int) -> list[Any] | None:
         return attempt(get(), {n: copied(v) for n, v in self.case.feeds[k].items()})
 

@@ -76,10 +76,20 @@ def reduce_seed(seed: int | Path, checks: Checks, kind: str | None, folder: Path
     finally:
         trial.close()
     findings = trial.last or [found]
-    print(*map(str, findings), onnx.printer.to_text(case.model), *case.feeds, sep="\n")
+    print(*map(str, findings), onnx.printer.to_text(case.model), sep="\n")
+    for feeds in case.feeds:
+        print(*(f"  {name}: {told(value)}" for name, value in feeds.items()), sep="\n")
     if folder is not None:
         keep(case, findings, folder)
     return 1
+
+
+def told(value: Any) -> str:
+    """A value in one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(told, value))}]"
+    content = f" {value.tolist()}" if value.size <= 24 else ""
+    return f"{value.dtype}{list(value.shape)}{content}"
 
 
 def _first(case: Case, checks: Checks, kind: str | None) -> Finding | None:

@@ -143,6 +143,19 @@ def noisy(rng: Rng, value: Any) -> Any:
         return np.where(np.isfinite(value), (value * factor).astype(value.dtype), value)
 
 
+def mirrored(value: Any, twin: Any) -> Any:
+    """The value, with roundings opposite to the twin's."""
+    if value is twin or not isinstance(value, list | np.ndarray):
+        return value
+    if isinstance(value, list):
+        return [mirrored(a, b) for a, b in zip(value, twin, strict=True)]
+    if value.dtype.kind != "f":
+        return twin
+    with np.errstate(all="ignore"):
+        other = (value + (value - twin)).astype(value.dtype)
+        return np.where(np.isfinite(other), other, twin)
+
+
 def spread(value: Any, twin: Any) -> float:
     """How far apart they are, where floats are finite; inf where anything else differs."""
     if isinstance(value, list):

@@ -40,6 +40,9 @@ def main() -> int:
     told = time.monotonic()
     for outcome in outcomes(seeds, options.processes, checks, options.keep):
         summary.add(outcome)
+        for note in outcome.notes:
+            if "of an oracle" in note:
+                print(f"seed {outcome.seed}: {note}", flush=True)
         for finding in [] if options.quiet else outcome.findings:
             print(finding, flush=True)
         if time.monotonic() - told > 15:

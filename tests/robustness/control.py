@@ -10,7 +10,8 @@ import numpy as np
 from onnx import GraphProto, TypeProto, helper
 
 from tests.robustness import containers, elementwise, heavy, picking, shapes
-from tests.robustness.building import Graph, Rejected, Value, all_names
+from tests.robustness.building import Graph, Rejected, Value
+from tests.robustness.oracles import all_names
 from tests.robustness.shapes import ints, small
 from tests.robustness.values import ABSENT, CODES, FLOATS, Kind, draw
 
@@ -174,7 +175,9 @@ class Menu:
             for s, b in zip(several, backwards, strict=True)
         ]
         self.steps(child, int(g.rng.integers(1, 4)))
-        updates = [self.same(child, v) for v in inner]
+        updates: list[Value] = []
+        for value in inner:
+            updates.append(self.same(child, value, updates))
         # onnxruntime mixes up a value that is a state and is scanned.
         scanned = own(child, lambda v: v.tensor and v not in updates)[
             : int(g.rng.integers(0 if states else 1, 3))
@@ -193,9 +196,12 @@ class Menu:
             **extra,
         )
 
-    def same(self, child: Graph, state: Value) -> Value:
+    def same(self, child: Graph, state: Value, others: Sequence[Value]) -> Value:
         """The next value of a state of Scan, whose sizes stay."""
-        found = own(child, lambda v: v.kind == state.kind and child.shapes(v) == child.shapes(state))
+        found = own(
+            child,
+            lambda v: v.kind == state.kind and child.shapes(v) == child.shapes(state) and v not in others,
+        )
         if found and child.shared.chance(0.7):
             return found[0]
         return child.one("Add", state, child.const(1, state.dtype))

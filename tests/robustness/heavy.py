@@ -70,6 +70,8 @@ def einsum(g: Graph) -> None:
     if g.opset < 12:
         raise Rejected("since 12")
     a = g.tensor(["float32"], [2, 3], lambda v: full(g, v))
+    if any(isinstance(d, np.ndarray) and d.ndim != g.rank(a) for d in a.data):
+        raise Rejected("another rank ends the process in onnxruntime")
     if g.rank(a) == 2:
         g.one("Einsum", a, a, equation=g.shared.pick(["ij,kj->ik", "ij,ij->ij", "ij,ij->", "ij,ik->jk"]))
     else:

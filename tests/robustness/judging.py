@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
 from tests.robustness.oracles import Runner, attempt, by_onnxruntime, by_reference
 from tests.robustness.random_models import Case, Feeds
-from tests.robustness.values import copied, difference
+from tests.robustness.values import CODES, copied, difference, kind_of
 
 Judge = Callable[[ModelProto, Feeds], list[Any] | None]
 
@@ -98,6 +99,8 @@ class Oracles:
 
     def against(self, k: int, got: list[Any]) -> str | None:
         """How results differ from what is expected, or None."""
+        if wrong := self.mistyped(got):
+            return wrong
         first = self.first[k]
         reason = self.compare(k, got, first) if first is not None else None
         if first is not None and reason is None:
@@ -115,6 +118,9 @@ class Oracles:
             if third is not None and self.compare(k, got, third) is None:
                 self.notes.append(f"as the judge: {self.contested()}")
                 return None
+        if first is None and self.case.contested:
+            self.notes.append(f"not as onnx.reference, where onnxruntime fails: {self.contested()}")
+            return None
         if first is None:
             return f"onnxruntime fails; onnx.reference: {other}"
         if second is None:
@@ -126,6 +132,14 @@ class Oracles:
             self.notes.append(f"oracles differ, and ours from both: {self.contested()}: {reason}")
             return None
         return f"{reason} (the oracles differ, too: {apart})"
+
+    def mistyped(self, got: list[Any]) -> str | None:
+        """An output that is not of the type that the model declares, whatever an oracle makes of it."""
+        for declared, value in zip(self.case.model.graph.output, got, strict=False):
+            code = declared.type.tensor_type.elem_type
+            if isinstance(value, np.ndarray) and code and CODES[kind_of(value).dtype] != code:
+                return f"output {declared.name!r}: type: it is {value.dtype}, which is not what is declared"
+        return None
 
     def compare(self, k: int, got: list[Any], expected: list[Any]) -> str | None:
         if len(got) != len(expected):

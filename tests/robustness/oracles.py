@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,37 @@ def needed(node: NodeProto) -> list[str]:
     return list(names)
 
 
+def all_names(graph: GraphProto) -> set[str]:
+    """Every name that a graph or one in it defines."""
+    names = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    for node in graph.node:
+        names.update(node.output)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                names |= all_names(attribute.g)
+    return names
+
+
+def prune(graph: GraphProto) -> None:
+    """Takes out nodes and initializers that no output needs, in subgraphs too."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                prune(attribute.g)
+    wanted = {o.name for o in graph.output}
+    kept: list[NodeProto] = []
+    for node in reversed(graph.node):
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted |= set(needed(node))
+    nodes = list(reversed(kept))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    initializers = [i for i in graph.initializer if i.name in wanted]
+    del graph.initializer[:]
+    graph.initializer.extend(initializers)
+
+
 def single(node: NodeProto, kinds: Mapping[str, Kind], opset: int) -> ModelProto:
     """A model of one node, whose inputs have these types and unknown shapes."""
     model = ModelProto(ir_version=10)
@@ -154,7 +185,3 @@ def size_of(model: ModelProto) -> int:
         return sum(1 + sum(count(a.g) for a in n.attribute if a.HasField("g")) for n in graph.node)
 
     return count(model.graph)
-
-
-def joined(names: Sequence[str]) -> str:
-    return ", ".join(sorted(names))

@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, helper, numpy_helper
 
-from tests.robustness.building import Graph, Rejected, Shared, Value, prune
+from tests.robustness.building import Graph, Rejected, Shared, Value
 from tests.robustness.control import Menu, own
 from tests.robustness.names import SYMBOLS, Names
+from tests.robustness.oracles import prune
 from tests.robustness.values import ABSENT, Kind, Rng, draw, scale, spread
 
 Feeds = dict[str, Any]

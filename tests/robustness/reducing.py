@@ -11,10 +11,9 @@ from typing import Any
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from tests.robustness.building import prune
 from tests.robustness.differential import Checks, Finding
 from tests.robustness.judging import lazily
-from tests.robustness.oracles import Runner, attempt, by_onnxruntime, by_reference, needed, size_of
+from tests.robustness.oracles import Runner, attempt, by_onnxruntime, by_reference, needed, prune, size_of
 from tests.robustness.random_models import Case, random_case
 from tests.robustness.running import Worker, alike, keep, kept
 from tests.robustness.values import Kind, kind_of

@@ -25,7 +25,7 @@ from anydml.onnx.asked import Shapes, sized, unknown_names
 from anydml.onnx.bodies import contains_if, free_names, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
 from anydml.onnx.evaluate import Folded, specialise
-from anydml.onnx.export import body_proto, model_proto
+from anydml.onnx.export import body_proto, declares_types, model_proto
 from anydml.onnx.functions import all_nodes, inlined
 from anydml.onnx.infer import Oracle
 from anydml.onnx.parse import ModelSource, parse
@@ -99,6 +99,8 @@ class Report:
         return asdict(self)
 
 
+MAX_ROUNDS = 5
+"""Of folding and converting, in case nothing settles."""
 Attempt = tuple[ModelProto, Report]
 MIN_VERIFY_SECONDS, MAX_THOROUGH_SECONDS = 0.5, 60.0
 
@@ -156,7 +158,7 @@ def flatten(
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, avoided)
         graph, _ = work.flattened(read.graph, types, contents, witnesses)
-        if proto.graph.value_info:  # what it says of types is what follows, and not how it came to be
+        if declares_types(proto.graph):  # what it says of types is what follows, and not how it came to be
             graph = typed(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
         sizes = _size(proto, work.work_before), _size(result, graph_work(graph))
@@ -236,30 +238,47 @@ class _Flattening:
         witnesses: Witnesses,
         around: str = "",
     ) -> tuple[Graph, tuple[Value, ...]]:
-        """The flat graph, and what stands in it for the inputs. `around`: the way to it, if it is a body."""
-        special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
-        self.reports += [_folded(f, around) for f in special.folded]
-        stood = dict(zip(graph.inputs, special.inputs, strict=True))
-        witnesses = {stood[v]: sizes for v, sizes in witnesses.items()}
+        """The flat graph, and what stands in it for the inputs. `around`: the way to it, if it is a body.
+
+        What is made in the place of an If may be known, and so fold more: all is done again until nothing
+        changes.
+        """
+        stood = graph.inputs
+        kept: list[Decision] = []
+        for number in range(MAX_ROUNDS):
+            special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
+            self.reports += [_folded(f, around) for f in special.folded]
+            new = dict(zip(graph.inputs, special.inputs, strict=True))
+            stood = tuple(new.get(v, v) for v in stood)
+            witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
+            folded = simplified(special.graph)
+            if not around and not number:
+                self.work_before = graph_work(folded)
+            result, decisions = self._converted(folded, witnesses, around)
+            kept = [d for d in decisions if d.what == "kept"]
+            self.reports += [_decided(d, around) for d in decisions if d.what != "kept"]
+            settled = number > 0 and _outline(result) == _outline(graph)
+            graph, types, contents = result, {}, {}
+            if settled or not decisions:
+                break
+        left = {n.origin for n in graph.walk() if isinstance(n, If)}
+        for d in kept:
+            gone = replace(d, what="merged", because="nothing needs what it gives")
+            self.reports.append(_decided(d if d.node.origin in left else gone, around))
+        nodes = tuple(self._looped(n, graph, witnesses, around) for n in graph.nodes)
+        return drop_dead(replace(graph, nodes=nodes)), stood
+
+    def _converted(self, graph: Graph, witnesses: Witnesses, around: str) -> tuple[Graph, list[Decision]]:
+        """The graph with as few Ifs as may be, and what was decided of each that it has."""
         conversion = Conversion(
             self.opsets.get("", 1),
             self.convert,
             self.max_extra_cost,
-            lambda branch: stand_in(branch, self.oracle, witnesses, special.graph.constants),
+            lambda branch: stand_in(branch, self.oracle, witnesses, graph.constants),
             avoided=lambda node: self.avoided.get(way_to(node, around)),
         )
-        folded = simplified(special.graph)
-        if not around:
-            self.work_before = graph_work(folded)
-        converted = merge_duplicates(simplified(conversion.converted(folded)))
-        result = fold_weights(converted, self.oracle)
-        left = {n.origin for n in result.walk() if isinstance(n, If)}
-        for d in conversion.decisions:
-            if d.what == "kept" and d.node.origin not in left:
-                d = replace(d, what="merged", because="nothing needs what it gives")
-            self.reports.append(_decided(d, around))
-        nodes = tuple(self._looped(n, result, witnesses, around) for n in result.nodes)
-        return drop_dead(replace(result, nodes=nodes)), special.inputs
+        converted = merge_duplicates(simplified(conversion.converted(graph)))
+        return fold_weights(converted, self.oracle), conversion.decisions
 
     def _looped(self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str) -> Node | If:
         """The node with its bodies flattened, or with its branches' loops'."""
@@ -354,6 +373,16 @@ def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | No
 
 
 # ---- the report --------------------------------------------------------------------------------------
+
+
+def _outline(graph: Graph) -> object:
+    """What a graph consists of, so that a change can be told."""
+    return Counter(
+        ("If", len(n.outputs), len(n.then_branch.nodes), len(n.else_branch.nodes))
+        if isinstance(n, If)
+        else (str(n.op), len(n.outputs))
+        for n in graph.walk()
+    )
 
 
 def way_to(node: Node | If, around: str) -> str:

@@ -106,6 +106,24 @@ def rename_free(graph: GraphProto, names: Mapping[str, str]) -> None:
         output.name = names.get(output.name, output.name)
 
 
+def rename_defined(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Give what a body and the bodies in it define other names, in place."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    for value in (*graph.input, *graph.initializer, *graph.output, *graph.value_info):
+        value.name = new(value.name)
+    for tensor in graph.sparse_initializer:
+        tensor.values.name = new(tensor.values.name)
+    for node in graph.node:
+        for ends in (node.input, node.output):
+            for k, name in enumerate(ends):
+                ends[k] = new(name)
+        for inner in graphs_of(node.attribute):
+            rename_defined(inner, names)
+
+
 def contains_if(node: Node) -> bool:
     """Whether an `If` stands in the node's bodies."""
 

@@ -305,19 +305,16 @@ class _Evaluator:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
     def _passes_on(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
-        """Know what an Identity of a constant is, and what a node makes of an optional with content."""
+        """Know what an Identity is, and what a node makes of an optional with content."""
         given, output = (inputs[0] if inputs else None), node.outputs[0] if node.outputs else None
-        if (
-            node.is_onnx("Identity")
-            and given is not None
-            and given.constant is not None
-            and output is not None
-        ):
+        if given is None or output is None:
+            return False
+        if node.is_onnx("Identity"):
             self.facts[output] = given
             return True
-        if given is None or given.value.type is None or isinstance(given.value.type, OptionalType):
+        if given.value.type is None or isinstance(given.value.type, OptionalType):
             return False
-        if output is None or not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
+        if not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
             return False
         has = Fact(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
         self.facts[output] = given if node.is_onnx("OptionalGetElement") else has

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -28,7 +28,7 @@ from onnx import (
 from anydml.ir.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.bodies import all_names, defined_names, graphs_of
+from anydml.onnx.bodies import all_names, defined_names, graphs_of, rename_defined
 from anydml.onnx.constants import byte_count
 from anydml.onnx.parse import fixed_weights
 from anydml.onnx.types import CODES, to_proto
@@ -38,7 +38,9 @@ from anydml.problems import Problem, Unsupported
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
-    names = Names(_names_in_bodies(graph))
+    fixed = {i.name for i in original.graph.input} | {o.name for o in original.graph.output}
+    names = Names({*_names_in_bodies(graph), *fixed})
+    graph = _bodies_apart(graph, fixed, names)
     for value in graph.inputs:
         names.fix(value, value.name)
     graph = _with_outputs(graph, [o.name for o in original.graph.output], names)
@@ -48,7 +50,7 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
             setattr(proto, field, getattr(original, field))
     proto.opset_import.extend(original.opset_import)
     proto.metadata_props.extend(original.metadata_props)
-    typed = bool(original.graph.value_info)
+    typed = declares_types(original.graph)
     made, labels = proto.graph, Names()
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
     made.node.extend(_nodes(graph, typed, names, labels))
@@ -181,6 +183,13 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
+def declares_types(graph: GraphProto) -> bool:
+    """Whether a file says something of types that nodes make, in branches too."""
+    return bool(graph.value_info) or any(
+        declares_types(g) for n in graph.node for g in graphs_of(n.attribute)
+    )
+
+
 def body_proto(
     graph: Graph,
     original: GraphProto,
@@ -210,6 +219,32 @@ def body_proto(
         if value not in captured:
             proto.initializer.append(_initializer(value, constant, names))
     return proto
+
+
+def _bodies_apart(graph: Graph, fixed: Set[str], names: Names) -> Graph:
+    """The graph with other names in bodies of loops than inputs and outputs of the model have.
+
+    A file may use a name in a body and again behind it, where what was behind may now be before.
+    """
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            branches = [_bodies_apart(b, fixed, names) for _, b in node.branches]
+            nodes.append(replace(node, then_branch=branches[0], else_branch=branches[1]))
+            continue
+        attributes = dict(node.attributes)
+        for name, attribute in node.attributes.items():
+            clash = {
+                n for g in graphs_of([attribute]) for n in defined_names(g)
+            } & fixed - node.captures.keys()
+            if clash:
+                attributes[name] = AttributeProto()
+                attributes[name].CopyFrom(attribute)
+                new = {n: names.fresh(n) for n in sorted(clash)}
+                for body in graphs_of([attributes[name]]):
+                    rename_defined(body, new)
+        nodes.append(replace(node, attributes=attributes))
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _names_in_bodies(graph: Graph) -> Iterator[str]:
@@ -268,18 +303,20 @@ def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:
 
 
 def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
-    """The graph with outputs of these names; what is given out twice, or has another name, is passed on."""
+    """The graph with outputs of these names; what is given out by two names, or has another, is passed on."""
     written = {v for n in graph.nodes for v in n.writes}
-    ends: list[Value] = []
+    ends: dict[str, Value] = {}
     passed: list[Node] = []
     for value, name in zip(graph.outputs, outputs, strict=True):
-        if value not in ends and (value in written or value.name == name):
-            ends.append(value)
+        if name in ends:  # a file may list an output twice
+            continue
+        if value not in ends.values() and (value in written or value.name == name):
+            ends[name] = value
         else:
-            ends.append(Value(name, value.type))
-            passed.append(Node(_IDENTITY, (value,), (ends[-1],), {}, name))
-        names.fix(ends[-1], name)
-    return replace(graph, outputs=tuple(ends), nodes=(*graph.nodes, *passed))
+            ends[name] = Value(name, value.type)
+            passed.append(Node(_IDENTITY, (value,), (ends[name],), {}, name))
+        names.fix(ends[name], name)
+    return replace(graph, outputs=tuple(ends[n] for n in outputs), nodes=(*graph.nodes, *passed))
 
 
 def _escaped(branch: Graph, names: Names) -> Graph:

@@ -23,7 +23,7 @@ from anydml.onnx.form import schema_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
-from anydml.onnx.sizes import impossible, rank_unsure
+from anydml.onnx.sizes import impossible, rank_unsure, unsure_axes
 from anydml.onnx.symbols import (
     FOLLOWED,
     Content,
@@ -153,6 +153,7 @@ class Oracle:
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
         if rank_unsure(node) or impossible(node, types, pads):
             types = [t if t is None else without_sizes(t) for t in types]
+        types = [_unsure(node, t) for t in types]
         if key is not None:
             self._inferred[key] = tuple(types)
         return types
@@ -320,6 +321,17 @@ def _element_types(
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
     except Exception:
         return {}
+
+
+def _unsure(node: Node, type: Type | None) -> Type | None:
+    """The type without sizes that libraries do not agree on."""
+    if (
+        not isinstance(type, TensorType)
+        or type.sizes is None
+        or not (unsure := unsure_axes(node, len(type.sizes)))
+    ):
+        return type
+    return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
 
 
 def with_fresh_symbols(type: Type | None, least: int = 0) -> Type | None:

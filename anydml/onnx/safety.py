@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, helper
 
-from anydml.ir.dims import Affine, Dim
+from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import RegionFailed
 from anydml.onnx.bodies import graphs_of
@@ -159,7 +159,11 @@ def _squeezes(node: Node, constants: Constants) -> bool:
 
 def _reshapes(node: Node, constants: Constants) -> bool:
     before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
-    return before is not None and after is not None and same_count(before, after)
+    if before is None or after is None or not same_count(before, after):
+        return False
+    shape = _content(node, 1, constants) or []
+    rest = [n for n, asked in zip(after, shape, strict=False) if asked != -1]
+    return -1 not in shape or not any(map(may_be_zero, rest))  # of nothing, no size follows
 
 
 def same_count(before: Sizes, after: Sizes) -> bool:

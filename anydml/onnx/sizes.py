@@ -51,6 +51,16 @@ def rank_unsure(node: Node) -> bool:
     return node.is_onnx("Squeeze") and node.inputs[1].known_sizes in (None, (0,))
 
 
+def unsure_axes(node: Node, rank: int) -> range:
+    """The axes of a node's output whose sizes inference tells otherwise than libraries compute them.
+
+    Pools with ceil_mode: whether the last window may start in the padding. STFT of one side only.
+    """
+    if node.op.name in ("MaxPool", "AveragePool", "LpPool") and "ceil_mode" in node.attributes:
+        return range(2 if node.attributes["ceil_mode"].i else rank, rank)
+    return range(1, rank) if node.is_onnx("STFT") else range(0)
+
+
 _ONE = helper.make_attribute("keepdims", 1)
 _RANKS = {"LSTM": 3, "GRU": 3, "RNN": 3}
 

@@ -158,7 +158,8 @@ def flatten(
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, avoided)
         graph, _ = work.flattened(read.graph, types, contents, witnesses)
-        if declares_types(proto.graph):  # what it says of types is what follows, and not how it came to be
+        if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk()):
+            # what it says of types is what follows, and not how it came to be
             graph = typed(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
         sizes = _size(proto, work.work_before), _size(result, graph_work(graph))

@@ -16,7 +16,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
-from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.provider import Provider, RegionFailed
 from anydml.onnx.bodies import forget_dim_names, graphs_of
 from anydml.onnx.form import schema_of
@@ -153,10 +153,23 @@ class Oracle:
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
         if rank_unsure(node) or impossible(node, types, pads):
             types = [t if t is None else without_sizes(t) for t in types]
+            types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
         if key is not None:
             self._inferred[key] = tuple(types)
         return types
+
+    def _part(self, node: Node, inputs: list[Fact | None]) -> Type | None:
+        """The type of parts of length 1 without the axis that is split, as libraries give them."""
+        lengths = numbers(self.integers(inputs[1])) if node.is_onnx("SplitToSequence") else None
+        whole = None if inputs[0] is None else inputs[0].value.type
+        if lengths != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
+            return None
+        axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+        if _dims(inputs[1]) != () or not -len(whole.sizes) <= axis < len(whole.sizes):
+            return None
+        kept = tuple(n for k, n in enumerate(whole.sizes) if k != axis % len(whole.sizes))
+        return SequenceType(TensorType(whole.dtype, kept))
 
     def _dim_name(self, size: Affine) -> str:
         name = self._dim_names.get(size)

@@ -102,9 +102,11 @@ def broadcast(sizes: Sequence[Sizes]) -> bool:
 
 
 def _broadcasts(node: Node, constants: Constants) -> bool:
-    sizes = _all_sizes(node)
     assert isinstance(node.op, OnnxOp)
-    return sizes is not None and broadcast(sizes) and node.op.version >= 7
+    others = [_sizes(v) for v in node.reads if _sizes(v) != ()]
+    if len(others) < 2:  # scalars fit whatever the other one is
+        return node.op.version >= 7
+    return None not in others and broadcast([s for s in others if s is not None]) and node.op.version >= 7
 
 
 def _slope(node: Node, constants: Constants) -> bool:
@@ -161,9 +163,11 @@ def _reshapes(node: Node, constants: Constants) -> bool:
     before, after = _sizes(node.inputs[0]), _sizes(node.outputs[0])
     if before is None or after is None or not same_count(before, after):
         return False
-    shape = _content(node, 1, constants) or []
+    shape = _content(node, 1, constants) if "shape" not in node.attributes else []
+    if shape is None:  # there may be a -1 in it, and of nothing no size follows
+        return not any(map(may_be_zero, before))
     rest = [n for n, asked in zip(after, shape, strict=False) if asked != -1]
-    return -1 not in shape or not any(map(may_be_zero, rest))  # of nothing, no size follows
+    return -1 not in shape or not any(map(may_be_zero, rest))
 
 
 def same_count(before: Sizes, after: Sizes) -> bool:

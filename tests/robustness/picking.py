@@ -140,6 +140,8 @@ def unique(g: Graph) -> None:
 
 def reverse(g: Graph) -> None:
     x = g.tensor(["float32", "int64", "string", "bool"], range(2, 5))
+    if any(isinstance(d, np.ndarray) and d.ndim < 2 for d in x.data):
+        raise Rejected("another rank ends the process in onnxruntime")
     batch = g.size(x, 1)
     if batch < 1:
         raise Rejected("as many lengths as batches")

@@ -23,11 +23,11 @@ EACH = 60
 
 KNOWN_FAILING = {
     **dict.fromkeys(
-        (98, 114, 118, 124, 130, 185, 283, 460, 714, 731, 917, 1079, 1137, 1197),
+        (114, 118, 124, 130, 185, 283, 460, 714, 731, 917, 1079, 1137, 1197),
         "flatten: a name in a body is defined again before it, in the graph around it",
     ),
     **dict.fromkeys(
-        (280, 440, 500, 534, 544, 618, 768, 957, 984, 1076, 1142),
+        (280, 440, 500, 534, 544, 618, 768, 847, 957, 984, 1076, 1142),
         "flatten: a folded value that is listed twice as an output is defined twice",
     ),
     **dict.fromkeys((826, 1099), "the first state of a Loop without turns is returned as it is, not a copy"),

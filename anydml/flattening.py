@@ -24,16 +24,16 @@ from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.asked import Shapes, sized, unknown_names
 from anydml.onnx.bodies import contains_if, free_names, graphs_of
 from anydml.onnx.convert_if import Conversion, Convert, Decision
+from anydml.onnx.cost import graph_work
 from anydml.onnx.evaluate import Folded, specialise
 from anydml.onnx.export import body_proto, declares_types, model_proto
-from anydml.onnx.functions import all_nodes, inlined
+from anydml.onnx.functions import called, functions_about_ifs, functions_with_if, inlined
 from anydml.onnx.infer import Oracle
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold import fold_weights
 from anydml.onnx.rewrites.pipeline import simplified
-from anydml.onnx.safety import graph_work
 from anydml.onnx.standin import stand_in
 from anydml.onnx.typed import typed
 from anydml.onnx.types import CODES
@@ -147,7 +147,7 @@ def flatten(
 
     proto, folder, where = parse(model)
     if proto.functions:
-        while in_the_way := _functions_with_if(proto) or _functions_about_ifs(proto):
+        while in_the_way := functions_with_if(proto) or functions_about_ifs(proto):
             count, proto = len(proto.functions), inlined(proto, where, in_the_way)
             if len(proto.functions) == count:  # ONNX's inliner did not know one
                 break
@@ -299,6 +299,8 @@ class _Flattening:
             outside = dict(zip(body.inputs[own:], node.captures.values(), strict=True))
             known = {v: graph.constants[o] for v, o in outside.items() if o in graph.constants}
             types = {v: t for v, o in outside.items() if (t := o.type) is not None}
+            if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
+                types[body.inputs[1]] = TensorType("bool")
             inner = {v: witnesses[o] for v, o in outside.items() if o in witnesses}
             flat, stood = self.flattened(body, types, known, inner, way_to(node, around))
             captured = dict(zip(stood[own:], node.captures, strict=True))
@@ -412,47 +414,3 @@ def _size(proto: ModelProto, work: int) -> Size:
     operators = Counter(name for _, name in called(proto.graph))
     nodes = sum(operators.values())
     return Size(operators["If"], nodes, proto.ByteSize(), work, dict(sorted(operators.items())))
-
-
-def _functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
-    """The local functions that hold an If, or call one that does."""
-    bodies = {(f.domain, f.name): onnx.GraphProto(node=f.node) for f in proto.functions}
-    calls = {key: set(called(body)) for key, body in bodies.items()}
-    found: set[tuple[str, str]] = set()
-    while more := {key for key, its in calls.items() if its & (found | _IF)} - found:
-        found |= more
-    return sorted(found)
-
-
-def _functions_about_ifs(proto: ModelProto) -> list[tuple[str, str]]:
-    """The local functions that branches call, or that compute what Ifs read, whose types nobody infers."""
-    local = {(f.domain, f.name) for f in proto.functions}
-    makers: dict[str, onnx.NodeProto] = {}
-    found: set[tuple[str, str]] = set()
-    open_names: list[str] = []
-    for node in all_nodes(proto.graph.node):
-        makers |= dict.fromkeys(node.output, node)
-        if (node.domain, node.op_type) in _IF:
-            open_names += node.input
-            for branch in graphs_of(node.attribute):
-                open_names += (n for inner in all_nodes(branch.node) for n in inner.input)
-                open_names += (o.name for o in branch.output)
-                found |= set(called(branch)) & local
-    seen: set[str] = set()
-    while open_names:
-        name = open_names.pop()
-        if name in makers and name not in seen:
-            maker = makers[name]
-            found |= {(maker.domain, maker.op_type)} & local
-            open_names += maker.input
-        seen.add(name)
-    return sorted(found)
-
-
-_IF = {("", "If"), ("ai.onnx", "If")}
-
-
-def called(graph: onnx.GraphProto) -> list[tuple[str, str]]:
-    """Domain and name of every node's operator, those of branches and bodies too."""
-    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in called(g)]
-    return [(n.domain, n.op_type) for n in graph.node] + inner

@@ -18,14 +18,14 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
-from anydml.flattening import IfReport, called, flatten, way_to
+from anydml.flattening import IfReport, flatten, way_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.bodies import contains_if, graphs_of
-from anydml.onnx.functions import inlined
+from anydml.onnx.cost import graph_work
+from anydml.onnx.functions import called, inlined
 from anydml.onnx.parse import ModelSource, parse
 from anydml.onnx.read import Model, read_body, read_proto
-from anydml.onnx.safety import graph_work
 from anydml.onnx.typed import typed
 from anydml.onnx.types import DTYPES, type_text
 from anydml.problems import AnyDMLError, telling_memory

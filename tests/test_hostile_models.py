@@ -195,7 +195,7 @@ def test_einsums_of_too_few_dimensions(shape):
     with pytest.raises(dml.ExecutionFailed, match="Einsum"):
         dml.load(model).run(None, {"x": np.ones(shape, np.float32), "w": np.ones((3, 3), np.float32)})
     _, report = dml.flatten(model)
-    assert report.verified.provider == "onnx.reference"
+    assert report.verified.provider == "anydml"
     square = np.ones((3, 3), np.float32)
     session = dml.load(model)
     assert session.run(None, {"x": square, "w": square})[0].tolist() == [[3] * 3] * 3

@@ -15,10 +15,11 @@ from math import prod
 from typing import Literal
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.onnx.cost import work
 from anydml.onnx.evaluate import node_key, same_content
 from anydml.onnx.infer import Fact
 from anydml.onnx.nodes import Choice, Nodes, renamed
-from anydml.onnx.safety import hazard, work
+from anydml.onnx.safety import hazard
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
 from anydml.onnx.types import type_text, without_symbols

@@ -38,7 +38,7 @@ from anydml.problems import Problem, Unsupported
 
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
-    fixed = {i.name for i in original.graph.input} | {o.name for o in original.graph.output}
+    fixed = {v.name for v in graph.inputs} | {o.name for o in original.graph.output}
     names = Names({*_names_in_bodies(graph), *fixed})
     graph = _bodies_apart(graph, fixed, names)
     for value in graph.inputs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx.inliner
-from onnx import FunctionProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from anydml.onnx.bodies import graphs_of
 from anydml.problems import InvalidModel, Problem
@@ -75,3 +75,47 @@ def all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
         yield node
         for graph in graphs_of(node.attribute):
             yield from all_nodes(graph.node)
+
+
+def functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that hold an If, or call one that does."""
+    bodies = {(f.domain, f.name): GraphProto(node=f.node) for f in proto.functions}
+    calls = {key: set(called(body)) for key, body in bodies.items()}
+    found: set[tuple[str, str]] = set()
+    while more := {key for key, its in calls.items() if its & (found | _IF)} - found:
+        found |= more
+    return sorted(found)
+
+
+def functions_about_ifs(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that branches call, or that compute what Ifs read, whose types nobody infers."""
+    local = {(f.domain, f.name) for f in proto.functions}
+    makers: dict[str, NodeProto] = {}
+    found: set[tuple[str, str]] = set()
+    open_names: list[str] = []
+    for node in all_nodes(proto.graph.node):
+        makers |= dict.fromkeys(node.output, node)
+        if (node.domain, node.op_type) in _IF:
+            open_names += node.input
+            for branch in graphs_of(node.attribute):
+                open_names += (n for inner in all_nodes(branch.node) for n in inner.input)
+                open_names += (o.name for o in branch.output)
+                found |= set(called(branch)) & local
+    seen: set[str] = set()
+    while open_names:
+        name = open_names.pop()
+        if name in makers and name not in seen:
+            maker = makers[name]
+            found |= {(maker.domain, maker.op_type)} & local
+            open_names += maker.input
+        seen.add(name)
+    return sorted(found)
+
+
+_IF = {("", "If"), ("ai.onnx", "If")}
+
+
+def called(graph: GraphProto) -> list[tuple[str, str]]:
+    """Domain and name of every node's operator, those of branches and bodies too."""
+    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in called(g)]
+    return [(n.domain, n.op_type) for n in graph.node] + inner

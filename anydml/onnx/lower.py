@@ -89,7 +89,11 @@ class _Lowering:
                 template[self.slots[value]] = constant.content
         inputs = tuple(self.slots[v] for v in graph.inputs)
         fresh = {k for step in steps if step.fresh for k in step.writes}
-        unsure = frozenset(p for p, k in enumerate(outputs) if k not in fresh or k in outputs[:p])
+        unsure = frozenset(
+            p
+            for p, (v, k) in enumerate(zip(graph.outputs, outputs, strict=True))
+            if k not in fresh or k in outputs[:p] or not isinstance(v.type, TensorType)
+        )  # sequences of one library may share their items
         return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
 
     def slot(self, value: Value) -> int:

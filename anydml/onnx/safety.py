@@ -13,12 +13,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, helper
+from onnx import helper
 
 from anydml.ir.dims import Affine, Dim, may_be_zero
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.provider import RegionFailed
-from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import RANDOM
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.sizes import fails, impossible
@@ -29,8 +28,6 @@ from anydml.runtime.library import DTYPES, OnnxRuntime
 
 Constants = Mapping[Value, Constant]
 Sizes = tuple[Dim, ...]
-UNKNOWN_SIZE = 16
-"""Elements that a size of unknown number counts for, where work is estimated."""
 
 
 def hazard(node: Node | If, constants: Constants) -> str | None:
@@ -415,44 +412,3 @@ _FAMILIES: tuple[tuple[str, Rule], ...] = (
     ("QuantizeLinear DequantizeLinear", _quantizes),
 )
 _RULES: Mapping[str, Rule] = {name: rule for names, rule in _FAMILIES for name in names.split()}
-
-
-# ---- work --------------------------------------------------------------------------------------------
-
-
-def work(nodes: Sequence[Node | If]) -> int:
-    """About how many multiplications and additions; of an If, those of its larger branch."""
-    return sum(max(graph_work(b) for _, b in n.branches) if isinstance(n, If) else _work(n) for n in nodes)
-
-
-def graph_work(graph: Graph) -> int:
-    return work(graph.nodes)
-
-
-def _numbers(value: Value | None) -> list[int]:
-    return [n if isinstance(n, int) else UNKNOWN_SIZE for n in _sizes(value) or ()]
-
-
-def _work(node: Node) -> int:
-    assert isinstance(node.op, OnnxOp)
-    results = sum(prod(_numbers(v)) for v in node.writes)
-    given = [_numbers(v) for v in node.inputs] + [[]] * 3  # where ONNX has no such operator, any number
-    match "" if node.op.domain else node.op.name:
-        case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
-            transposed = "transA" in node.attributes and node.attributes["transA"].i
-            return 2 * results * given[0][0 if transposed else -1]
-        case "Conv" | "ConvInteger" if len(given[1]) > 1:
-            return 2 * results * prod(given[1][1:])
-        case "LSTM" | "GRU" | "RNN" if len(given[0]) == 3 and len(given[1]) == 3:
-            gates = sum(prod(w) for w in given[1:3])
-            return 2 * given[0][0] * given[0][1] * gates
-        case "Shape" | "Size" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Constant" | "Flatten":
-            return 0
-    own = max([results, *map(prod, given)])
-    return own + sum(_body_work(graph) for graph in graphs_of(node.attributes.values()))
-
-
-def _body_work(graph: GraphProto) -> int:
-    """That of a body, once; every node counting as one on a small tensor, whose types are not known here."""
-    inner = sum(_body_work(g) for n in graph.node for g in graphs_of(n.attribute))
-    return inner + UNKNOWN_SIZE * len(graph.node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ def owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]) -> 
     """
     if not unsure:
         return results
-    taken = {id(_memory(x)) for x in _arrays(given)}
-    taken.update(
-        id(_memory(x)) for place, x in enumerate(results) if place not in unsure for x in _arrays([x])
-    )
-    for place in unsure:
-        results[place] = _own(results[place], taken)
+    taken = {place for x in _arrays(given) for place in _memory(x)}
+    for k, result in enumerate(results):
+        if k not in unsure:
+            taken.update(place for x in _arrays([result]) for place in _memory(x))
+    for k in unsure:
+        results[k] = _own(results[k], taken)
     return results
 
 
@@ -34,25 +34,33 @@ def _own(result: Any, taken: set[int]) -> Any:
         return [_own(item, taken) for item in result]
     if not isinstance(result, np.ndarray):
         return result
-    memory = id(_memory(result))
-    if memory in taken or not result.flags.writeable:
-        return result.copy()
-    taken.add(memory)
+    memory = _memory(result)
+    if not result.flags.writeable or not taken.isdisjoint(memory):
+        result = result.copy()
+        memory = _memory(result)
+    taken.update(memory)
     return result
 
 
-def _arrays(values: Sequence[Any]) -> list[np.ndarray]:
-    found = []
+def _arrays(values: Sequence[Any]) -> Iterator[np.ndarray]:
     for value in values:
         if isinstance(value, np.ndarray):
-            found.append(value)
+            yield value
         elif isinstance(value, list):
-            found += _arrays(value)
-    return found
+            yield from _arrays(value)
 
 
-def _memory(array: np.ndarray) -> np.ndarray:
-    """The array that an array is a view of, in the end."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+def _memory(array: np.ndarray) -> tuple[int, int]:
+    """Where the array that an array is a view of begins, in the end; and where it begins itself.
+
+    A library may give two arrays over one tensor, which know nothing of each other.
+    """
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return _address(owner), _address(array)
+
+
+def _address(array: np.ndarray) -> int:
+    """An array without elements has none that anybody else could have."""
+    return int(array.__array_interface__["data"][0]) if array.nbytes else -id(array)

@@ -82,6 +82,7 @@ def values(rng, sizes):
 
 def test_all_rewrites_are_tried_here():
     tried = {"drop_identities", "single_convolutions", "merge_reshapes", "merge_norms", "keep_gathered_axes"}
+    tried |= {"count_axes_from_the_front"}
     assert {p.__name__ for p in PIPELINE} == tried | {"drop_dead"}
 
 
@@ -207,6 +208,33 @@ def test_convolutions(seed):
         inputs.append(model.const(rng.standard_normal(made), np.float32))
     strides = [int(n) for n in rng.integers(1, 6, axes)]
     agree(model, model.add("Conv", *inputs, pads=pads, dilations=dilations, strides=strides))
+
+
+REDUCTIONS = "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp".split()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_reductions(seed):
+    """Over what may be nothing, counted from the end, as input or attribute: shapes as NumPy has them."""
+    rng = np.random.default_rng(4000 + seed)
+    model = Model(int(rng.choice([13, 17, 18])))
+    rank = int(rng.integers(1, 4))
+    sizes = shape(rng, rank)
+    x = model.input("x", np.abs(values(rng, sizes)) + 1)
+    op, keep = str(rng.choice(REDUCTIONS)), int(rng.integers(2))
+    axes = [int(k) - rank for k in rng.permutation(rank)[: rng.integers(1, rank + 1)]]
+    as_input = model.opset >= (13 if op == "ReduceSum" else 18)
+    if as_input:
+        y = model.add(op, x, model.const(axes), keepdims=keep)
+    else:
+        y = model.add(op, x, axes=axes, keepdims=keep)
+    wanted = np.zeros(sizes).sum(tuple(axes), keepdims=bool(keep)).shape
+    session = anydml.load(model.proto(y), threads=1)
+    for _ in range(2):
+        (found,) = session.run(None, model.inputs)
+        assert found.shape == wanted, session.explain()
+    if 0 not in sizes:
+        agree(model, y)
 
 
 @pytest.mark.parametrize(("rank", "twice"), [*itertools.product(range(4), (False, True))])

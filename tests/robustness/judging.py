@@ -11,11 +11,12 @@ from onnx import ModelProto
 
 from tests.robustness.oracles import Runner, attempt, by_onnxruntime, by_reference
 from tests.robustness.random_models import Case, Feeds
+from tests.robustness.rules import by_rules
 from tests.robustness.values import CODES, copied, difference, kind_of
 
 Judge = Callable[[ModelProto, Feeds], list[Any] | None]
 
-judge: Judge | None = None
+judge: Judge | None = by_rules
 """A third oracle, asked where the two differ or a result agrees with neither: the outputs, or None."""
 
 

@@ -21,40 +21,14 @@ PARTS = 20
 EACH = 60
 """Seeds of a part: together about 90 seconds of two cores."""
 
-KNOWN_FAILING = {
-    **dict.fromkeys(
-        (114, 118, 124, 130, 185, 283, 460, 714, 731, 917, 1079, 1137, 1197),
-        "flatten: a name in a body is defined again before it, in the graph around it",
-    ),
-    **dict.fromkeys(
-        (280, 440, 500, 534, 544, 618, 768, 847, 957, 984, 1076, 1142),
-        "flatten: a folded value that is listed twice as an output is defined twice",
-    ),
-    **dict.fromkeys((826, 1099), "the first state of a Loop without turns is returned as it is, not a copy"),
-    169: "AveragePool: the size that follows from ceil_mode and pads is one too many",
-    489: "GlobalMaxPool of rank 3 is folded to rank 2",
-    733: "Split into parts that are not equal is folded at opset 11",
-    875: "ReduceSumSquare of int32 is folded to int64",
-    915: "LpPool is folded with NumPy's warnings",
-}
-"""Seeds on which something is known to be wrong, and what."""
-
-CHECKS = Checks(idempotent=False)
+CHECKS = Checks()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_models(part: int) -> None:
-    seeds = [s for s in range(part * EACH, (part + 1) * EACH) if s not in KNOWN_FAILING]
+    seeds = range(part * EACH, (part + 1) * EACH)
     findings = [f for seed in seeds for f in check_case(random_case(seed), CHECKS).findings]
     assert not findings, "\n".join(map(str, findings))
-
-
-@pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=pytest.mark.xfail(reason=r)) for s, r in KNOWN_FAILING.items()]
-)
-def test_known_failing(seed: int) -> None:
-    """So that a seed leaves the list once it is mended."""
-    assert not check_case(random_case(seed), CHECKS).findings
 
 
 # ---- the generator -----------------------------------------------------------------------------------

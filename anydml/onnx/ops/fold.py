@@ -44,7 +44,8 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
             continue
         if not formal.allows(named):
             raise NotFoldable(f"{node.op} of {named}")
-        bound.setdefault(formal.variable, named)
+        if bound.setdefault(formal.variable, named) != named and formal.homogeneous:
+            raise NotFoldable(f"{node.op} of {bound[formal.variable]} and {named}")
     try:
         with np.errstate(all="ignore"):
             found = info.fold(NodeView(node), *inputs)

@@ -95,6 +95,8 @@ def _kept(node: Node, graph: Graph) -> Value | None:
     if given.dtype != result.dtype or prod(sizes) != prod(wanted) or 0 in wanted:
         return None
     name = node.op.name
+    if name == "Expand" and node.inputs[1] not in graph.constants:  # which may not fit
+        return None
     keeps = (
         name in _ALWAYS
         or (name in _OF_SAME_SIZES and sizes == wanted)

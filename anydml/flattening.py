@@ -307,8 +307,8 @@ class _Flattening:
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
             changed.g.CopyFrom(body_proto(flat, attribute.g, stood[:own], captured, self.proto))
             attributes[name] = changed
-        used = {n for body in graphs_of(attributes.values()) for n in free_names(body)}
-        captures = {n: v for n, v in node.captures.items() if n in used}
+        used = dict.fromkeys(n for body in graphs_of(attributes.values()) for n in free_names(body))
+        captures = {n: node.captures[n] for n in used}
         return replace(node, attributes=attributes, captures=captures)
 
 

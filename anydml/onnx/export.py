@@ -280,13 +280,17 @@ def _fill(proto: GraphProto, branch: Graph, typed: bool, names: Names, labels: N
 
 
 def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
-    """All constants that are used, those of branches too."""
-    used = {v for n in graph.nodes for v in n.reads} | set(graph.outputs)
-    yield from ((v, c) for v, c in graph.constants.items() if v in used)
+    """All constants that are used, those of branches too, in the order in which they are."""
+
+    def known(values: Iterable[Value]) -> Iterator[tuple[Value, Constant]]:
+        yield from ((v, graph.constants[v]) for v in values if v in graph.constants)
+
     for node in graph.nodes:
+        yield from known([node.condition] if isinstance(node, If) else node.reads)
         if isinstance(node, If):
             for _, branch in node.branches:
                 yield from _constants(branch)
+    yield from known(graph.outputs)
 
 
 def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:

@@ -1,4 +1,4 @@
-"""Nodes, results of Ifs and constants that no output needs go.
+"""Nodes, results of Ifs and constants that no output needs go, in branches too.
 
 %a = Neg(%x); %b = Abs(%x); return %b   ->   %b = Abs(%x); return %b
 """
@@ -17,7 +17,7 @@ def drop_dead(graph: Graph) -> Graph:
     kept: list[Node | If] = []
     for node in reversed(graph.nodes):
         if any(v in needed for v in node.writes):
-            if isinstance(node, If) and not all(v in needed for v in node.outputs):
+            if isinstance(node, If):
                 node = with_outputs(node, [v for v in node.writes if v in needed])
             kept.append(node)
             needed.update(node.reads)

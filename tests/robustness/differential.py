@@ -291,7 +291,7 @@ class Check:
         for k in range(self.count):
             got = attempt(runner, {n: copied(v) for n, v in self.case.feeds[k].items()})
             if got is None and self.oracles.runs(k):
-                if self.oracles.first[k] is None or self.oracles.optimised(k) is not None:
+                if self.oracles.first[k] is not None and self.oracles.optimised(k) is not None:
                     why = self.why(runner, k)
                     return self.found("flatten fails", f"{convert}: {why}")
             elif got is not None and self.failing[k]:

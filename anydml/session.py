@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
+from anydml.ir.provider import RanksDiffer
 from anydml.onnx.parse import ModelSource
 from anydml.onnx.placement import Libraries
 from anydml.onnx.program import Program
@@ -251,9 +252,11 @@ class Session:
             except KeyError:  # told below
                 values = None
             if values is not None and (plan := self._program.met(values)) is not None:
-                return plan.run_owned(values)
-        values = self._checked(feed)
-        return self._program.plan(values).run_owned(values)
+                try:
+                    return plan.run_owned(values)
+                except RanksDiffer as differ:
+                    self._program.contradicted(differ)
+        return self._program.run(self._checked(feed))
 
     def _checked(self, feed: Mapping[str, Any]) -> list[Any]:
         problems: list[Problem] = []
@@ -302,7 +305,7 @@ class Bound:
         Raises:
             ExecutionFailed: a node failed; or an output does not fit its array.
         """
-        results = self._session._program.plan(self._values).run_owned(self._values)
+        results = self._session._program.run(self._values)
         for place, y in self._places.items():
             result = results[place]
             if not isinstance(result, np.ndarray) or (result.shape, result.dtype) != (y.shape, y.dtype):

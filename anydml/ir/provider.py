@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from anydml.ir.graph import Constant
+from anydml.ir.graph import Constant, Node, OnnxOp
+from anydml.spec.schema import Operator
 
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs."""
@@ -36,8 +37,18 @@ class RegionEnded(RegionFailed):
     """A run that was ended, since it took too long."""
 
 
+class RanksDiffer(Exception):
+    """A region gave a result of another rank than was inferred. What was concluded from it does not hold."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+
 class Provider(Protocol):
     name: str
+    unbelieved: set[Operator | OnnxOp]
+    """Operators of which sizes are not inferred, since this provider was seen to give others."""
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """A region that this provider compiled, for arrays of these types and sizes only."""

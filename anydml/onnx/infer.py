@@ -151,7 +151,8 @@ class Oracle:
             for v in node.outputs
         ]
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
-        if rank_unsure(node) or impossible(node, types, pads):
+        unbelieved = node.op in self.provider.unbelieved
+        if unbelieved or rank_unsure(node) or impossible(node, types, pads):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]

@@ -284,7 +284,8 @@ class _Lowering:
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
         reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         fresh = provider is self.libraries.fast  # the other one makes views
-        return RegionStep(provider.name, call, tuple(nodes), reads, writes, because, fresh)
+        ranks = tuple(None if v.sizes is None else len(v.sizes) for v in outputs)
+        return RegionStep(provider.name, call, tuple(nodes), reads, writes, ranks, because, fresh)
 
 
 def _check_sizes(graph: Graph) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from onnx import ModelProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.ir.provider import Call, Region, RegionFailed, Sizes
+from anydml.ir.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.bodies import contains_if
 from anydml.onnx.convert_if import Conversion
 from anydml.onnx.elementwise import MOVED, meaning_of
@@ -33,9 +33,10 @@ from anydml.onnx.placement import Libraries
 from anydml.onnx.read import read_proto
 from anydml.onnx.rewrites.pipeline import simplified
 from anydml.onnx.types import dtype_name, of_content
-from anydml.problems import AnyDMLError
+from anydml.problems import AnyDMLError, ExecutionFailed, Problem
 from anydml.runtime.process import renewed
 from anydml.runtime.run import Plan
+from anydml.spec.schema import Operator
 
 FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
@@ -91,6 +92,30 @@ class Program:
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs' contents, for a step of another plan: they may be inputs' memory."""
         return self.plan(values).run(values)
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which are the caller's. Where a library gives other ranks than were inferred, all
+        that was concluded from them is forgotten, in branches too, and concluded anew without."""
+        while True:
+            try:
+                return self.plan(values).run_owned(values)
+            except RanksDiffer as differ:
+                self.contradicted(differ)
+
+    def contradicted(self, differ: RanksDiffer) -> None:
+        """Infer no sizes of these operators any more.
+
+        Raises:
+            ExecutionFailed: that was so already.
+        """
+        operators = {n.op for n in differ.nodes}
+        with self._lock:
+            if operators <= self.libraries.fast.unbelieved:
+                listed = ", ".join(sorted(map(str, operators)))
+                raise ExecutionFailed(Problem("", f"expected ranks that follow from the model, of {listed}"))
+            self.libraries.fast.unbelieved |= operators
+            self._plans.clear()
+            self._met.clear()
 
     def plan(self, values: Sequence[Any]) -> Plan:
         """The plan for inputs like these, which is about to run."""
@@ -250,6 +275,7 @@ class OwnPlans:
     def __init__(self, folder: Path | None) -> None:
         """`folder`: where external data lies."""
         self._folder = folder
+        self.unbelieved: set[Operator | OnnxOp] = set()
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
@@ -267,7 +293,7 @@ class OwnPlans:
                 for v, k in zip(model.graph.inputs, places, strict=True)
             ]
             try:
-                return program(fed)
+                return program.run(fed)
             except AnyDMLError as error:
                 raise RegionFailed(None, str(error)) from error
 

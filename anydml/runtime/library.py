@@ -15,11 +15,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from anydml.ir.graph import Stored
+from anydml.ir.graph import OnnxOp, Stored
 from anydml.ir.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.problems import Problem, Unsupported
 from anydml.runtime.interrupt import ended_by_ctrl_c
 from anydml.runtime.process import Calls, leak, renewed
+from anydml.spec.schema import Operator
 
 # From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -37,6 +38,7 @@ class OnnxRuntime:
     def __init__(self, seconds: float | None = None) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
         self._seconds = seconds
+        self.unbelieved: set[Operator | OnnxOp] = set()
 
     def compile(self, region: Region, threads: int) -> Call:
         return _Session(region, threads, self._seconds)
@@ -272,6 +274,9 @@ def _first_line(error: Exception) -> str:
 
 class Reference:
     name = "onnx.reference"
+
+    def __init__(self) -> None:
+        self.unbelieved: set[Operator | OnnxOp] = set()
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call

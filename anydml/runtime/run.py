@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anydml.ir.graph import Graph, If, Node
-from anydml.ir.provider import Call, RegionFailed
+from anydml.ir.provider import Call, RanksDiffer, RegionFailed
 from anydml.passes.fuse import dtype_of, sizes_of, type_of
 from anydml.problems import ExecutionFailed, Problem
 from anydml.runtime.arena import Arena
@@ -53,6 +53,8 @@ class RegionStep:
     nodes: tuple[Node, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    """What is inferred of the results, where it is; None of what is no tensor."""
     because: str = ""
     """Why no faster library has it."""
     fresh: bool = False
@@ -62,7 +64,9 @@ class RegionStep:
             results = self.call([slots[k] for k in self.reads])
         except RegionFailed as failure:
             raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
-        for k, result in zip(self.writes, results, strict=True):
+        for k, result, rank in zip(self.writes, results, self.ranks, strict=True):
+            if rank is not None and result.ndim != rank:
+                raise RanksDiffer(self.nodes)
             slots[k] = result
 
     def _place(self, node: int | None) -> str:

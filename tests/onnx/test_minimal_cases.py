@@ -261,3 +261,31 @@ def test_optional_inputs(opset, kind):
         assert (y.tolist(), c.item()) == ([-1, -2] if kind == "tensor" else [1, 2], True)
         y, c = session.run(None, {"x": None})
         assert (y.tolist(), c.item()) == ([7], False)
+
+
+def test_ranks_that_a_library_gives_win(monkeypatch):
+    """Were nothing known of SplitToSequence, the first run would find it out, and conclude nothing from it any more."""
+    monkeypatch.setattr("anydml.onnx.infer.rank_unsure", lambda node: False)
+    text = """(float[n] s, float[n] v) => (float[k] o, int64 r) {
+        one = Constant <value_int = 1> () h = Constant <value_float = 0.5> () z = Constant <value_int = 0> ()
+        c = Greater (s, h) nz = NonZero (c) t = Transpose <perm = [1, 0]> (nz)
+        q = SplitToSequence <axis = 1, keepdims = 0> (t, one) i = SequenceAt (q, z) o = Gather (v, i)
+        sh = Shape (o) r = Size (sh) }"""
+    session = anydml.load(parsed(text), threads=1)
+    for _ in range(2):
+        o, r = session.run(None, {"s": F([0.1, 0.9, 0.8, 0.2, 0.7]), "v": F([1, 2, 3, 4, 5])})
+        same(o, F([2, 3, 5]))
+        assert r == 1
+    assert any(op.name == "SplitToSequence" for op in session._program.libraries.fast.unbelieved)
+    inside = """(bool c, float[n] s, float[n] v) => (float[k] o, int64 r) {
+        one = Constant <value_int = 1> () h = Constant <value_float = 0.5> () z = Constant <value_int = 0> ()
+        m = ReduceMax <keepdims = 0> (s) big = Greater (m, h)
+        o = If (big) <then_branch = t () => (float[p] a) {
+            d = Greater (s, h) nz = NonZero (d) t = Transpose <perm = [1, 0]> (nz)
+            q = SplitToSequence <axis = 1, keepdims = 0> (t, one) i = SequenceAt (q, z) a = Gather (v, i) },
+            else_branch = e () => (float[q, u] b) { first = Constant <value_ints = [0]> () b = Unsqueeze (v, first) }>
+        sh = Shape (o) r = Size (sh) }"""
+    session = anydml.load(parsed(inside), threads=1)
+    for s, rank in (([0.1, 0.9, 0.8, 0.2, 0.7], 1), ([0.1] * 5, 2), ([0.1, 0.9, 0.8, 0.2, 0.7], 1)):
+        o, r = session.run(None, {"c": np.array(True), "s": F(s), "v": F([1, 2, 3, 4, 5])})
+        assert (o.ndim, r.item()) == (rank, rank)

@@ -2,7 +2,7 @@
 
 python -m abuse                     the bounded version, under ten minutes
 python -m abuse --long              the long one, hours
-python -m abuse --only guards leaks some of: guards, hostile, nasty, load, faults, leaks, determinism
+python -m abuse --only guards leaks some of: guards, hostile, models, nasty, load, faults, leaks, determinism
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from abuse import guards, hostile, nasty, scenario
+from abuse import guards, hostile, nasty, random_models, scenario
 from abuse.figures import Figure
 
 Tell = Callable[[float], object]
@@ -32,6 +32,7 @@ def _scenarios(module: str) -> Check:
 CHECKS: dict[str, Check] = {
     "guards": lambda long, seed, tell: guards.check(100_000 if long else 3_000, seed, tell),
     "hostile": lambda long, seed, tell: hostile.check(200_000 if long else 8_000, seed, tell),
+    "models": lambda long, seed, tell: random_models.check(20_000 if long else 2_000, seed, tell),
     "nasty": lambda long, seed, tell: nasty.check(tell),
     **{module: _scenarios(module) for module in ("load", "faults", "leaks", "determinism")},
 }

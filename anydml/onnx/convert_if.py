@@ -18,11 +18,11 @@ from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.onnx.cost import work
 from anydml.onnx.evaluate import node_key, same_content
 from anydml.onnx.infer import Fact
-from anydml.onnx.nodes import Choice, Nodes, renamed
+from anydml.onnx.nodes import PAD_TYPES, Choice, Nodes, renamed
 from anydml.onnx.safety import hazard
 from anydml.onnx.sizes import fails
 from anydml.onnx.standin import StandIn
-from anydml.onnx.types import type_text, without_symbols
+from anydml.onnx.types import leaf, type_text, without_symbols
 from anydml.passes.dead import drop_dead, with_outputs
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import exchanged, substituted
@@ -135,7 +135,7 @@ class Conversion:
                 parts.append(branch)
                 continue
             found = self.stand_in(branch) if self.how == "always" and self.stand_in is not None else None
-            if found is None:
+            if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 made.forget(mark)
                 return Decision(node, "kept", f"the {word} branch must not run in vain: {reason}")
             places = {

@@ -210,7 +210,7 @@ def body_proto(
         names.fix(value, name)
     proto = GraphProto(name=original.name, doc_string=original.doc_string)
     proto.input.extend(i for i in original.input)
-    inner = _escaped(graph, names)
+    inner = _escaped(graph)
     proto.node.extend(_nodes(inner, False, names, Names()))
     proto.output.extend(_declared(v, names) for v in inner.outputs)
     for info, told in zip(proto.output, original.output, strict=True):
@@ -266,7 +266,7 @@ def _nodes(graph: Graph, typed: bool, names: Names, labels: Names) -> Iterator[N
         proto = helper.make_node("If", [names.of(node.condition)], outputs, label)
         for word, branch in node.branches:
             attribute = proto.attribute.add(name=f"{word}_branch", type=AttributeProto.GRAPH)
-            _fill(attribute.g, _escaped(branch, names), typed, names, labels)
+            _fill(attribute.g, _escaped(branch), typed, names, labels)
         yield proto
 
 
@@ -323,14 +323,17 @@ def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
     return replace(graph, outputs=tuple(ends[n] for n in outputs), nodes=(*graph.nodes, *passed))
 
 
-def _escaped(branch: Graph, names: Names) -> Graph:
-    """The branch with an Identity for each output that it does not compute, which runtimes insist on."""
+def _escaped(branch: Graph) -> Graph:
+    """The branch with an Identity for each output that it does not compute, which runtimes insist on.
+
+    Their names say where they stand, not what they pass on, which may get another name.
+    """
     written = {v for n in branch.nodes for v in n.writes}
     extra: list[Node] = []
     outputs: list[Value] = []
-    for value in branch.outputs:
+    for k, value in enumerate(branch.outputs):
         if value not in written or value in outputs:
-            result = Value(names.of(value), value.type)
+            result = Value(f"{branch.name}~output{k}", value.type)
             extra.append(Node(_IDENTITY, (value,), (result,), {}, result.name))
             value = result
         outputs.append(value)

@@ -244,7 +244,12 @@ class Oracle:
         if found is None or found.shape != sizes:
             return None, None
         known = numbers(found)
-        return (None, found) if known is None else ([np.array(known, type.dtype).reshape(sizes)], None)
+        if known is None:
+            return None, found
+        limits = np.iinfo(type.dtype)
+        if any(not limits.min <= n <= limits.max for n in known):  # which wraps around when it runs
+            return None, None
+        return [np.array(known, type.dtype).reshape(sizes)], None
 
     def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""

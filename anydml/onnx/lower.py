@@ -12,6 +12,7 @@ inputs allow, so there is one region and one group of kernels a level, and nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -151,7 +152,9 @@ class _Lowering:
             return self._branch(node)
         check_types(node)
         if iterates(node):
-            return iteration(node, self.libraries.opsets, self.program, self._result)
+            read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
+            wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
+            return iteration(wanted, self.libraries.opsets, self.program, self._result)
         quirk = self.placement.quirk(node)
         if quirk is not None:
             if quirk.empty and not has_empty_input(node) and not self._tried(node, None):

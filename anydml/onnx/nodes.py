@@ -21,6 +21,8 @@ OWN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
 """What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
+PAD_TYPES = frozenset("float32 float64 int8 int32 int64 uint8 uint32 uint64 bool".split())
+"""What onnxruntime's Pad takes."""
 Choice = Callable[[Value], None]
 
 

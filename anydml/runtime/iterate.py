@@ -53,8 +53,12 @@ class _Iteration:
     def _failed(self, message: str) -> ExecutionFailed:
         return ExecutionFailed(Problem(self.node.label, message))
 
-    def _stacked(self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0) -> np.ndarray:
-        """What the iterations gave for one output, side by side along a new axis."""
+    def _stacked(
+        self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0
+    ) -> np.ndarray | None:
+        """What the iterations gave for one output, side by side along a new axis; None if nobody wants it."""
+        if self.node.outputs[output] is None:
+            return None
         if not parts:
             nothing = self.empty(output, first)
             if nothing is None:
@@ -75,13 +79,16 @@ class LoopStep(_Iteration):
         most = None if trips is None else single(trips, "trip count", np.int64, self.node)
         going = condition is None or single(condition, "condition", np.bool_, self.node)
         rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
-        number, first = 0, [np.array(0), np.array(True), *states, *captured]
+        # The body is handed the condition as it is, which may be of shape [1].
+        handed = np.array(True) if condition is None else condition
+        number, first = 0, [np.array(0), handed, *states, *captured]
         while going and (most is None or number < most):
-            results = self.body([np.array(number), np.array(True), *states, *captured])
+            results = self.body([np.array(number), handed, *states, *captured])
             states = results[1 : 1 + len(states)]
             for row, result in zip(rows, results[1 + len(states) :], strict=True):
                 row.append(result)
             going = condition is None or single(results[0], "condition", np.bool_, self.node)
+            handed = handed if condition is None else results[0]
             number += 1
         return [*states, *(self._stacked(row, first, len(states) + k) for k, row in enumerate(rows))]
 

@@ -29,7 +29,28 @@ class Known:
     why: str
 
 
-KNOWN: list[Known] = []
+KNOWN: list[Known] = [
+    Known(
+        "flatten does not load",
+        "Could not find an implementation for If(11)",
+        "before opset 13 an If returns tensors only; onnxruntime looks at the first result, which is gone",
+    ),
+    Known(
+        "flatten does not load",
+        "Op (QuantizeLinear) [TypeInferenceError] output_dtype",
+        "onnxruntime's default optimisation makes a QuantizeLinear of two types; without it the model loads",
+    ),
+    Known(
+        "fails",
+        "expected equal shapes of output",
+        "ONNX: it is an error if what a Loop scans changes its shape; onnxruntime takes (1,) and () for alike",
+    ),
+    Known(
+        "flatten does not load",
+        "is expected to have a single boolean element",
+        "an If that fails whenever it runs; once its condition is a constant, onnxruntime does not load it",
+    ),
+]
 """Findings that are none. Each has a reason."""
 
 

@@ -78,6 +78,10 @@ class _Opening:
             self._options.set_load_cancellation_flag(ends)
 
 
+_WRONG_OPTIMIZERS = ["ExpandElimination"]
+"""onnxruntime's optimisations that change results: this one drops an Expand to nothing."""
+
+
 def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
     """A session, and the memory that it reads and does not own.
 
@@ -88,12 +92,17 @@ def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[An
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised, and told in our words
+    options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
     weights = _lend(region, options)
     opening = _Opening(options)
     try:
         _calls.enter(opening)
         session = ort.InferenceSession(
-            region.model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            region.model,
+            options,
+            providers=["CPUExecutionProvider"],
+            enable_fallback=0,
+            disabled_optimizers=_WRONG_OPTIMIZERS,
         )
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
         raise Unsupported(Problem("onnxruntime", _first_line(error))) from error

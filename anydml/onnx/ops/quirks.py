@@ -317,12 +317,6 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
         Quirk("onnxruntime ends the process on fewer dimensions than letters", _einsum, fatal=True),
         _fatal_if_empty("onnxruntime ends the process on an empty axis", _einsum_of_nothing),
     ),
-    "Expand": (
-        Quirk(
-            "onnxruntime drops an Expand to nothing in front of other nodes",
-            lambda n: (sizes := n.content(1)) is not None and 0 in sizes,
-        ),
-    ),
     "Gather": (Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
     "Gemm": (Quirk("onnxruntime leaves out beta where there is nothing to sum", _scaled_bias, empty=True),),
     "GlobalAveragePool": (_EMPTY_CHANNELS,),

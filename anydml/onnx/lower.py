@@ -29,7 +29,7 @@ from anydml.onnx.form import check_types, schema_of
 from anydml.onnx.iteration import iterates, iteration
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
-from anydml.onnx.ops.quirks import has_empty_input
+from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.placement import PLACES, Libraries, Placement, kind_of
 from anydml.onnx.revisions import others
 from anydml.onnx.types import CODES
@@ -177,6 +177,8 @@ class _Lowering:
         if has_rule(node.op):
             return self._rule(node, why)
         try:
+            if (wrong := reference_error(node)) is not None:
+                raise Unsupported(Problem("", wrong))
             return self._region([node], self.libraries.complete, because=why)
         except Unsupported as error:
             raise Unsupported(
@@ -193,6 +195,8 @@ class _Lowering:
 
         @cache
         def library() -> Call:
+            if (wrong := reference_error(node)) is not None:
+                raise RegionFailed(0, f"no provider has this case of {node.op}: {wrong}")
             try:
                 return self.libraries.complete.compile(
                     region([node], read, written, {}, self.libraries.opsets), 1

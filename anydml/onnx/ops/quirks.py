@@ -402,3 +402,38 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     "Unique": (_fatal_if_empty("onnxruntime ends the process on slices that are empty", _unique_slices),),
 }
 """By operator of ONNX's own domain: what may go wrong."""
+
+
+# ---- onnx.reference ----------------------------------------------------------------------------------
+
+_REFERENCE: Mapping[str, tuple[str, Callable[[Known], bool]]] = {
+    "BatchNormalization": ("has another formula before opset 14", lambda n: 9 <= n.version < 14),
+    "GlobalMaxPool": ("loses an axis", lambda n: n.rank(0) != 4),
+    "GRU": ("ignores sequence_lens", lambda n: n.value(4) is not None),
+    "LpNormalization": ("takes another norm", lambda n: n.attribute("p") == 1),
+    "LpPool": ("takes means", lambda n: True),
+    "LSTM": ("ignores sequence_lens", lambda n: n.value(4) is not None),
+    "MaxPool": ("is wrong but for two dimensions and equal pads", lambda n: n.rank(0) != 4 or _uneven(n)),
+    "QuantizeLinear": ("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
+    "ReduceSumSquare": ("gives another type", lambda n: _is_small_integer(n)),
+    "RNN": ("ignores sequence_lens", lambda n: n.value(4) is not None),
+    "RoiAlign": ("has another formula before opset 16", lambda n: n.version < 16),
+    "Unique": ("is wrong along an axis", lambda n: n.attribute("axis") is not None),
+}
+
+
+def reference_error(node: Node) -> str | None:
+    """What onnx.reference is known to do wrong with a node; it is not asked then."""
+    if not isinstance(node.op, OnnxOp) or node.op.domain or node.op.name not in _REFERENCE:
+        return None
+    what, when = _REFERENCE[node.op.name]
+    return f"onnx.reference {what}" if when(Known(node, {})) else None
+
+
+def _uneven(n: Known) -> bool:
+    pads = n.ints("pads") or []
+    return len(set(pads)) > 1 or n.outputs[1:2] == (True,)
+
+
+def _is_small_integer(n: Known) -> bool:
+    return n.dtype() in ("int32", "uint32")

@@ -12,11 +12,11 @@ from types import MappingProxyType
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
+from onnx import numpy_helper, parser
 
 import anydml as dml
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops.quirks import QUIRKS, SEEN, quirk_of, quirks_of
+from anydml.onnx.ops.quirks import QUIRKS, SEEN, quirk_of, quirks_of, reference_error
 from anydml.onnx.types import of_content
 from tools import search_provider_quirks as search
 from tools.quirk_cases import Case
@@ -337,3 +337,22 @@ def test_distributions(scale, bad):
 def test_ranges(low, high, bad):
     node, _ = node_of(case("RandomUniform", shape=[2], low=low, high=high))
     assert ends_the_process(node) is bad
+
+
+# ---- onnx.reference ----------------------------------------------------------------------------------
+
+
+def test_where_onnx_reference_is_wrong_it_is_not_asked():
+    """A rule that leaves a case open does not hand it to a library that is known to be wrong there."""
+    text = """<ir_version: 10, opset_import: ["": 7]> m (double[1, 1, n] x) => (double[a, b, c] y) {
+        y = MaxPool <kernel_shape = [2], pads = [PADS]> (x) }"""
+    x = {"x": np.arange(4.0).reshape(1, 1, 4)}
+    session = dml.load(parser.parse_model(text.replace("PADS", "0, 0")))
+    assert session.run(None, x)[0].tolist() == [[[1, 2, 3]]]
+    assert "NumPy: MaxPool" in session.explain()
+    with pytest.raises(dml.ExecutionFailed, match="onnx.reference is wrong but for two dimensions"):
+        dml.load(parser.parse_model(text.replace("PADS", "2, 0"))).run(None, x)
+    node, _ = node_of(case("MaxPool", some(1, 1, 4), kernel_shape=[2]))
+    assert reference_error(node) == "onnx.reference is wrong but for two dimensions and equal pads"
+    assert reference_error(node_of(case("MaxPool", some(1, 1, 4, 4), kernel_shape=[2, 2]))[0]) is None
+    assert reference_error(node_of(case("Neg", some(3)))[0]) is None

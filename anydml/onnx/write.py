@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from anydml.ir.graph import Constant, Node, OnnxOp, Stored, TensorType, Value
 from anydml.ir.names import Names
@@ -83,7 +83,20 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
+        any(map(_by_vector, nodes)),
     )
+
+
+def _by_vector(node: Node) -> bool:
+    """Whether a node may multiply by a vector: itself, or in its bodies."""
+    if node.is_onnx("MatMul"):
+        by = node.inputs[1]
+        return by is None or by.sizes is None or len(by.sizes) == 1
+    return any(_has_product(g) for g in graphs_of(node.attributes.values()))
+
+
+def _has_product(graph: GraphProto) -> bool:
+    return any(n.op_type == "MatMul" or any(map(_has_product, graphs_of(n.attribute))) for n in graph.node)
 
 
 def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:

@@ -289,3 +289,27 @@ def test_ranks_that_a_library_gives_win(monkeypatch):
     for s, rank in (([0.1, 0.9, 0.8, 0.2, 0.7], 1), ([0.1] * 5, 2), ([0.1, 0.9, 0.8, 0.2, 0.7], 1)):
         o, r = session.run(None, {"c": np.array(True), "s": F(s), "v": F([1, 2, 3, 4, 5])})
         assert (o.ndim, r.item()) == (rank, rank)
+
+
+def test_a_transposed_matrix_by_a_vector():
+    text = (
+        "(float[a, b] x, float[c] v) => (float[d] y) { t = Transpose <perm = [1, 0]> (x) y = MatMul (t, v) }"
+    )
+    x, v = F([[1, 2, 3], [4, 5, 7]]), F([1, -2])
+    same(run(text, {"x": x, "v": v})[0], x.T @ v)
+
+
+@pytest.mark.parametrize("opset", [13, 19, 21, 23])
+def test_rounding_before_a_reshape(opset):
+    text = """(float[a, b] x) => (float[c] y) <float s = {0.25}, int8 z = {7}, int64[1] k = {-1}>
+    { q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) y = Reshape (d, k) }"""
+    session = anydml.load(parsed(text, opset), threads=1)
+    same(session.run(None, {"x": F([[1.1, 99], [-99, 0.3]])})[0], F([1, 30, -33.75, 0.25]))
+    assert "onnxruntime: QuantizeLinear" in str(session.explain())
+
+
+def test_a_shape_from_a_reshape():
+    text = """(float[a, b] x, int64[1, 2] k) => (float[c, d] y) <int64[1] f = {-1}>
+    { r = Reshape (k, f) y = Reshape (x, r) }"""
+    x = F([[1, 2, 3], [4, 5, 7]])
+    same(run(text, {"x": x, "k": I64([[3, 2]])}, 21)[0], x.reshape(3, 2))

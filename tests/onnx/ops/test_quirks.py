@@ -350,7 +350,7 @@ def test_where_onnx_reference_is_wrong_it_is_not_asked():
     session = dml.load(parser.parse_model(text.replace("PADS", "0, 0")))
     assert session.run(None, x)[0].tolist() == [[[1, 2, 3]]]
     assert "NumPy: MaxPool" in session.explain()
-    with pytest.raises(dml.ExecutionFailed, match="onnx.reference is wrong but for two dimensions"):
+    with pytest.raises(dml.ExecutionFailed, match=r"onnx.reference is wrong but for two dimensions"):
         dml.load(parser.parse_model(text.replace("PADS", "2, 0"))).run(None, x)
     node, _ = node_of(case("MaxPool", some(1, 1, 4), kernel_shape=[2]))
     assert reference_error(node) == "onnx.reference is wrong but for two dimensions and equal pads"

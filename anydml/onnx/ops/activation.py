@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, in_double, in_single, narrow, wide
+from anydml.onnx.ops.precision import FLOATS, rounded, widened
+from anydml.onnx.ops.shared import in_double, in_single
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 _erfc = np.frompyfunc(math.erfc, 1, 1)
@@ -40,7 +41,7 @@ def _prelu(node: NodeView, x: Array, slope: Array) -> Array:
         raise NotFoldable("a slope that is larger than x")  # ONNX has none, and onnxruntime a larger result
     if x.dtype not in FLOATS:
         return np.where(x < 0, x * slope, x)
-    return narrow(np.where(wide(x) < 0, wide(x) * wide(slope), wide(x)), x.dtype)
+    return rounded(np.where(widened(x) < 0, widened(x) * widened(slope), widened(x)), x.dtype)
 
 
 def _exponential(x: Array) -> Array:
@@ -100,8 +101,8 @@ def _gelu(node: NodeView, x: Array) -> Array:
 def _shrink(node: NodeView, x: Array) -> Array:
     bias, limit = node.float("bias"), node.float("lambd")
     if x.dtype in FLOATS:
-        y = wide(x)
-        return narrow(np.where(y < -limit, y + bias, np.where(y > limit, y - bias, 0)), x.dtype)
+        y = widened(x)
+        return rounded(np.where(y < -limit, y + bias, np.where(y > limit, y - bias, 0)), x.dtype)
     if bias != int(bias) or not math.isfinite(limit):
         raise NotFoldable("Shrink of integers by what is none")
     wanted = [
@@ -114,7 +115,7 @@ def _shrink(node: NodeView, x: Array) -> Array:
 
 
 def _is_inf(node: NodeView, x: Array) -> Any:
-    y = wide(x) if x.dtype in FLOATS else x.astype(np.float32)
+    y = widened(x) if x.dtype in FLOATS else x.astype(np.float32)
     positive, negative = node.int("detect_positive"), node.int("detect_negative")
     return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))
 

@@ -14,7 +14,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, texts
+from anydml.onnx.ops.precision import FLOATS
+from anydml.onnx.ops.shared import texts
 from anydml.onnx.types import DTYPES
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

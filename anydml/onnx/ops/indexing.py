@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import FLOATS, affordable, axis_in, flag, numbers, single, wide
+from anydml.onnx.ops.precision import FLOATS, widened
+from anydml.onnx.ops.shared import affordable, axis_in, flag, numbers, single
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -64,7 +65,7 @@ def _scattered(node: NodeView, x: Array, places: tuple[Array, ...], updates: Arr
         raise NotFoldable(f"reduction {how}")
     if x.dtype.kind in "bO" or (x.dtype not in FLOATS and x.dtype.kind not in "iu"):
         raise NotFoldable(f"reduction of {x.dtype}")
-    if x.dtype in FLOATS and wide(x).dtype != x.dtype:
+    if x.dtype in FLOATS and widened(x).dtype != x.dtype:
         raise NotFoldable("a reduction of halves, which may be rounded at each step or once")
     if how in ("max", "min") and x.dtype in FLOATS and (np.isnan(x).any() or np.isnan(updates).any()):
         raise NotFoldable("the larger one of a number and NaN")
@@ -143,9 +144,9 @@ def _one_hot(node: NodeView, indices: Array, depth: Array, values: Array) -> Arr
     if not float(count).is_integer():
         raise NotFoldable("a depth that is no integer")
     if indices.dtype in FLOATS:
-        if not (np.trunc(wide(indices)) == wide(indices)).all():
+        if not (np.trunc(widened(indices)) == widened(indices)).all():
             raise NotFoldable("an index that is no integer")
-        indices = wide(indices)
+        indices = widened(indices)
     axis = axis_in(node.int("axis"), indices.ndim + 1)
     affordable([*indices.shape, int(count)], values.dtype)
     depths = np.arange(int(count)).reshape([-1 if k == axis else 1 for k in range(indices.ndim + 1)])
@@ -163,7 +164,7 @@ def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Arr
     count = node.int("k") if node.version < 10 else single(k) if k is not None else 0
     if not 0 <= count <= x.shape[axis]:
         raise ValueError(f"expected a number up to {x.shape[axis]}, but got {count}")
-    keys = np.moveaxis(wide(x), axis, -1)
+    keys = np.moveaxis(widened(x), axis, -1)
     if x.dtype in FLOATS and np.isnan(keys).any():
         raise NotFoldable("the order of NaN")
     largest = node.version < 11 or flag(node, "largest")
@@ -180,7 +181,7 @@ def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Arr
 
 def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     """Elements, or slices as lists of their elements, by their first appearance."""
-    if x.dtype in FLOATS and np.isnan(wide(x)).any():
+    if x.dtype in FLOATS and np.isnan(widened(x)).any():
         raise NotFoldable("whether NaN is NaN")
     if x.dtype.kind == "c":
         raise NotFoldable("the order of complex numbers")

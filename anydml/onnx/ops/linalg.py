@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, is_float, rounded, widened, without_detour
+from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
 
 
 def summed(compute: Callable[..., Array], *factors: Array) -> Array:
@@ -17,7 +17,7 @@ def summed(compute: Callable[..., Array], *factors: Array) -> Array:
         NotFoldable: a sum that is in range, but not on the way to it.
     """
     dtype = factors[0].dtype
-    if not is_float(dtype):
+    if dtype not in FLOATS:
         return np.asarray(compute(*factors))
     wide = [doubled(f) for f in factors]
     result = np.asarray(compute(*wide))
@@ -36,7 +36,7 @@ def _gemm(node: NodeView, a: Array, b: Array, c: Array | None = None) -> Array:
         raise ValueError(f"expected matrices, but got ranks {a.ndim} and {b.ndim}")
     alpha, beta = node.float("alpha"), node.float("beta")
     a, b = (a.T if node.int("transA") else a), (b.T if node.int("transB") else b)
-    if not is_float(a.dtype):
+    if a.dtype not in FLOATS:
         return _integer_gemm(a, b, c, alpha, beta)
     product = doubled(summed(np.matmul, widened(a), widened(b)))
     result = product * alpha

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, rounded, whole_axis, widened
+from anydml.onnx.ops.precision import doubled, rounded, widened
+from anydml.onnx.ops.shared import axis_in
 
 _FLOAT = 1
 """ONNX's number of float32."""
@@ -112,7 +113,7 @@ def _last_axes(node: NodeView, x: Array) -> tuple[int, ...]:
     _stage_in_float32(node)
     if x.dtype == np.float64:
         raise NotFoldable("statistics of float64 in float32")
-    return tuple(range(whole_axis(node.int("axis"), x.ndim), x.ndim))
+    return tuple(range(axis_in(node.int("axis"), x.ndim), x.ndim))
 
 
 def _spread(parameter: Array, x: Array) -> Array:
@@ -142,7 +143,7 @@ def _lp(node: NodeView, x: Array) -> Array:
     p = node.int("p")
     if p not in (1, 2):
         raise ValueError(f"expected a norm 1 or 2, but got {p}")
-    axis = whole_axis(node.int("axis"), x.ndim)
+    axis = axis_in(node.int("axis"), x.ndim)
     wide, narrow = doubled(x), widened(x)
     powers = np.square(wide) if p == 2 else np.abs(wide)
     total = powers.sum(axis, keepdims=True)

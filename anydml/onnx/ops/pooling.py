@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, is_float, rounded, widened
+from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened
 from anydml.onnx.ops.windows import Windows, windows
 
 
@@ -46,14 +46,14 @@ def _max(node: NodeView, x: Array) -> tuple[Array, ...]:
     """The largest, and where in the input it is."""
     where = _windows(node, x)
     wide = widened(x)
-    if is_float(x.dtype) and np.isnan(wide).any():
+    if x.dtype in FLOATS and np.isnan(wide).any():
         raise NotFoldable("the largest of numbers and NaN")
     inside = _inside(x, where)
     if not inside.any(0).all():
         raise NotFoldable("a window of nothing but padding")
-    lowest = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
+    lowest = -np.inf if x.dtype in FLOATS else np.iinfo(x.dtype).min
     seen = _stacked(wide, where, lowest)
-    if is_float(x.dtype):
+    if x.dtype in FLOATS:
         zeros, signs = (seen == 0) & inside, np.signbit(seen)
         if ((seen.max(0) == 0) & (zeros & signs).any(0) & (zeros & ~signs).any(0)).any():
             raise NotFoldable("the largest of zeros of both signs")

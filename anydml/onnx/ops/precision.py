@@ -5,41 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, NotFoldable
 
-_SHORT = ("float16", "bfloat16")
-
-
-def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy (with ml_dtypes) has numbers with a fraction under this element type."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
+BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
+"""Floats that are calculated with; smaller ones are only stored."""
+_SHORT = (np.dtype(np.float16), BFLOAT16)
 
 
 def widened(x: Array) -> Array:
     """float16 and bfloat16 as float32, in which they are computed; anything else as it is."""
-    return x.astype(np.float32) if x.dtype.name in _SHORT else x
+    return x.astype(np.float32) if x.dtype in _SHORT else x
 
 
 def doubled(x: Array) -> Array:
     """Floating point as float64, so that the order of additions does not show in float32 and below."""
-    return x.astype(np.float64, copy=False) if is_float(x.dtype) else x
+    return x.astype(np.float64, copy=False) if x.dtype in FLOATS else x
 
 
-def whole_axis(axis: int, rank: int) -> int:
-    """An axis counted from the front.
-
-    Raises:
-        IndexError: there is no such axis.
-    """
-    if not -rank <= axis < rank:
-        raise IndexError(f"expected an axis from {-rank} to {rank - 1}, but got {axis}")
-    return axis % rank
+def double(x: Array) -> Array:
+    """As float64, in which libraries' functions are right for all smaller floats, whatever processor runs."""
+    return x.astype(np.float64)
 
 
-def rounded(x: Array, dtype: np.dtype[Any]) -> Array:
-    """float64 as `dtype`, by way of float32 for the short ones: as libraries do."""
-    return x.astype(np.float32).astype(dtype) if dtype.name in _SHORT else x.astype(dtype)
+def rounded(x: Any, dtype: np.dtype[Any]) -> Array:
+    """What was computed, as `dtype`: float64 by way of float32 for the short ones, as libraries do."""
+    x = np.asarray(x)
+    if x.dtype == np.float64 and dtype in _SHORT:
+        x = x.astype(np.float32)
+    result: Array = x.astype(dtype)
+    return result
 
 
 def without_detour(result: Array, bound: Array, dtype: np.dtype[Any]) -> Array:
@@ -48,7 +45,7 @@ def without_detour(result: Array, bound: Array, dtype: np.dtype[Any]) -> Array:
     Raises:
         NotFoldable: a sum that `dtype` can hold might have gone beyond it on the way, in some order.
     """
-    arithmetic = np.dtype(np.float32) if dtype.name in _SHORT else dtype
+    arithmetic = np.dtype(np.float32) if dtype in _SHORT else dtype
     with np.errstate(over="ignore"):
         beyond = ~np.isfinite(bound.astype(arithmetic)) & (np.abs(result) < bound)
     if beyond.any():

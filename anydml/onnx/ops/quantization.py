@@ -10,7 +10,8 @@ from onnx import helper
 from anydml.onnx.ops.convolution import convolved
 from anydml.onnx.ops.linalg import along, without_zero
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, is_float, whole_axis
+from anydml.onnx.ops.precision import FLOATS, doubled
+from anydml.onnx.ops.shared import axis_in
 
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
@@ -38,7 +39,7 @@ def _granular(node: NodeView, parameter: Array, x: Array) -> Array:
     if block < 0:
         raise ValueError(f"expected a block of at least one element, but got {block}")
     if block and parameter.ndim == x.ndim and x.ndim:
-        axis = whole_axis(node.int("axis"), x.ndim)
+        axis = axis_in(node.int("axis"), x.ndim)
         wanted = list(x.shape)
         wanted[axis] = -(-wanted[axis] // block)
         if list(parameter.shape) != wanted:
@@ -48,7 +49,7 @@ def _granular(node: NodeView, parameter: Array, x: Array) -> Array:
         return parameter.reshape(())
     if parameter.ndim != 1 or node.attribute("axis") is None:
         raise ValueError(f"expected one number, but got {list(parameter.shape)}")
-    axis = whole_axis(node.int("axis"), x.ndim)
+    axis = axis_in(node.int("axis"), x.ndim)
     if parameter.size != x.shape[axis]:
         raise ValueError(f"expected {x.shape[axis]} numbers, but got {parameter.size}")
     return parameter.reshape(-1, *[1] * (x.ndim - axis - 1))
@@ -86,7 +87,7 @@ def _quotient(node: NodeView, x: Array, scale: Array) -> Array:
         NotFoldable: float16 where rounding the quotient itself to float16 counts, as libraries do not.
     """
     precision = node.attribute("precision") or 0
-    if not is_float(scale.dtype) or (precision and _dtype(precision) != scale.dtype):
+    if scale.dtype not in FLOATS or (precision and _dtype(precision) != scale.dtype):
         raise NotFoldable(f"a division of {x.dtype} by {scale.dtype}")
     quotient: Array = x.astype(np.float32) / scale.astype(np.float32)
     if scale.dtype == np.float32:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, is_float, rounded, whole_axis, widened, without_detour
+from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
+from anydml.onnx.ops.shared import axis_in
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Array, Axes], Array]
@@ -24,7 +25,7 @@ def _axes(node: NodeView, data: Array, given: Array | None) -> Axes:
         return () if node.attribute("noop_with_empty_axes") else tuple(range(data.ndim))
     if data.ndim == 0:
         raise NotFoldable("axes of a scalar, which has none")
-    found = tuple(whole_axis(int(axis), data.ndim) for axis in axes)
+    found = tuple(axis_in(int(axis), data.ndim) for axis in axes)
     if len(set(found)) < len(found):
         raise NotFoldable("an axis that is named twice")
     return found
@@ -33,7 +34,7 @@ def _axes(node: NodeView, data: Array, given: Array | None) -> Axes:
 def _rule(of_floats: Reduce, of_integers: Reduce) -> Fold:
     def rule(node: NodeView, data: Array, axes: Array | None = None) -> Array:
         reduced = _axes(node, data, axes)
-        result = (of_floats if is_float(data.dtype) else of_integers)(data, reduced)
+        result = (of_floats if data.dtype in FLOATS else of_integers)(data, reduced)
         assert result.dtype == data.dtype
         return result if node.int("keepdims") else result.squeeze(reduced)
 
@@ -245,7 +246,7 @@ def _arg(largest: bool) -> Fold:
     def rule(node: NodeView, data: Array) -> Array:
         if data.ndim == 0 and node.version < 11:
             raise NotFoldable("an axis of a scalar, which has none")
-        axis = whole_axis(node.int("axis"), data.ndim)
+        axis = axis_in(node.int("axis"), data.ndim)
         found = extreme_index(data, axis, largest, last=bool(node.attribute("select_last_index")))
         return found if node.int("keepdims") else found.squeeze(axis)
 

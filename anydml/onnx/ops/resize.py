@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.precision import doubled, is_float, rounded, whole_axis
+from anydml.onnx.ops.precision import FLOATS, doubled, rounded
+from anydml.onnx.ops.shared import axis_in
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _sized(before: list[int], sizes: list[int], policy: str) -> list[_Axis]:
 def _axes(node: NodeView, x: Array, scales: Array | None, sizes: Array | None) -> dict[int, _Axis]:
     """The axes that change, as the inputs say; empty ones are not there."""
     named = node.ints("axes")
-    chosen = list(range(x.ndim)) if named is None else [whole_axis(k, x.ndim) for k in named]
+    chosen = list(range(x.ndim)) if named is None else [axis_in(k, x.ndim) for k in named]
     if len(set(chosen)) < len(chosen):
         raise NotFoldable("an axis that is named twice")
     scales, sizes = (None if v is None or not v.size else v for v in (scales, sizes))
@@ -165,7 +166,7 @@ def _nearest(x: Array, axes: dict[int, _Axis], mode: str, nearest: str) -> Array
 
 def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
     """Between two neighbours; one of weight 0 is not looked at, so that it may be infinite."""
-    if not is_float(x.dtype):
+    if x.dtype not in FLOATS:
         raise NotFoldable("integers between integers")
     wide = doubled(x)
     finite = bool(np.isfinite(wide).all())

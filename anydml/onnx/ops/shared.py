@@ -7,39 +7,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
+from anydml.onnx.ops.precision import double, rounded, widened
 from anydml.runtime.memory import size_problem
-
-BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
-FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
-"""Floats that are calculated with; smaller ones are only stored."""
-
-
-def wide(x: Array) -> Array:
-    """float16 and bfloat16 as float32, in which they are calculated; all others as they are."""
-    return x.astype(np.float32) if x.dtype == np.float16 or x.dtype == BFLOAT16 else x
-
-
-def double(x: Array) -> Array:
-    """As float64, in which libraries' functions are right for all smaller floats, whatever processor runs."""
-    return x.astype(np.float64)
-
-
-def narrow(x: Array, dtype: np.dtype[Any]) -> Array:
-    """A calculated result in a node's own type; halves are rounded from float32, as in onnxruntime."""
-    x = np.asarray(x)
-    if x.dtype == np.float64 and (dtype == np.float16 or dtype == BFLOAT16):
-        x = x.astype(np.float32)
-    return x.astype(dtype)
 
 
 def in_single(formula: Callable[..., Any]) -> Fold:
     """A rule formula(node, *inputs) in which halves are float32 until the end."""
 
     def rule(node: NodeView, *inputs: Array) -> Array:
-        return narrow(formula(node, *map(wide, inputs)), inputs[0].dtype)
+        return rounded(formula(node, *map(widened, inputs)), inputs[0].dtype)
 
     return rule
 
@@ -48,7 +26,7 @@ def in_double(formula: Callable[..., Any]) -> Fold:
     """A rule formula(node, *inputs) in which all floats are float64 until the end."""
 
     def rule(node: NodeView, *inputs: Array) -> Array:
-        return narrow(formula(node, *map(double, inputs)), inputs[0].dtype)
+        return rounded(formula(node, *map(double, inputs)), inputs[0].dtype)
 
     return rule
 

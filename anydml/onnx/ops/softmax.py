@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo
-from anydml.onnx.ops.precision import doubled, rounded, whole_axis
+from anydml.onnx.ops.precision import doubled, rounded
 from anydml.onnx.ops.reduction import extreme_index
+from anydml.onnx.ops.shared import axis_in
 
 _ALONG_ONE_AXIS = 13
 """The opset since which it is that."""
@@ -16,7 +17,7 @@ _ALONG_ONE_AXIS = 13
 
 def _rule(compute: Callable[[Array, int], Array]) -> Fold:
     def rule(node: NodeView, x: Array) -> Array:
-        axis = whole_axis(node.int("axis"), x.ndim)
+        axis = axis_in(node.int("axis"), x.ndim)
         if x.size == 0:
             return x
         if node.version >= _ALONG_ONE_AXIS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto, TensorProto, TypeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto
 
 from anydml.ir.graph import Node
 
@@ -17,6 +17,22 @@ def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and the graphs in it, however deep."""
+    yield graph
+    for node in graph.node:
+        for inner in graphs_of(node.attribute):
+            yield from all_graphs(inner)
+
+
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and those of their bodies."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of(node.attribute):
+            yield from all_nodes(graph.node)
+
+
 def has_texts(graph: GraphProto) -> bool:
     """Whether all names in a body, and in the bodies in it, are texts; protobuf takes any bytes."""
     names = [graph.name, *(v.name for v in (*graph.input, *graph.output, *graph.initializer))]
@@ -27,42 +43,39 @@ def has_texts(graph: GraphProto) -> bool:
     return all(isinstance(name, str) for name in names) and all(map(has_texts, inner))
 
 
+def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The tensors of a graph and of the graphs in it: initializers and attributes."""
+    for each in all_graphs(graph):
+        yield from each.initializer
+        yield from (a.t for n in each.node for a in n.attribute if a.HasField("t"))
+
+
 def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """The tensors of a body, and of the bodies in it, whose contents are in other files."""
-    tensors = [*graph.initializer, *(a.t for n in graph.node for a in n.attribute if a.HasField("t"))]
-    yield from (t for t in tensors if t.data_location == TensorProto.EXTERNAL)
-    for node in graph.node:
-        for inner in graphs_of(node.attribute):
-            yield from external_tensors(inner)
+    return (t for t in all_tensors(graph) if t.data_location == TensorProto.EXTERNAL)
 
 
 def defined_names(graph: GraphProto) -> Iterator[str]:
     """All names that a body and the bodies in it define: what comes from outside must not be called so."""
-    yield from (v.name for v in (*graph.input, *graph.initializer))
-    yield from (t.values.name for t in graph.sparse_initializer)
-    for node in graph.node:
-        yield from node.output
-        for inner in graphs_of(node.attribute):
-            yield from defined_names(inner)
+    for each in all_graphs(graph):
+        yield from (v.name for v in (*each.input, *each.initializer))
+        yield from (t.values.name for t in each.sparse_initializer)
+        yield from (name for node in each.node for name in node.output)
 
 
 def all_names(graph: GraphProto) -> Iterator[str]:
     """All names of values in a graph and the graphs in it, defined or used."""
     yield from defined_names(graph)
-    yield from (o.name for o in graph.output)
-    for node in graph.node:
-        yield from node.input
-        for inner in graphs_of(node.attribute):
-            yield from all_names(inner)
+    for each in all_graphs(graph):
+        yield from (o.name for o in each.output)
+        yield from (name for node in each.node for name in node.input)
 
 
 def forget_dim_names(graph: GraphProto) -> None:
     """Take the names of sizes out of a body, in place."""
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        _forget(info.type)
-    for node in graph.node:
-        for inner in graphs_of(node.attribute):
-            forget_dim_names(inner)
+    for each in all_graphs(graph):
+        for info in (*each.input, *each.output, *each.value_info):
+            _forget(info.type)
 
 
 def _forget(type: TypeProto) -> None:
@@ -126,11 +139,5 @@ def rename_defined(graph: GraphProto, names: Mapping[str, str]) -> None:
 
 def contains_if(node: Node) -> bool:
     """Whether an `If` stands in the node's bodies."""
-
-    def inside(graph: GraphProto) -> bool:
-        return any(
-            (n.op_type == "If" and n.domain in ("", "ai.onnx")) or any(map(inside, graphs_of(n.attribute)))
-            for n in graph.node
-        )
-
-    return any(map(inside, graphs_of(node.attributes.values())))
+    nodes = (n for g in graphs_of(node.attributes.values()) for n in all_nodes(g.node))
+    return any(n.op_type == "If" and n.domain in ("", "ai.onnx") for n in nodes)

@@ -16,6 +16,7 @@ from typing import IO
 
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -28,7 +29,15 @@ from onnx import (
 from anydml.ir.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.bodies import all_names, defined_names, graphs_of, rename_defined
+from anydml.onnx.bodies import (
+    all_graphs,
+    all_names,
+    all_nodes,
+    all_tensors,
+    defined_names,
+    graphs_of,
+    rename_defined,
+)
 from anydml.onnx.constants import byte_count
 from anydml.onnx.parse import fixed_weights
 from anydml.onnx.types import CODES, to_proto
@@ -76,7 +85,7 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     made.quantization_annotation.extend(
         a for a in original.graph.quantization_annotation if a.tensor_name in alive
     )
-    called = set(_operators(made))
+    called = {(n.domain, n.op_type) for n in all_nodes(made.node)}
     kept = [f for f in original.functions if (f.domain, f.name) in called]
     while kept != (more := [f for f in original.functions if (f.domain, f.name) in called | _calls(kept)]):
         kept = more
@@ -95,7 +104,7 @@ def save(proto: ModelProto, folder: Path, target: Path | IO[bytes]) -> None:
         OSError: the file cannot be written.
         Unsupported: with the data inside, the model would be larger than protobuf reads.
     """
-    external = any(t.data_location == TensorProto.EXTERNAL for t in _tensors(proto.graph))
+    external = any(t.data_location == TensorProto.EXTERNAL for t in all_tensors(proto.graph))
     if not isinstance(target, Path) or is_alone(target):
         content = (_with_data_inside(proto, folder) if external else proto).SerializeToString()
         if isinstance(target, Path):
@@ -130,21 +139,21 @@ def _free_place(place: Path, taken: Collection[Path]) -> Path:
 
 def _locations(proto: ModelProto) -> Iterator[str]:
     """The files of external data."""
-    for tensor in _tensors(proto.graph):
+    for tensor in all_tensors(proto.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
             yield from (e.value for e in tensor.external_data if e.key == "location")
 
 
 def _with_data_inside(proto: ModelProto, folder: Path) -> ModelProto:
     """The model with its external data in its tensors."""
-    stored = (byte_count(t) or 0 for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    stored = (byte_count(t) or 0 for t in all_tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
     if sum(stored) + proto.ByteSize() > MAX_MODEL:
         message = f"expected at most {MAX_MODEL:,} bytes for a model in one piece, but got more"
         raise Unsupported(Problem("", message, "write it to a file, beside which its data can be"))
     copy, data = ModelProto(), io.BytesIO()
     copy.CopyFrom(proto)
     _copy_data(copy, folder, "", data)
-    for tensor in _tensors(copy.graph):
+    for tensor in all_tensors(copy.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
             told = {e.key: int(e.value) for e in tensor.external_data if e.key != "location"}
             tensor.raw_data = bytes(data.getbuffer()[told["offset"] :][: told["length"]])
@@ -155,7 +164,7 @@ def _with_data_inside(proto: ModelProto, folder: Path) -> ModelProto:
 
 def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> None:
     """Write all external data to one file, and have the tensors point there."""
-    for tensor in _tensors(proto.graph):
+    for tensor in all_tensors(proto.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         told = {e.key: e.value for e in tensor.external_data}
@@ -173,21 +182,9 @@ def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> N
             tensor.external_data.add(key=key, value=entry)
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-        for inner in graphs_of(node.attribute):
-            yield from _tensors(inner)
-
-
 def declares_types(graph: GraphProto) -> bool:
     """Whether a file says something of types that nodes make, in branches too."""
-    return bool(graph.value_info) or any(
-        declares_types(g) for n in graph.node for g in graphs_of(n.attribute)
-    )
+    return any(g.value_info for g in all_graphs(graph))
 
 
 def body_proto(
@@ -367,13 +364,6 @@ def _size(info: ValueInfoProto, type: TensorType) -> None:
             dim.dim_value = size
 
 
-def _operators(graph: GraphProto) -> Iterator[tuple[str, str]]:
-    for node in graph.node:
-        yield node.domain, node.op_type
-        for inner in graphs_of(node.attribute):
-            yield from _operators(inner)
-
-
-def _calls(functions: Iterable[object]) -> set[tuple[str, str]]:
+def _calls(functions: Iterable[FunctionProto]) -> set[tuple[str, str]]:
     """What local functions call."""
-    return {found for f in functions for found in _operators(f)}  # type: ignore[arg-type]
+    return {(n.domain, n.op_type) for f in functions for n in all_nodes(f.node)}

@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-from anydml.onnx.bodies import graphs_of
+from anydml.onnx.bodies import all_nodes, graphs_of
 from anydml.problems import InvalidModel, Problem
 
 MAX_NODES = 1_000_000
@@ -69,14 +69,6 @@ def _check_calls(proto: ModelProto, where: str) -> None:
         raise InvalidModel(Problem(where, f"{message}, but got more"))
 
 
-def all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes and those of their bodies."""
-    for node in nodes:
-        yield node
-        for graph in graphs_of(node.attribute):
-            yield from all_nodes(graph.node)
-
-
 def functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
     """The local functions that hold an If, or call one that does."""
     bodies = {(f.domain, f.name): GraphProto(node=f.node) for f in proto.functions}
@@ -117,5 +109,4 @@ _IF = {("", "If"), ("ai.onnx", "If")}
 
 def called(graph: GraphProto) -> list[tuple[str, str]]:
     """Domain and name of every node's operator, those of branches and bodies too."""
-    inner = [c for n in graph.node for g in graphs_of(n.attribute) for c in called(g)]
-    return [(n.domain, n.op_type) for n in graph.node] + inner
+    return [(n.domain, n.op_type) for n in all_nodes(graph.node)]

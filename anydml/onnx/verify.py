@@ -34,9 +34,8 @@ from anydml.ir.graph import (
 )
 from anydml.ir.names import Names
 from anydml.ir.provider import Call, Provider, Region, RegionEnded, RegionFailed
-from anydml.onnx.bodies import all_names
+from anydml.onnx.bodies import all_names, all_nodes
 from anydml.onnx.form import check_types
-from anydml.onnx.functions import all_nodes
 from anydml.onnx.liveness import without_dead_nodes
 from anydml.onnx.program import OwnPlans
 from anydml.onnx.quirk_search import quirks

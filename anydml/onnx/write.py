@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from anydml.ir.graph import Constant, Node, OnnxOp, Stored, TensorType, Value
 from anydml.ir.names import Names
 from anydml.ir.provider import Region
-from anydml.onnx.bodies import defined_names, graphs_of, rename_free
+from anydml.onnx.bodies import all_nodes, defined_names, graphs_of, rename_free
 from anydml.onnx.types import CODES, only_ranks, to_proto
 
 IR_VERSION = 10
@@ -92,11 +92,8 @@ def _by_vector(node: Node) -> bool:
     if node.is_onnx("MatMul"):
         by = node.inputs[1]
         return by is None or by.sizes is None or len(by.sizes) == 1
-    return any(_has_product(g) for g in graphs_of(node.attributes.values()))
-
-
-def _has_product(graph: GraphProto) -> bool:
-    return any(n.op_type == "MatMul" or any(map(_has_product, graphs_of(n.attribute))) for n in graph.node)
+    inner = (n for g in graphs_of(node.attributes.values()) for n in all_nodes(g.node))
+    return any(n.op_type == "MatMul" for n in inner)
 
 
 def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:

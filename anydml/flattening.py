@@ -157,7 +157,7 @@ def flatten(
 
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, avoided)
-        graph, _ = work.flattened(read.graph, types, contents, witnesses)
+        graph = work.flattened(read.graph, types, contents, witnesses)
         if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk()):
             # what it says of types is what follows, and not how it came to be
             graph = typed(graph, read.opsets, OnnxRuntime())
@@ -237,15 +237,28 @@ class _Flattening:
         types: Mapping[Value, Type],
         contents: Mapping[Value, Constant],
         witnesses: Witnesses,
-        around: str = "",
-    ) -> tuple[Graph, tuple[Value, ...]]:
-        """The flat graph, and what stands in it for the inputs. `around`: the way to it, if it is a body.
+    ) -> Graph:
+        """The flat graph, for inputs of these types and contents."""
+        graph, _, kept = self._flattened(graph, types, contents, witnesses, "")
+        self.reports += kept
+        return graph
 
-        What is made in the place of an If may be known, and so fold more: all is done again until nothing
-        changes.
+    def _flattened(
+        self,
+        graph: Graph,
+        types: Mapping[Value, Type],
+        contents: Mapping[Value, Constant],
+        witnesses: Witnesses,
+        around: str,
+    ) -> tuple[Graph, tuple[Value, ...], list[IfReport]]:
+        """The flat graph, what stands in it for the inputs, and what is to be said of the Ifs that are kept.
+
+        What rewrites, flat bodies and what is made in the place of an If may be known, and so fold more: all
+        is done again until nothing changes. `around`: the way to the graph, if it is a body.
         """
         stood = graph.inputs
         kept: list[Decision] = []
+        inside: list[IfReport] = []
         for number in range(MAX_ROUNDS):
             special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
             self.reports += [_folded(f, around) for f in special.folded]
@@ -258,16 +271,18 @@ class _Flattening:
             result, decisions = self._converted(folded, witnesses, around)
             kept = [d for d in decisions if d.what == "kept"]
             self.reports += [_decided(d, around) for d in decisions if d.what != "kept"]
-            settled = number > 0 and _outline(result) == _outline(graph)
-            graph, types, contents = result, {}, {}
-            if settled or not decisions:
+            inside = []
+            looped = self._looped(result, witnesses, around, inside)
+            before = [_outline(special.graph)] + [_outline(graph)] * (number > 0)
+            settled = looped is result and _outline(result) in before
+            graph, types, contents = drop_dead(looped), {}, {}
+            if settled:
                 break
         left = {n.origin for n in graph.walk() if isinstance(n, If)}
         for d in kept:
             gone = replace(d, what="merged", because="nothing needs what it gives")
-            self.reports.append(_decided(d if d.node.origin in left else gone, around))
-        nodes = tuple(self._looped(n, graph, witnesses, around) for n in graph.nodes)
-        return drop_dead(replace(graph, nodes=nodes)), stood
+            inside.append(_decided(d if d.node.origin in left else gone, around))
+        return graph, stood, inside
 
     def _converted(self, graph: Graph, witnesses: Witnesses, around: str) -> tuple[Graph, list[Decision]]:
         """The graph with as few Ifs as may be, and what was decided of each that it has."""
@@ -281,14 +296,20 @@ class _Flattening:
         converted = merge_duplicates(simplified(conversion.converted(graph)))
         return fold_weights(converted, self.oracle), conversion.decisions
 
-    def _looped(self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str) -> Node | If:
-        """The node with its bodies flattened, or with its branches' loops'."""
+    def _looped(self, graph: Graph, witnesses: Witnesses, around: str, kept: list[IfReport]) -> Graph:
+        """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""
+        nodes = tuple(self._with_flat_bodies(n, graph, witnesses, around, kept) for n in graph.nodes)
+        same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
+        return graph if same else replace(graph, nodes=nodes)
+
+    def _with_flat_bodies(
+        self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str, kept: list[IfReport]
+    ) -> Node | If:
+        """A node with its bodies flattened, or with its branches' loops'; itself if nothing changed."""
         if isinstance(node, If):
-            then_branch, else_branch = (
-                replace(b, nodes=tuple(self._looped(n, b, witnesses, around) for n in b.nodes))
-                for _, b in node.branches
-            )
-            return replace(node, then_branch=then_branch, else_branch=else_branch)
+            then_branch, else_branch = (self._looped(b, witnesses, around, kept) for _, b in node.branches)
+            same = then_branch is node.then_branch and else_branch is node.else_branch
+            return node if same else replace(node, then_branch=then_branch, else_branch=else_branch)
         if not contains_if(node):
             return node
         attributes = dict(node.attributes)
@@ -302,11 +323,14 @@ class _Flattening:
             if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
                 types[body.inputs[1]] = TensorType("bool")
             inner = {v: witnesses[o] for v, o in outside.items() if o in witnesses}
-            flat, stood = self.flattened(body, types, known, inner, way_to(node, around))
+            flat, stood, left = self._flattened(body, types, known, inner, way_to(node, around))
+            kept += left
             captured = dict(zip(stood[own:], node.captures, strict=True))
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
             changed.g.CopyFrom(body_proto(flat, attribute.g, stood[:own], captured, self.proto))
             attributes[name] = changed
+        if attributes == node.attributes:
+            return node
         used = dict.fromkeys(n for body in graphs_of(attributes.values()) for n in free_names(body))
         captures = {n: node.captures[n] for n in used}
         return replace(node, attributes=attributes, captures=captures)

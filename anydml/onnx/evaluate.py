@@ -23,7 +23,7 @@ from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
 from anydml.ir.provider import Provider
 from anydml.onnx.bodies import graphs_of
-from anydml.onnx.infer import RANDOM, Fact, Oracle, either, is_small, with_fresh_symbols
+from anydml.onnx.infer import CONTAINERS, RANDOM, Fact, Oracle, either, is_small, with_fresh_symbols
 from anydml.onnx.sizes import fails
 from anydml.passes.enclose import enclosed
 from anydml.passes.substitute import substituted
@@ -322,9 +322,12 @@ class _Evaluator:
 
 
 def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
-    """What makes a node compute the same as another; None for one that never does."""
+    """What makes a node compute the same as another; None for one that never does, or must stay its own.
+
+    Two sequences that are outputs must: before opset 14 no Identity makes two of one.
+    """
     assert isinstance(node.op, OnnxOp)
-    if node.op.name in RANDOM or node.captures or any(graphs_of(node.attributes.values())):
+    if node.op.name in RANDOM | CONTAINERS or node.captures or any(graphs_of(node.attributes.values())):
         return None
     attributes = tuple(sorted((n, a.SerializeToString()) for n, a in node.attributes.items()))
     return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)

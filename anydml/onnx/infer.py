@@ -50,6 +50,12 @@ RANDOM = frozenset(
 )
 _NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
 """Operators that fail rather than make something without elements, unless batch or channels have none."""
+CONTAINERS = frozenset(
+    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceMap SplitToSequence Optional".split(
+        " "
+    )
+)
+"""Operators that make a sequence or an optional."""
 UNFOLDED = RANDOM | {"RegexFullMatch"}
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 

@@ -735,6 +735,44 @@ def test_flatten_again_changes_nothing(name, convert):
     assert twice.SerializeToString(deterministic=True) == once.SerializeToString(deterministic=True)
 
 
+BODY = """(float[k] x, bool f, int64 n) => (int64[m] y) {
+    z, s = Loop (n, f, x) <body = b (int64 i, bool go, float[j] v) => (bool go2, float[j] w, float[] r) <bool c = {0}> {
+        go2 = Identity (go)
+        w = Neg (v)
+        r = If (c) <then_branch = t () => (float p) { p = ReduceSum <keepdims = 0> (v) },
+            else_branch = e () => (float[1] q) { q = ReduceSum <keepdims = 1> (v) }> }>
+    y = If (f) <then_branch = t () => (int64[a] p) { k0 = Constant <value_ints = [1]> () k1 = Constant <value_ints = [2]> ()
+                    sh = Shape (s) p = Slice (sh, k0, k1) },
+                else_branch = e () => (int64[b] q) { sh = Shape (x) one = Shape (sh) q = Add (one, one) }> }"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # a rewrite drops what hides that a size is never below 0
+        """(float[a, b] x) => (int64[2] s, bool[2] y) { c = Constant <value_ints = [3]> () z = Constant <value_int = 0> ()
+            s0 = Shape (x) s = CastLike (s0, c) y = Less (s, z) }""",
+        # the rank of what a loop stacks is known once the If in its body has gone
+        BODY,
+    ],
+)
+def test_what_a_rewrite_lets_know_is_known_at_once(text):
+    once, _ = anydml.flatten(parsed(text), convert="never", verify=False)
+    twice, _ = anydml.flatten(once, convert="never", verify=False)
+    assert twice.SerializeToString(deterministic=True) == once.SerializeToString(deterministic=True)
+
+
+def test_equal_sequences_stay_two():
+    """Before opset 14 no Identity makes two outputs of one sequence."""
+    built = parsed(
+        """() => (seq(float[n]) a, seq(float[n]) b) {
+        a = SequenceEmpty <dtype = 1> () b = SequenceEmpty <dtype = 1> () }""",
+        12,
+    )
+    flat, _ = anydml.flatten(built)
+    assert run_ort(flat, {}) == [[], []]
+
+
 def test_a_thorough_verification_takes_more_inputs():
     told = []
     _, report = anydml.flatten(

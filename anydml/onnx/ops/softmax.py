@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.precision import doubled, rounded
 from anydml.onnx.ops.reduction import extreme_index
 from anydml.onnx.ops.shared import axis_in
@@ -45,6 +45,8 @@ def _log_softmax(x: Array, axis: int) -> Array:
 
 
 def _hardmax(x: Array, axis: int) -> Array:
+    if np.isnan(doubled(x)).any():
+        raise NotFoldable("the extreme of NaN, even alone: onnxruntime marks none")
     result = np.zeros(x.shape, x.dtype)
     np.put_along_axis(result, extreme_index(x, axis, largest=True), np.ones((), x.dtype), axis)
     return result

@@ -52,8 +52,9 @@ def test_edges(op, version):
             check(op, [f(*values)], version, axis=0)
     else:
         check(op, [f(INF, 1, INF)], version, axis=0)
-        with pytest.raises(NotFoldable):
-            folded(op, [f(1, NAN, 3)], version, axis=0)
+        for values in ((1, NAN, 3), (NAN,)):
+            with pytest.raises(NotFoldable):
+                folded(op, [f(*values)], version, axis=0)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -50,6 +50,14 @@ KNOWN: list[Known] = [
         "is expected to have a single boolean element",
         "an If that fails whenever it runs; once its condition is a constant, onnxruntime does not load it",
     ),
+    *(
+        Known(
+            kind,
+            "dim0_offset < dim0_size was false",
+            "a Scan of no elements gives nothing, of no length; neither oracle runs one",
+        )
+        for kind in ("runs", "flatten runs")
+    ),
 ]
 """Findings that are none. Each has a reason."""
 
@@ -106,6 +114,16 @@ class Oracles:
     def fails(self, k: int) -> bool:
         """Whether no oracle runs on this feed."""
         return self.first[k] is None and self.second(k) is None
+
+    def why(self, k: int) -> str:
+        """What the first oracle says where it fails."""
+        try:
+            runner = self._first()
+            if runner is not None:
+                runner({n: copied(v) for n, v in self.case.feeds[k].items()})
+        except Exception as error:
+            return " ".join(str(error).split())
+        return "onnxruntime does not load it"
 
     def runs(self, k: int) -> bool:
         """Whether a result is due: one oracle runs, and the other does not fail on what it can load."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.robustness.differential import Checks, Finding, Outcome, check_case
+from tests.robustness.differential import FLAT, Checks, Finding, Outcome, check_case, flat_alone
 from tests.robustness.judging import Oracles
 from tests.robustness.random_models import Case, random_case
 from tests.robustness.values import arrays
@@ -58,6 +58,11 @@ def _oracles_alone(seed: int) -> None:
     for k in range(len(oracles.case.feeds)):
         oracles.second(k)
         oracles.optimised(k)
+
+
+def _flat_alone(seed: int) -> None:
+    """A child in which onnxruntime optimises nothing."""
+    flat_alone(random_case(seed))
 
 
 def _keep_seed(seed: int, folder: Path, findings: list[Finding]) -> None:
@@ -116,6 +121,8 @@ class Worker:
         outcome = Outcome(self.seed)
         if self.phase in EARLY or not _survives(_oracles_alone, self.seed):
             outcome.notes.append(f"a {kind} of an oracle: {reason}")
+        elif self.phase == FLAT and _survives(_flat_alone, self.seed):
+            outcome.notes.append(f"a {kind} of onnxruntime's optimisations: {reason}")
         else:
             outcome.findings.append(Finding(self.seed, kind, reason))
         return outcome

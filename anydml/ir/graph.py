@@ -151,6 +151,8 @@ class Node:
     """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
     sure: bool = False
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
+    fails: str = ""
+    """Why it fails whenever it runs, where its sizes prove that."""
     views: Mapping[int, TensorType] = field(default_factory=dict)
     """Inputs whose memory is read with other sizes and strides than their value's type says, by number."""
 

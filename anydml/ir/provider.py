@@ -23,8 +23,8 @@ class Region:
     outputs: tuple[str, ...]
     weights: tuple[tuple[str, Constant], ...] = ()
     """Large constants by name. The model has only their types and sizes, and where they are if `Stored`."""
-    vectors: bool = True
-    """Whether a matrix may be multiplied by a vector in it."""
+    without: tuple[str, ...] = ()
+    """onnxruntime's optimisations that would go wrong with these nodes."""
 
 
 class RegionFailed(Exception):

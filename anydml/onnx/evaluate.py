@@ -22,6 +22,7 @@ import numpy as np
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
 from anydml.ir.provider import Provider
+from anydml.onnx.agreed import agreed
 from anydml.onnx.bodies import graphs_of
 from anydml.onnx.infer import CONTAINERS, RANDOM, Fact, Oracle, either, is_small, with_fresh_symbols
 from anydml.onnx.sizes import fails
@@ -281,10 +282,12 @@ class _Evaluator:
     def _node(self, node: Node) -> None:
         assert isinstance(node.op, OnnxOp)
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
-        stood = replace(
-            node,
-            inputs=tuple(None if f is None else f.value for f in inputs),
-            captures={n: self.facts[v].value for n, v in node.captures.items()},
+        stood = agreed(
+            replace(
+                node,
+                inputs=tuple(None if f is None else f.value for f in inputs),
+                captures={n: self.facts[v].value for n, v in node.captures.items()},
+            )
         )
         if self._passes_on(node, inputs):
             return

@@ -5,7 +5,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -80,15 +80,15 @@ class Oracle:
         self._dim_names: dict[Affine, str] = {}
         self._dims: dict[str, Affine] = {}
         """What ONNX's inference is told that sizes are called, and back."""
-        self._inferred: dict[object, tuple[Type | None, ...]] = {}
+        self._inferred: dict[object, tuple[tuple[Type | None, ...], str]] = {}
 
     def outputs(self, node: Node, inputs: list[Fact | None]) -> tuple[Node, list[Fact | None], bool]:
         """The node with types of its outputs, what is known of these, and whether they follow without it."""
-        types = self.types(node, inputs)
+        types, why = self.types(node, inputs)
         outputs = tuple(
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
-        node = replace(node, outputs=outputs)
+        node = replace(node, outputs=outputs, fails=why)
         contents, integers = self.contents(node, inputs)
         facts: list[Fact | None] = []
         for k, value in enumerate(outputs):
@@ -98,12 +98,12 @@ class Oracle:
                 facts.append(Fact(Value(value.name, of_content(contents[k])), Constant(contents[k])))
         return node, facts, contents is not None
 
-    def types(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
-        """The outputs' types; sizes that are not known are symbols."""
-        types = self._infer(node, inputs)
+    def types(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+        """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
+        types, why = self._infer(node, inputs)
         if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
             types = self._refined(node, inputs, types)
-        return types
+        return types, why
 
     def contents(
         self, node: Node, inputs: list[Fact | None]
@@ -114,16 +114,18 @@ class Oracle:
 
     # ---- types
 
-    def _infer(self, node: Node, inputs: list[Fact | None]) -> list[Type | None]:
-        """The outputs' types by ONNX's own rules; None where they do not tell."""
-        unknown: list[Type | None] = [None] * len(node.outputs)
+    def _infer(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+        """The outputs' types by ONNX's own rules, None where they do not tell; and why the node fails."""
+        nothing: list[Type | None] = [None] * len(node.outputs)
+        unknown = nothing, ""
         assert isinstance(node.op, OnnxOp)
         schema = schema_of(node.op)
         if schema is None:
             return unknown
         key = _inference_key(node, inputs)
         if key is not None and key in self._inferred:
-            return list(self._inferred[key])
+            known, why = self._inferred[key]
+            return list(known), why
         names = names_for([node])
         protos: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
@@ -152,19 +154,20 @@ class Oracle:
             )
         except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
             found = _element_types(schema, proto, protos, imports)  # inference refuses, and libraries take
+        why = _negative(found.values())
         types = [
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
             for v in node.outputs
         ]
         pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
         unbelieved = node.op in self.provider.unbelieved
-        if unbelieved or rank_unsure(node) or impossible(node, types, pads):
+        if why or unbelieved or rank_unsure(node) or impossible(node, types, pads):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
         if key is not None:
-            self._inferred[key] = tuple(types)
-        return types
+            self._inferred[key] = tuple(types), why
+        return types, why
 
     def _part(self, node: Node, inputs: list[Fact | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""
@@ -346,6 +349,15 @@ def _element_types(
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
     except Exception:
         return {}
+
+
+def _negative(types: Iterable[TypeProto]) -> str:
+    """Why a node fails that inference, which computes only, gives less than no elements."""
+    for type in types:
+        sizes = [d.dim_value for d in type.tensor_type.shape.dim]
+        if any(n < 0 for n in sizes):
+            return f"its result would have sizes {sizes}"
+    return ""
 
 
 def _unsure(node: Node, type: Type | None) -> Type | None:

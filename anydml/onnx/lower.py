@@ -155,6 +155,8 @@ class _Lowering:
             read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
             wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
             return iteration(wanted, self.libraries.opsets, self.program, self._result)
+        if node.fails:
+            return self._failing(node)
         quirk = self.placement.quirk(node)
         if quirk is not None:
             if quirk.empty and not has_empty_input(node) and not self._tried(node, None):
@@ -169,6 +171,15 @@ class _Lowering:
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
         return self._slow(node, why)
+
+    def _failing(self, node: Node) -> RuleStep:
+        """A step that raises: nothing is told before a run, since it may be in a branch that is not taken."""
+
+        def call(values: list[Any]) -> list[Any]:
+            raise RegionFailed(0, node.fails)
+
+        reads, writes = tuple(map(self.slot, node.reads)), tuple(map(self.slot, node.writes))
+        return RuleStep(node, call, reads, writes, f"fails: {node.fails}")
 
     def _slow(self, node: Node, why: str) -> Step:
         """A step of one node that the fast library does not run, and why."""

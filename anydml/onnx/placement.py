@@ -87,7 +87,7 @@ class Placement:
 
     def _fast_takes(self, node: Node) -> bool:
         assert isinstance(node.op, OnnxOp)
-        if node.op.domain == OWN:
+        if node.op.domain == OWN or node.fails:  # onnxruntime's inference would end the process
             return False
         if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
             return False

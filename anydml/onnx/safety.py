@@ -49,7 +49,7 @@ def hazard(node: Node | If, constants: Constants) -> str | None:
         return f"{op} may fail, or take long"
     if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
         return f"{op} works on a value of unknown type"
-    if fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
+    if node.fails or fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
         return f"{op} fails on these sizes"
     return None if rule(node, constants) else f"{op} may fail on sizes or contents that are not known"
 
@@ -228,7 +228,11 @@ def _splits(node: Node, constants: Constants) -> bool:
     if sizes is None or not all(r is not None and -len(r) <= axis < len(r) == len(sizes) for r in results):
         return False
     parts = [r[axis] for r in results if r is not None]
-    return all(isinstance(n, int) for n in (*parts, sizes[axis])) and sum(parts) == sizes[axis]  # type: ignore[arg-type]
+    size, known = sizes[axis], [n for n in parts if isinstance(n, int) and n >= 0]
+    if not isinstance(size, int) or len(known) != len(parts):
+        return False
+    enough = "num_outputs" not in node.attributes or len(parts) <= size  # as onnxruntime asks
+    return sum(known) == size and enough
 
 
 def _multiplies(node: Node, constants: Constants) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import onnx
@@ -83,17 +83,26 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
-        any(map(_by_vector, nodes)),
+        tuple(_wrong_optimisations(nodes)),
     )
 
 
-def _by_vector(node: Node) -> bool:
-    """Whether a node may multiply by a vector: itself, or in its bodies."""
-    if node.is_onnx("MatMul"):
-        by = node.inputs[1]
-        return by is None or by.sizes is None or len(by.sizes) == 1
-    inner = (n for g in graphs_of(node.attributes.values()) for n in all_nodes(g.node))
-    return any(n.op_type == "MatMul" for n in inner)
+def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
+    """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
+    inner = {n.op_type for m in nodes for g in graphs_of(m.attributes.values()) for n in all_nodes(g.node)}
+    products = [n for n in nodes if n.is_onnx("MatMul")]
+    if "MatMul" in inner or any(_rank(n.inputs[1]) in (None, 1) for n in products):
+        yield "MatmulTransposeFusion"  # multiplies a vector by the matrix, and not by its transpose
+    scaled = {n.outputs[0]: n.inputs[1] for n in nodes if n.is_onnx("DequantizeLinear")}
+    if "DequantizeLinear" in inner or any(
+        (scale := scaled.get(n.inputs[0])) is not None and scale.known_sizes not in ((), (1,))
+        for n in products
+    ):
+        yield "QDQSelectorActionTransformer"  # has only one scale for a product's first factor
+
+
+def _rank(value: Value | None) -> int | None:
+    return None if value is None or value.sizes is None else len(value.sizes)
 
 
 def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:

@@ -83,9 +83,6 @@ _WRONG_OPTIMIZERS = ["ExpandElimination", "QDQPropagationTransformer", "ReshapeF
 a QuantizeLinear of two types from opset 21 on, or reads past its inputs and ends the process; the
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
-_WRONG_BY_VECTORS = ["MatmulTransposeFusion"]
-"""Goes wrong where a matrix is multiplied by a vector: the matrix is not transposed, without a word."""
-
 
 def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
     """A session, and the memory that it reads and does not own.
@@ -107,7 +104,7 @@ def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[An
             options,
             providers=["CPUExecutionProvider"],
             enable_fallback=0,
-            disabled_optimizers=[*_WRONG_OPTIMIZERS, *(_WRONG_BY_VECTORS if region.vectors else ())],
+            disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
         )
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
         raise Unsupported(Problem("onnxruntime", _first_line(error))) from error

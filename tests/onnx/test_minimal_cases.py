@@ -313,3 +313,64 @@ def test_a_shape_from_a_reshape():
     { r = Reshape (k, f) y = Reshape (x, r) }"""
     x = F([[1, 2, 3], [4, 5, 7]])
     same(run(text, {"x": x, "k": I64([[3, 2]])}, 21)[0], x.reshape(3, 2))
+
+
+def test_products_of_scales_by_row():
+    """onnxruntime fuses a DequantizeLinear of many scales into a product that has room for one."""
+    text = """(uint8[n, k] a) => (float[n, m] y) <float[2] s = {0.5, 2}, uint8[2] z = {1, 3}> {
+        x = DequantizeLinear <axis = 1> (a, s, z) y = MatMul (x, x) }"""
+    x = F([[0.5, 2], [1, -2]])
+    same(run(text, {"a": np.uint8([[2, 4], [3, 2]])})[0], x @ x)
+
+
+def test_a_scan_whose_body_declares_other_ranks():
+    """onnxruntime refuses it where it knows what is scanned, and runs it where it does not."""
+    built = parsed("""(float[4, n, 4] x, bool c, float[k] z) => (int64[a, b] y) {
+        w = If (c) <then_branch = t () => (float[a, b] p) { p = Unsqueeze (z, z0) },
+                    else_branch = e () => (float[] q) { q = Identity (x) }>
+        y = Scan <num_scan_inputs = 1, body = b (float[i] s) => (int64[1] r) { r = Shape (z) }> (w) }""")
+    built.graph.node[0].attribute[0].g.initializer.append(
+        helper.make_tensor("z0", TensorProto.INT64, [1], [0])
+    )
+    feed = {"x": np.ones((4, 2, 4), F), "c": np.array(False), "z": np.ones(3, F)}
+    same(anydml.load(built).run(None, feed)[0], I64([[3]] * 4))
+    flat, _ = anydml.flatten(built, fixed={"c": False})
+    same(anydml.load(flat).run(None, {n: feed[n] for n in ("x", "z")})[0], I64([[3]] * 4))
+
+
+NEGATIVE = {
+    "AveragePool": "p = AveragePool <kernel_shape = [1, 3]> (x)",
+    "MaxPool": "p = MaxPool <kernel_shape = [1, 3]> (x)",
+    "LpPool": "p = LpPool <kernel_shape = [1, 3]> (x)",
+    "Conv": "w = ConstantOfShape (three) p = Conv (x, w)",
+    "ConvTranspose": "w = ConstantOfShape (ones) p = ConvTranspose <pads = [0, 3, 0, 3]> (x, w)",
+    "Split": "q0, q1, p = Split <num_outputs = 3, axis = 3> (x)",
+    "Pad": "p = Pad (x, ends)",
+    "Tile": "p = Tile (x, less)",
+    "Expand": "p = Expand (x, less)",
+    "OneHot": "p = OneHot (x0, minus, values)",
+    "Resize": "s = Cast <to = 1> (less) p = Resize (x, , s)",
+    "CenterCropPad": "one = Neg (three) p = CenterCropPad (x, one)",
+}
+
+
+@pytest.mark.parametrize("op", NEGATIVE)
+def test_less_than_no_elements_is_an_error(op):
+    """Of such sizes, once it is told them, onnxruntime's inference for a Slice ends the process."""
+    script = f"""
+import numpy as np, onnx.parser, anydml
+model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 18]> m (float[n, a, b] x0) => (float[c, d, e, f] y)
+    <int64[4] ones = {{1, 1, 1, 1}}, int64[4] three = {{1, 1, 1, 3}}, int64[4] less = {{1, 1, 1, -3}},
+     int64[8] ends = {{0, 0, 0, 0, 0, 0, 0, -3}}, int64[1] axis = {{1}}, int64[1] start = {{-1}},
+     int64[1] end = {{9223372036854775807}}, int64[1] last = {{-1}},
+     int64 minus = {{-3}}, float[2] values = {{0, 1}}> {{
+    x = Unsqueeze (x0, axis) {NEGATIVE[op]} y = Slice (p, start, end, last) }}''')
+try:
+    anydml.load(model).run(None, {{"x0": np.ones((5, 5, 1), np.float32)}})
+except anydml.AnyDMLError as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("ExecutionFailed", "InvalidModel")), done.stdout
+    assert op in done.stdout

@@ -271,6 +271,14 @@ _TRUTHS = Quirk(
 _NAIVE = "onnxruntime sums naively, with an error that grows with the length"
 _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 
+_NEGATIVE = Quirk(
+    "onnxruntime makes a negative size of a negative length, and can end the process",
+    lambda n: (
+        (lengths := n.content(1)) is not None and lengths.dtype.kind in "if" and bool((lengths < 0).any())
+    ),
+    fatal=True,
+)
+
 QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     **{f"Reduce{name}": (_FROM_THE_END,) for name in _REDUCTIONS.split()},
     "ArgMax": (_FROM_THE_END,),
@@ -355,6 +363,7 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
         ),
     ),
     "NonZero": (Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
+    "OneHot": (_NEGATIVE,),
     "QLinearConv": (
         _fatal_if_empty(
             "onnxruntime ends the process, or answers with memory that nobody wrote, where weights are empty",
@@ -399,6 +408,7 @@ QUIRKS: Mapping[str, tuple[Quirk, ...]] = {
     ),
     "Split": (Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly, empty=True),),
     "STFT": (Quirk(_NAIVE, lambda n: True, fatal=True),),
+    "Tile": (_NEGATIVE,),
     "Unique": (_fatal_if_empty("onnxruntime ends the process on slices that are empty", _unique_slices),),
 }
 """By operator of ONNX's own domain: what may go wrong."""

@@ -50,6 +50,11 @@ KNOWN: list[Known] = [
         "is expected to have a single boolean element",
         "an If that fails whenever it runs; once its condition is a constant, onnxruntime does not load it",
     ),
+    Known(
+        "runs",
+        "Invalid num_outputs value of",
+        "ONNX gives parts of no elements; neither oracle splits into more parts than there are elements",
+    ),
     *(
         Known(
             kind,

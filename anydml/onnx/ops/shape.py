@@ -113,7 +113,7 @@ def _equal_parts(node: NodeView, size: int, count: int) -> list[int]:
         raise ValueError(f"expected {told} outputs, but got {count}")
     part = -(-size // count)
     last = size - part * (count - 1)
-    if count > size or last < 0:
+    if last < 0:
         raise NotFoldable(f"{size} in {count} equal parts")
     return [part] * (count - 1) + [last]
 

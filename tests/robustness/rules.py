@@ -56,6 +56,8 @@ class _Rules:
             elif isinstance(node, If):
                 branch = node.then_branch if known[node.condition].item() else node.else_branch
                 results = self.run(branch, known)
+            elif node.is_onnx("Loop"):
+                results = self.loop(node, known)
             elif node.is_onnx("Scan") and isinstance(node.op, OnnxOp) and node.op.version > 8:
                 results = self.scan(node, known)
             else:
@@ -80,6 +82,34 @@ class _Rules:
         results = iter(call([x for x in inputs if x is not None]))
         return [None if v is None else next(results) for v in node.outputs]
 
+    def loop(self, node: Node, known: dict[Value, Any]) -> list[Any]:
+        proto = node.attributes["body"].g
+        body = read_body(proto, node.captures, {"": self.opset})
+        captured = dict(
+            zip(body.inputs[len(proto.input) :], (known[v] for v in node.captures.values()), strict=True)
+        )
+        given = [None if v is None else known[v] for v in node.inputs]
+        trips = None if given[0] is None else int(given[0].item())
+        goes = True if len(given) < 2 or given[1] is None else bool(given[1].item())
+        state = given[2:]
+        rows: list[list[Any]] = [[] for _ in node.outputs[len(state) :]]
+        k = 0
+        while goes and (trips is None or k < trips):
+            values = [np.array(k, np.int64), np.array(goes), *state]
+            results = self.run(body, captured | dict(zip(body.inputs, values, strict=False)))
+            if any(isinstance(x, Unknown) for x in results):
+                return [Unknown(False)] * len(node.outputs)
+            goes, state = bool(results[0].item()), results[1 : 1 + len(state)]
+            for row, x in zip(rows, results[1 + len(state) :], strict=True):
+                row.append(x)
+            k += 1
+        return [*state, *map(self.stacked, rows)]
+
+    @staticmethod
+    def stacked(row: list[Any]) -> Any:
+        same = row and all(x.shape == row[0].shape for x in row)
+        return np.stack(row) if same else Unknown(False)
+
     def scan(self, node: Node, known: dict[Value, Any]) -> list[Any]:
         """A Scan, whose axes and directions are the usual ones."""
         if set(node.attributes) != {"body", "num_scan_inputs"}:
@@ -99,6 +129,4 @@ class _Rules:
             state = results[:split]
             for row, x in zip(rows, results[split:], strict=True):
                 row.append(x)
-        if not all(rows) or any(x.shape != row[0].shape for row in rows for x in row):
-            return [Unknown(False)] * len(node.outputs)
-        return [*state, *(np.stack(row) for row in rows)]
+        return [*state, *map(self.stacked, rows)]

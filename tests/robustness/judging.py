@@ -51,6 +51,11 @@ KNOWN: list[Known] = [
         "an If that fails whenever it runs; once its condition is a constant, onnxruntime does not load it",
     ),
     Known(
+        "flatten does not load",
+        "axis must be in [-rank, rank-1]",
+        "a branch that fails whenever it is taken; once ranks in it are known, onnxruntime does not load it",
+    ),
+    Known(
         "runs",
         "Invalid num_outputs value of",
         "ONNX gives parts of no elements; neither oracle splits into more parts than there are elements",

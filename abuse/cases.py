@@ -17,9 +17,9 @@ from onnx import TensorProto
 import anydml
 from abuse import mutate, mutate_text
 from abuse.seeds import MODEL_FILE, WEIGHTS, WEIGHTS_FILE, Corpus
-from anydml.dxdispatch import DispatchModel
+from anydml.dxdispatch.model import DispatchModel
 from anydml.inspection import drawn
-from anydml.spec.dtypes import NUMPY
+from anydml.ops.dtypes import NUMPY
 
 MOST_INPUT = 16 << 20
 """Bytes of a model's inputs at most; what declares more is loaded, and not run."""

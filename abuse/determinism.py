@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 import anydml as dml
 from abuse import work
 from abuse.scenario import Found, scenario
-from anydml.spec.catalog import CATALOG
-from anydml.spec.schema import ONE, Operator
+from anydml.ops.catalog import CATALOG
+from anydml.ops.opdef import ONE, Operator
 
 THREADS = (1, 2, 3, 8)
 SIZE = 70_001

@@ -17,13 +17,13 @@ import anydml as dml
 from abuse import guard_draw as draw
 from abuse.guard_memory import Array, Held, Layout, Memory
 from anydml.device import DeviceOperator
+from anydml.directml.descriptions import to_graph
 from anydml.eager import read_parameters
-from anydml.ir.descs import to_graph
+from anydml.ops.dtypes import NUMPY, SIZE
+from anydml.ops.interpret import evaluate
+from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.reference import run_reference
-from anydml.spec.dtypes import NUMPY, SIZE
-from anydml.spec.evaluate import evaluate
-from anydml.spec.schema import ONE, Operator, Slot
-from anydml.spec.tensors import TensorDesc, packed_strides
 
 CHEAP = 3000
 """Elements up to which the NumPy reference is asked, too."""

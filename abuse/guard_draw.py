@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from abuse.guard_memory import Layout
-from anydml.spec.attributes import ActivationKind, AxesKind, EnumKind, ScaleBiasKind
-from anydml.spec.catalog import BY_NAME, CATALOG
-from anydml.spec.dtypes import FLOAT32, INT32
-from anydml.spec.enums import FeatureLevel, TensorDataType
-from anydml.spec.schema import Attribute, Operator
-from anydml.spec.tensors import packed_strides
+from anydml.ops.attributes import ActivationKind, AxesKind, EnumKind, ScaleBiasKind
+from anydml.ops.catalog import BY_NAME, CATALOG
+from anydml.ops.dtypes import FLOAT32, INT32
+from anydml.ops.enums import FeatureLevel, TensorDataType
+from anydml.ops.opdef import Attribute, Operator
+from anydml.ops.tensor_desc import packed_strides
 
 T = TypeVar("T")
 Rng = np.random.Generator

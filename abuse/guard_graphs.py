@@ -13,12 +13,12 @@ from abuse.guard_memory import Array, Held, Layout
 from anydml.builder import CompiledGraph
 from anydml.expression import Expression
 from anydml.ir.graph import Node
+from anydml.ops.catalog import CATALOG
+from anydml.ops.dtypes import NUMPY
+from anydml.ops.opdef import ONE, Operator
+from anydml.ops.tensor_desc import packed_strides
+from anydml.runtime.prepared import Repeated
 from anydml.runtime.reference import run_reference
-from anydml.runtime.repeat import Repeated
-from anydml.spec.catalog import CATALOG
-from anydml.spec.dtypes import NUMPY
-from anydml.spec.schema import ONE, Operator
-from anydml.spec.tensors import packed_strides
 
 OPERATORS = [o for o in CATALOG if not any(s.sizes == ONE for s in o.tensors)]
 SUMS: list[object] = [o for o in OPERATORS if "SOFTMAX" in o.name]

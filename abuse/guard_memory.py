@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.spec.tensors import packed_strides
+from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]

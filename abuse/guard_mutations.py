@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import Any
 
 # As Any: what is put in their places is none of the types' business.
-blocks: Any = import_module("anydml.codegen.blocks")
+blocks: Any = import_module("anydml.codegen.blocked_loop")
 kernel: Any = import_module("anydml.codegen.kernel")
 eager: Any = import_module("anydml.eager")
 expression: Any = import_module("anydml.expression")
 bind: Any = import_module("anydml.runtime.bind")
 plan: Any = import_module("anydml.runtime.plan")
-tensors: Any = import_module("anydml.spec.tensors")
+tensors: Any = import_module("anydml.ops.tensor_desc")
 
 
 def arrays_may_be_too_short() -> None:

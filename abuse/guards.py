@@ -42,7 +42,7 @@ from anydml.codegen.jit import Target
 # As Any: the children exchange some of what they contain.
 kernel: Any = import_module("anydml.codegen.kernel")
 bind: Any = import_module("anydml.runtime.bind")
-repeat: Any = import_module("anydml.runtime.repeat")
+repeat: Any = import_module("anydml.runtime.prepared")
 
 RECIPE = 10
 """Cases that share a recipe."""

@@ -215,7 +215,7 @@ def _place(trace: str) -> tuple[str, str]:
     file, line, _ = frames[own]
     called = re.search(r"-packages/(\w+)", frames[0][0])
     inside = "" if own == 0 or called is None else called[1]
-    if own == 0 and "onnx/infer.py" in file:
+    if own == 0 and "onnx/partial_eval/shape_inference.py" in file:
         inside = "onnx"
     return f"{file.removeprefix(_HOME + '/')}:{line}", inside
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import anydml
 from abuse.nasty_entry import ANY_ERROR, EITHER, nasty
 from abuse.nasty_models import X, built, run, same
-from anydml.dxdispatch import DispatchModel
+from anydml.dxdispatch.model import DispatchModel
 
 Make = Callable[[], object]
 

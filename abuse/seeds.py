@@ -20,8 +20,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import anydml
-from anydml.spec.catalog import BY_NAME
-from anydml.spec.schema import REQUIRED
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.opdef import REQUIRED
 
 WEIGHTS = np.array([1, -2, 3], np.float32).tobytes()
 """The content of the file that the seed with external data refers to."""

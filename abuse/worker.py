@@ -32,7 +32,7 @@ import onnxruntime
 import anydml
 from abuse.cases import Case, case, tried
 from abuse.seeds import corpus
-from anydml.runtime import library
+from anydml.onnx.providers import onnxruntime as library
 
 SECONDS = 10
 """What a case may take."""

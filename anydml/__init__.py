@@ -19,12 +19,8 @@ from anydml.names import FUNCTIONS
 if TYPE_CHECKING:
     from anydml.builder import CompiledGraph, GraphBuilder
     from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
-    from anydml.expression import Expression
-    from anydml.flattening import Report, flatten
-    from anydml.functions import *  # noqa: F403
-    from anydml.inspection import Inspection, inspect
-    from anydml.ir.descs import OperatorDesc
-    from anydml.problems import (
+    from anydml.directml.descriptions import OperatorDesc
+    from anydml.errors import (
         AnyDMLError,
         ExecutionFailed,
         InvalidInput,
@@ -36,9 +32,12 @@ if TYPE_CHECKING:
         Unsupported,
         VerificationFailed,
     )
-    from anydml.session import Session, load
-    from anydml.spec.attributes import ScaleBias
-    from anydml.spec.enums import (
+    from anydml.expression import Expression
+    from anydml.flattening import Report, flatten
+    from anydml.functions import *  # noqa: F403
+    from anydml.inspection import Inspection, inspect
+    from anydml.ops.attributes import ScaleBias
+    from anydml.ops.enums import (
         FeatureLevel,
         IsInfinityMode,
         OperatorType,
@@ -46,7 +45,8 @@ if TYPE_CHECKING:
         TensorDataType,
         TensorFlags,
     )
-    from anydml.spec.tensors import TensorDesc
+    from anydml.ops.tensor_desc import TensorDesc
+    from anydml.session import Session, load
 
 __version__ = "0.1.0"
 
@@ -57,8 +57,8 @@ _HOME = {
     "anydml.flattening": ("Report", "flatten"),
     "anydml.functions": FUNCTIONS,
     "anydml.inspection": ("Inspection", "inspect"),
-    "anydml.ir.descs": ("OperatorDesc",),
-    "anydml.problems": (
+    "anydml.directml.descriptions": ("OperatorDesc",),
+    "anydml.errors": (
         "AnyDMLError",
         "ExecutionFailed",
         "InvalidInput",
@@ -71,8 +71,8 @@ _HOME = {
         "VerificationFailed",
     ),
     "anydml.session": ("Session", "load"),
-    "anydml.spec.attributes": ("ScaleBias",),
-    "anydml.spec.enums": (
+    "anydml.ops.attributes": ("ScaleBias",),
+    "anydml.ops.enums": (
         "FeatureLevel",
         "IsInfinityMode",
         "OperatorType",
@@ -80,7 +80,7 @@ _HOME = {
         "TensorDataType",
         "TensorFlags",
     ),
-    "anydml.spec.tensors": ("TensorDesc",),
+    "anydml.ops.tensor_desc": ("TensorDesc",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -127,7 +127,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
         typed = name.lower().removeprefix("element_wise_")
-        guess = "" if name.startswith("_") else import_module("anydml.problems").nearest(typed, __all__)
+        guess = "" if name.startswith("_") else import_module("anydml.errors").nearest(typed, __all__)
         raise AttributeError(f"module 'anydml' has no attribute {name!r}" + (f"; {guess}" if guess else ""))
     value = getattr(import_module(module), name)
     globals()[name] = value

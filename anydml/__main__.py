@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """The command line; Ctrl-C is as quiet while it is still being loaded."""
     try:
-        from anydml.cli import main as run
+        from anydml.cli.main import main as run
 
         run()
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from anydml.problems import InvalidInput, Problem, Unsupported, shown
+from anydml.errors import InvalidInput, Problem, Unsupported, shown
 from anydml.session import Session, load
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.provider import Region, RegionFailed
-from anydml.onnx.asked import sized, unknown_names
-from anydml.onnx.parse import ModelSource, parse
-from anydml.onnx.read import read
-from anydml.onnx.verify import drawn
-from anydml.problems import AnyDMLError, InvalidInput, Unsupported
-from anydml.runtime.library import OnnxRuntime
+from anydml.errors import AnyDMLError, InvalidInput, Unsupported
+from anydml.onnx.input_shapes import sized, unknown_names
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import Region, RegionFailed
+from anydml.onnx.serde.deserialize import read
+from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.verification import drawn
 from anydml.session import load
 
 TURNS = 10

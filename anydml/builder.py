@@ -18,23 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.device import Device
+from anydml.directml.descriptions import read_attribute
+from anydml.directml.type_inference import as_number, infer_types
+from anydml.directml.validation import check, check_tensor
 from anydml.eager import asked_type
+from anydml.errors import InvalidInput, InvalidOperator, Problem, kind_name, shown
 from anydml.expression import ANY_TENSOR, Expression
-from anydml.ir.check import check, check_tensor
-from anydml.ir.descs import read_attribute
 from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
-from anydml.ir.infer import as_number, infer_types
-from anydml.passes.dead import drop_dead
-from anydml.passes.fuse import type_of
-from anydml.problems import InvalidInput, InvalidOperator, Problem, kind_name, shown
+from anydml.ir.transforms import eliminate_dead_code
+from anydml.ops.attributes import AxesKind
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.dtypes import FROM_NUMPY, NUMPY, SIZE
+from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
+from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
-from anydml.spec.attributes import AxesKind
-from anydml.spec.catalog import BY_NAME
-from anydml.spec.dtypes import FROM_NUMPY, NUMPY, SIZE
-from anydml.spec.enums import FeatureLevel, TensorDataType, TensorFlags
-from anydml.spec.schema import ONE, Operator, Slot
-from anydml.spec.tensors import TensorDesc, packed_strides
 
 Array = NDArray[Any]
 
@@ -129,7 +128,7 @@ class GraphBuilder:
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
-            is_view = e.desc.effective_strides != packed_strides(e.sizes) or type_of(value) != _packed(e)
+            is_view = e.desc.effective_strides != packed_strides(e.sizes) or value.tensor != _packed(e)
             if value not in made or is_view:
                 value = Value(f"%copy of {value.name} as {name}", _packed(e))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
@@ -140,7 +139,9 @@ class GraphBuilder:
             values[name] = value
         values |= {name: e._value for name, e in self._inputs.items()}
         inputs = tuple(e._value for e in self._inputs.values())
-        graph = drop_dead(Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants)))
+        graph = eliminate_dead_code(
+            Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants))
+        )
         broken = [p for n in graph.nodes for v in n.writes for p in self._problems.get(v, ())]
         if broken:
             raise InvalidOperator(*broken)

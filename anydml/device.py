@@ -15,12 +15,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from anydml.ir.descs import Checked, Description, OperatorDesc, read_desc, to_graph
-from anydml.problems import InvalidInput, InvalidOperator, Problem, Unsupported
+from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_graph
+from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported
+from anydml.ops.enums import FeatureLevel, OperatorType, parse
+from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
-from anydml.spec.enums import FeatureLevel, OperatorType, parse
-from anydml.spec.tensors import TensorDesc
 
 __all__ = ["Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"]
 

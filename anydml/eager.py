@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from anydml.codegen.group import Group
 from anydml.codegen.kernel import group
-from anydml.ir.descs import read_attribute
-from anydml.ir.infer import as_number, infer_types
-from anydml.problems import InvalidInput, InvalidOperator, Problem
+from anydml.directml.descriptions import read_attribute
+from anydml.directml.type_inference import as_number, infer_types
+from anydml.errors import InvalidInput, InvalidOperator, Problem
+from anydml.ops.attributes import AxesKind, signs
+from anydml.ops.dtypes import FROM_NUMPY, NUMPY, UINT8, native
+from anydml.ops.enums import FeatureLevel, TensorDataType, parse
+from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
-from anydml.spec.attributes import AxesKind, signs
-from anydml.spec.dtypes import FROM_NUMPY, NUMPY, UINT8, native
-from anydml.spec.enums import FeatureLevel, TensorDataType, parse
-from anydml.spec.schema import ONE, Operator, Slot
-from anydml.spec.tensors import TensorDesc, TooIntricate, overlaps_itself
 
 Array = NDArray[Any]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, Protocol
 
-from anydml.ir.check import check_tensor
+from anydml.directml.validation import check_tensor
+from anydml.errors import InvalidOperator, Problem, shown
 from anydml.ir.graph import Value
-from anydml.problems import InvalidOperator, Problem, shown
-from anydml.spec.catalog import BY_NAME
-from anydml.spec.dtypes import FLOATING, SIZE
-from anydml.spec.enums import TensorDataType, parse
-from anydml.spec.schema import Operator, Slot
-from anydml.spec.tensors import MAX_RANK, TensorDesc
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.dtypes import FLOATING, SIZE
+from anydml.ops.enums import TensorDataType, parse
+from anydml.ops.opdef import Operator, Slot
+from anydml.ops.tensor_desc import MAX_RANK, TensorDesc
 
 
 class Recorder(Protocol):

@@ -19,30 +19,29 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto
 
-from anydml.ir.buffers import are_sizes
+from anydml.errors import InvalidInput, Problem, VerificationFailed, shown, telling_memory
+from anydml.ir.dims import are_sizes
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.asked import Shapes, sized, unknown_names
-from anydml.onnx.bodies import contains_if, free_names, graphs_of
-from anydml.onnx.convert_if import Conversion, Convert, Decision
-from anydml.onnx.cost import graph_work
-from anydml.onnx.evaluate import Folded, specialise
-from anydml.onnx.export import body_proto, declares_types, model_proto
-from anydml.onnx.functions import called, functions_about_ifs, functions_with_if, inlined
-from anydml.onnx.infer import Oracle
-from anydml.onnx.parse import ModelSource, parse
-from anydml.onnx.read import Model, read_body, read_proto
+from anydml.ir.transforms import eliminate_dead_code, replace_values
+from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
+from anydml.onnx.if_conversion.cost import graph_work
+from anydml.onnx.if_conversion.placeholders import stand_in
+from anydml.onnx.input_shapes import Shapes, sized, unknown_names
+from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.partial_eval.evaluator import Folded, specialise
+from anydml.onnx.partial_eval.shape_inference import Oracle
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
-from anydml.onnx.rewrites.fold import fold_weights
+from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.pipeline import simplified
-from anydml.onnx.standin import stand_in
-from anydml.onnx.typed import typed
+from anydml.onnx.serde.deserialize import Model, read_body, read_proto
+from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inlined
+from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.serialize import body_proto, declares_types, model_proto
+from anydml.onnx.subgraphs import contains_if, free_names, graphs_of
 from anydml.onnx.types import CODES
-from anydml.onnx.verify import Verified
-from anydml.onnx.verify import verify as _verify
-from anydml.passes.dead import drop_dead
-from anydml.passes.substitute import exchanged
-from anydml.problems import InvalidInput, Problem, VerificationFailed, shown, telling_memory
-from anydml.runtime.library import OnnxRuntime
+from anydml.onnx.verification import Verified
+from anydml.onnx.verification import verify as _verify
 
 Witnesses = Mapping[Value, tuple[int, ...]]
 """Sizes for inputs on which nothing fails."""
@@ -172,7 +171,7 @@ def flatten(
     seconds = MAX_THOROUGH_SECONDS if thorough else max(time.monotonic() - start, MIN_VERIFY_SECONDS)
     given = {v.name: c.content for v, c in contents.items()}
     asked = {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs}
-    sized = exchanged(read.graph, asked)
+    sized = replace_values(read.graph, asked)
 
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
@@ -275,7 +274,7 @@ class _Flattening:
             looped = self._looped(result, witnesses, around, inside)
             before = [_outline(special.graph)] + [_outline(graph)] * (number > 0)
             settled = looped is result and _outline(result) in before
-            graph, types, contents = drop_dead(looped), {}, {}
+            graph, types, contents = eliminate_dead_code(looped), {}, {}
             if settled:
                 break
         left = {n.origin for n in graph.walk() if isinstance(n, If)}

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from anydml.directml.descriptions import OperatorDesc
 from anydml.eager import Array, Out, Tensor, compute
+from anydml.errors import InvalidInput, Problem
 from anydml.expression import Expression
-from anydml.ir.descs import OperatorDesc
-from anydml.problems import InvalidInput, Problem
-from anydml.spec.attributes import ScaleBias
-from anydml.spec.catalog import BY_NAME
-from anydml.spec.enums import IsInfinityMode, RoundingMode, TensorDataType
+from anydml.ops.attributes import ScaleBias
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType
 
 Number = int | float
 

@@ -18,18 +18,18 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
+from anydml.errors import AnyDMLError, telling_memory
 from anydml.flattening import IfReport, flatten, way_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.bodies import contains_if, graphs_of
-from anydml.onnx.cost import graph_work
-from anydml.onnx.functions import called, inlined
-from anydml.onnx.parse import ModelSource, parse
-from anydml.onnx.read import Model, read_body, read_proto
-from anydml.onnx.typed import typed
+from anydml.onnx.if_conversion.cost import graph_work
+from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.serde.deserialize import Model, read_body, read_proto
+from anydml.onnx.serde.local_functions import called, inlined
+from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.subgraphs import contains_if, graphs_of
 from anydml.onnx.types import DTYPES, type_text
-from anydml.problems import AnyDMLError, telling_memory
-from anydml.runtime.library import OnnxRuntime
 
 DEPTH = 4
 """How far back the origin of a condition is written out."""

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
+from anydml.errors import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
-from anydml.ir.provider import RanksDiffer
-from anydml.onnx.parse import ModelSource
-from anydml.onnx.placement import Libraries
-from anydml.onnx.program import Program
-from anydml.onnx.read import Argument, Meta, read
-from anydml.onnx.source import Described, Source, check, check_files
+from anydml.onnx.execute.partition import Libraries
+from anydml.onnx.execute.program import Program
+from anydml.onnx.providers.provider import RanksDiffer
+from anydml.onnx.serde.deserialize import Argument, Meta, read
+from anydml.onnx.serde.parse import ModelSource
+from anydml.onnx.serde.source import Described, Source, check, check_files
 from anydml.onnx.types import dtype_name, onnx_name
-from anydml.problems import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
+from anydml.ops.dtypes import native
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.process import renewed
 from anydml.runtime.threads import check_threads, default_threads
-from anydml.spec.dtypes import native
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def _kernel_times(folder: str) -> list[float]:
     """Milliseconds of each kernel in a process of its own that keeps its code in `folder`."""
     program = (
         "import time, numpy as np, anydml as dml\n"
-        "from anydml.spec.catalog import CATALOG\n"
+        "from anydml.ops.catalog import CATALOG\n"
         "x = np.ones((4, 64), np.float32)\n"
         "dml.if_\n"
         "for o in CATALOG:\n"

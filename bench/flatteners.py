@@ -122,8 +122,8 @@ def _cell(tool: str, path: Path, options: Mapping[str, Any]) -> str:
 def one(tool: str, path: Path, options: Mapping[str, Any]) -> None:
     """One cell of the table, printed."""
     from anydml import AnyDMLError
-    from anydml.onnx.read import read
-    from anydml.onnx.verify import verify
+    from anydml.onnx.serde.deserialize import read
+    from anydml.onnx.verification import verify
 
     model = onnx.load(path)
     run = tools()[tool]

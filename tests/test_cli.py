@@ -11,8 +11,8 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from anydml.cli import cli, main
-from anydml.problems import InvalidInput, Unsupported
+from anydml.cli.main import cli, main
+from anydml.errors import InvalidInput, Unsupported
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
 
@@ -275,7 +275,7 @@ def test_completion_of_operators():
         "COMP_WORDS": "anydml operators activation_g",
         "COMP_CWORD": "2",
     }
-    code = "import sys; sys.argv = ['anydml']; from anydml.cli import cli; cli(prog_name='anydml')"
+    code = "import sys; sys.argv = ['anydml']; from anydml.cli.main import cli; cli(prog_name='anydml')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -291,8 +291,8 @@ def test_ctrl_c_outside_of_libraries(tmp_path):
     """The shell's exit code, one line and no traceback."""
     code = """
 import os, signal
-import anydml.cli_inspect as verb
-from anydml.cli import main
+import anydml.cli.inspect as verb
+from anydml.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 verb.inspect = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
 main()
@@ -348,7 +348,7 @@ def test_no_standard_output():
 
 def test_verbs_are_loaded_when_they_are_asked_for():
     """The shell's completion waits for what is loaded."""
-    code = "import sys; from anydml.cli import cli; cli(['--version'], standalone_mode=False); print('onnx' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys; from anydml.cli.main import cli; cli(['--version'], standalone_mode=False); print('onnx' in sys.modules, 'numpy' in sys.modules)"
     assert python(code).stdout.split()[-2:] == ["False", "False"]
 
 
@@ -370,7 +370,7 @@ main()
 def test_signs_that_a_terminal_lacks(model):
     options = {"env": {**os.environ, "PYTHONIOENCODING": "ascii"}}
     done = python(
-        "import sys; sys.argv[0] = 'anydml'; from anydml.cli import main; main()",
+        "import sys; sys.argv[0] = 'anydml'; from anydml.cli.main import main; main()",
         "bench",
         str(model),
         "-i",

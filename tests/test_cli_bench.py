@@ -6,8 +6,8 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from anydml.cli import cli
-from anydml.problems import InvalidInput
+from anydml.cli.main import cli
+from anydml.errors import InvalidInput
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]> m (bool c, float[n, 3] x) => (float[n, 3] y) {
     y = If (c) <then_branch = t () => (float[n, 3] p) { p = Neg (x) }, else_branch = e () => (float[n, 3] q) { q = Abs (x) }> }"""

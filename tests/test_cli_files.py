@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import anydml
-from anydml.cli import cli, main
-from anydml.ir import files
-from anydml.onnx.export import save
-from anydml.problems import InvalidInput, InvalidModel
+from anydml import files
+from anydml.cli.main import cli, main
+from anydml.errors import InvalidInput, InvalidModel
+from anydml.onnx.serde.serialize import save
 from tests.ir.test_files import device, drained, header, npy, pipe, poured  # noqa: F401
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
@@ -106,7 +106,7 @@ class TestOutput:
         assert stat.S_IMODE((tmp_path / "flat.onnx").stat().st_mode) == 0o640
 
     def test_what_cannot_be_written_is_told_before_the_work(self, path, tmp_path, monkeypatch):
-        monkeypatch.setattr("anydml.cli_flatten.flatten", lambda *a, **k: pytest.fail("too late"))
+        monkeypatch.setattr("anydml.cli.flatten.flatten", lambda *a, **k: pytest.fail("too late"))
         assert "is a directory" in invoke("flatten", path, tmp_path).stderr
         (tmp_path / "link").symlink_to(tmp_path)
         assert "is a directory" in invoke("flatten", path, tmp_path / "link").stderr
@@ -242,7 +242,7 @@ class TestModel:
         ends_with(1, "expected an ONNX model, but got", verb, "-", *options, input=b"nothing")
 
     def test_no_more_than_a_limit(self, monkeypatch, pipe):  # noqa: F811
-        monkeypatch.setattr("anydml.cli_files.MAX_MODEL", 1000)
+        monkeypatch.setattr("anydml.cli.files.MAX_MODEL", 1000)
         thread = poured(pipe, b"x" * 1_000_000)
         for name, options in (("-", {"input": b"x" * 1001}), (pipe, {})):
             error = invoke("inspect", name, **options).exception
@@ -421,7 +421,7 @@ class TestExternalData:
         assert [p.name for p in pipe.parent.iterdir() if p.is_file()] == []
 
     def test_too_much_of_it(self, stored, tmp_path, monkeypatch):
-        monkeypatch.setattr("anydml.onnx.export.MAX_MODEL", 50)
+        monkeypatch.setattr("anydml.onnx.serde.serialize.MAX_MODEL", 50)
         with pytest.raises(anydml.Unsupported, match="expected at most 50 bytes for a model in one piece"):
             save(onnx.load(stored, load_external_data=False), stored.parent, io.BytesIO())
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from anydml.cli import cli
+from anydml.cli.main import cli
 
 
 def invoke(*arguments):

@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 
-from anydml.dispatch_timing import DispatchTiming
-from anydml.dxdispatch import DispatchModel
-from anydml.ir.buffers import parse_json
-from anydml.problems import (
+from anydml.dxdispatch.buffers import parse_json
+from anydml.dxdispatch.model import DispatchModel
+from anydml.dxdispatch.timing import DispatchTiming
+from anydml.errors import (
     AnyDMLError,
     ExecutionFailed,
     InvalidInput,

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import anydml as dml
-from anydml.cli import cli
-from anydml.dxdispatch import DispatchModel
-from anydml.ir.fields import MOST_TOLD
+from anydml.cli.main import cli
+from anydml.dxdispatch.model import DispatchModel
+from anydml.dxdispatch.unknown_fields import MOST_TOLD
 from tests.test_dxdispatch import model, written
 
 FLOATS = '"initialValuesDataType": "FLOAT32"'

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from anydml.cli import cli
-from anydml.dispatch_timing import DispatchTiming
-from anydml.dxdispatch import DispatchModel
-from anydml.problems import ExecutionFailed, InvalidModel, Unsupported
+from anydml.cli.main import cli
+from anydml.dxdispatch.model import DispatchModel
+from anydml.dxdispatch.timing import DispatchTiming
+from anydml.errors import ExecutionFailed, InvalidModel, Unsupported
 
 
 def identity(size, dtype="FLOAT32"):

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anydml as dml
+from anydml.ops.catalog import CATALOG
+from anydml.ops.dtypes import SIGNED
+from anydml.ops.enums import FeatureLevel
 from anydml.runtime.reference import run_reference
-from anydml.spec.catalog import CATALOG
-from anydml.spec.dtypes import SIGNED
-from anydml.spec.enums import FeatureLevel
 
 NEWEST = FeatureLevel.newest()
 SIZES = [(3, 4, 5), (4, 5), (1, 5), (3, 1, 1), (5,), (3, 4, 1), (1, 1, 1)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml.spec.catalog import CATALOG
+from anydml.ops.catalog import CATALOG
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((4, 6)).astype(np.float32)

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 import anydml as dml
-from anydml.dxdispatch import DispatchModel
+from anydml.dxdispatch.model import DispatchModel
 from anydml.runtime.memory import size_problem
 
 HEAD = '<ir_version: 8, opset_import: ["": {}]> '

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import anydml
-from anydml.cli import cli
+from anydml.cli.main import cli
 from anydml.inspection import drawn as page_of
 from demo.speech import model_path
 

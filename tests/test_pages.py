@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 import anydml as dml
-from anydml.cli import cli
-from anydml.dxdispatch import DispatchModel
-from anydml.spec.catalog import CATALOG
+from anydml.cli.main import cli
+from anydml.dxdispatch.model import DispatchModel
+from anydml.ops.catalog import CATALOG
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -137,7 +137,7 @@ def test_every_public_name_has_a_place_in_the_reference():
     missing = {
         n
         for n in dml.__all__
-        if n not in told and dml._MODULE_OF.get(n) not in {"anydml.functions", "anydml.problems"}
+        if n not in told and dml._MODULE_OF.get(n) not in {"anydml.functions", "anydml.errors"}
     }
     assert missing == {"__version__"}
 

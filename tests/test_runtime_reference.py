@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml.ir.descs import read_desc, to_graph
+from anydml.directml.descriptions import read_desc, to_graph
 from anydml.runtime.reference import empty_buffer, run_reference
 
 

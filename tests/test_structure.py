@@ -1,4 +1,4 @@
-"""The house's rules: rooms import only from their left, and light doors stay light."""
+"""The architecture: layers import one way, and what need not load the large libraries does not."""
 
 import ast
 import doctest
@@ -14,34 +14,21 @@ import anydml
 from tools import generate_docs, generate_functions
 
 ROOT = Path(anydml.__file__).parent
-ROOMS = ["problems", "spec", "ir", "passes", "codegen", "runtime", "onnx"]
+LAYERS = """
+errors files ops ir directml codegen runtime
+onnx.types onnx.subgraphs onnx.node_validation onnx.ops onnx.providers onnx.serde onnx.partial_eval
+onnx.node_builder onnx.input_shapes onnx.rewrites onnx.if_conversion onnx.execute onnx.verification
+expression eager names functions device builder session flattening inspection benchmark backend
+dxdispatch cli __init__ __main__
+""".split()
+"""Packages and modules; each imports only from those before it, and from itself."""
+LIBRARIES = {
+    "llvmlite": {"codegen"},
+    "onnxruntime": {"onnx.providers"},
+    "onnx": {n for n in LAYERS if n.startswith("onnx.")} | {"session", "flattening", "inspection", "backend"},
+}
+"""Which layers import libraries that take long to load."""
 MODULES = sorted(ROOT.rglob("*.py"))
-HEAVY = {
-    "llvmlite": lambda name: name.startswith("codegen."),
-    "onnx": lambda name: (
-        name.startswith("onnx.")
-        or name in {"runtime.library", "session", "backend", "flattening", "inspection"}
-    ),
-    "onnxruntime": lambda name: name == "runtime.library",
-}
-ANY = {p.stem for p in ROOT.glob("*.py")}
-DOORS_THAT_USE_DOORS = {  # and which
-    "__init__": ANY,
-    "backend": {"session"},
-    "__main__": {"cli"},
-    "cli": ANY,
-    "benchmark": {"session"},
-    "cli_bench": {"benchmark", "cli_common", "cli_files"},
-    "cli_flatten": {"cli_common", "cli_files", "flattening"},
-    "cli_inspect": {"cli_common", "cli_files", "inspection"},
-    "cli_operators": {"builder", "cli_common"},
-    "cli_run": {"cli_common", "cli_files", "dispatch_timing", "dxdispatch", "session"},
-    "inspection": {"flattening"},
-    "dispatch_onnx": {"session"},
-    "dxdispatch": {"device", "dispatch_onnx", "dispatch_output", "dispatch_timing"},
-    "functions": {"eager", "expression"},
-    "builder": {"device", "eager", "expression"},
-}
 GENERATED = {"functions", "names"}
 
 
@@ -61,21 +48,24 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+def layer_of(name: str) -> str | None:
+    """The layer of a module; None for the names of packages of layers."""
+    return next((n for n in LAYERS if f"{name}.".startswith(f"{n}.")), None)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_imports_point_one_way(path):
-    name = module_name(path)
-    room = name.split(".")[0]
+    name = module_name(path).removesuffix(".__init__") or "__init__"
+    layer = layer_of(name)
+    if layer is None:
+        assert name == "onnx"
+        assert not imports(path)
+        return
     for target in imports(path):
-        if target.startswith("anydml."):
-            its = target.split(".")[1]
-            if its == room or its not in ROOMS:
-                allowed = DOORS_THAT_USE_DOORS.get(name, set())
-                assert its == room or its in allowed or its == "names", f"{name} imports the door {its}"
-            elif room in ROOMS:
-                assert ROOMS.index(its) < ROOMS.index(room), f"{name} imports {target}, to its right"
-        package = target.split(".")[0]
-        if package in HEAVY:
-            assert HEAVY[package](name), f"{name} imports {package}"
+        package, _, inner = target.partition(".")
+        if package == "anydml" and (its := layer_of(inner)) is not None:
+            assert LAYERS.index(its) <= LAYERS.index(layer), f"{name} imports {target}, a layer below"
+        assert layer in LIBRARIES.get(package, {layer}), f"{name} imports {package}"
 
 
 def loaded_by(statement: str, names: list[str]) -> str:

@@ -10,7 +10,7 @@ one at a time, lowest degree first, and after each rounding the remaining ones
 are fitted again, so that they absorb the rounding of the ones already fixed.
 
 ``python -m tools.fit_math`` prints one line per approximation and measurement and
-writes anydml/spec/math_tables.py.  Units: "fit" is log2 of the largest
+writes anydml/ops/elementary_tables.py.  Units: "fit" is log2 of the largest
 relative error of the exact-arithmetic approximation on its fit grid; "ulp" is
 the largest error in float32 units in the last place of the exact result, with
 the arithmetic simulated (float32 fma exactly, float64 by numpy).
@@ -612,7 +612,7 @@ KEPT = (
 
 
 def main() -> None:
-    """Fit everything, print the measurements, write spec/math_tables.py."""
+    """Fit everything, print the measurements, write ops/elementary_tables.py."""
     for step in (
         exp_family,
         log_family,
@@ -624,7 +624,7 @@ def main() -> None:
         constants,
     ):
         step()
-    head = '"""Coefficients of spec.math, lowest degree first; written by tools/fit_math.py."""\n\n'
+    head = '"""Coefficients of ops.elementary, lowest degree first; written by tools/fit_math.py."""\n\n'
     tables = (f"{name} = (\n" + "".join(f"    {c!r},\n" for c in COEFFICIENTS[name]) + ")\n" for name in KEPT)
     TARGET.write_text(head + "".join(tables))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anydml.spec.catalog import CATALOG
-from anydml.spec.document import markdown, table, types_in_words
+from anydml.ops.catalog import CATALOG
+from anydml.ops.document import markdown, table, types_in_words
 
 FOLDER = Path(__file__).parent.parent / "docs" / "operators"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from anydml.spec.attributes import EnumKind
-from anydml.spec.catalog import CATALOG
-from anydml.spec.dtypes import listed
-from anydml.spec.enums import TensorDataType
-from anydml.spec.schema import ONE, REQUIRED, Attribute, Operator, Slot
+from anydml.ops.attributes import EnumKind
+from anydml.ops.catalog import CATALOG
+from anydml.ops.dtypes import listed
+from anydml.ops.enums import TensorDataType
+from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operator, Slot
 
 TARGET = Path(__file__).parent.parent / "anydml" / "functions.py"
 NAMES = TARGET.with_name("names.py")
@@ -38,13 +38,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from anydml.directml.descriptions import OperatorDesc
 from anydml.eager import Array, Out, Tensor, compute
+from anydml.errors import InvalidInput, Problem
 from anydml.expression import Expression
-from anydml.ir.descs import OperatorDesc
-from anydml.problems import InvalidInput, Problem
-from anydml.spec.attributes import ScaleBias
-from anydml.spec.catalog import BY_NAME
-from anydml.spec.enums import IsInfinityMode, RoundingMode, TensorDataType
+from anydml.ops.attributes import ScaleBias
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType
 
 Number = int | float
 

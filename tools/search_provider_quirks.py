@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 from rich.progress import Progress
 
-from anydml.runtime.library import newest_opset
+from anydml.onnx.providers.onnxruntime import newest_opset
 from tools.quirk_cases import DTYPES, Case, Example, cases, table
 from tools.quirk_worker import WAYS, serve
 

@@ -155,7 +155,7 @@ def _led(match: re.Match[str], source: str, page: str) -> str:
 
 def command_line() -> str:
     """Every verb's --help as a page."""
-    from anydml.cli import cli
+    from anydml.cli.main import cli
 
     parts = [
         "# Command line\n",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from anydml.codegen.jit import Target
-from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, SIGNED, SIZE, UNSIGNED
-from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import BOOL, Expr, ScalarType, convert, expanded
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, SIGNED, SIZE, UNSIGNED
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import BOOL, Expr, ScalarType, convert, expanded
 
 
 def element_type(dtype: ScalarType) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from anydml.spec.dtypes import SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.rows import REDUCTIONS, Axes
-from anydml.spec.scalar import BOOL, Expr, walk
+from anydml.ops.dtypes import SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import BOOL, Expr, walk
+from anydml.ops.reductions import REDUCTIONS, Axes
 
 PLAIN_WORDS = 32
 """Words of expressions up to which a row function is plain."""

@@ -14,10 +14,10 @@ from math import prod
 
 from anydml.codegen.group import Access, Group, Hold, Shape
 from anydml.codegen.jit import compile_ir, compiling, host
-from anydml.codegen.rows import row_function
-from anydml.spec.dtypes import SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import Expr
+from anydml.codegen.kernel_body import row_function
+from anydml.ops.dtypes import SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import Expr
 
 MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the words that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from anydml.codegen.emit import literal
 from anydml.codegen.group import Group, Shape
 from anydml.codegen.jit import Target
-from anydml.spec.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.rows import REDUCTIONS
-from anydml.spec.scalar import BOOL, Expr, add, gt, lt, read, select, walk
+from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import BOOL, Expr, add, gt, lt, read, select, walk
+from anydml.ops.reductions import REDUCTIONS
 
 
 @dataclass

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, Group, Shape
 from anydml.codegen.jit import Target
-from anydml.spec.dtypes import SIZE
-from anydml.spec.enums import TensorDataType
-from anydml.spec.scalar import Expr
+from anydml.ops.dtypes import SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import Expr
 
 
 def stream_alignment(dtype: TensorDataType, lanes: int) -> int:

@@ -134,3 +134,10 @@ def may_be_zero(dim: Dim) -> bool:
 def is_anonymous(dim: Dim) -> bool:
     """Whether no file has a word for it: unknown, a symbol of ours, or a sum."""
     return not isinstance(dim, int) and (dim is None or not dim.name)
+
+
+def are_sizes(value: object) -> bool:
+    """A list of non-negative integers."""
+    return isinstance(value, list | tuple) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value
+    )

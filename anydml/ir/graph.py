@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import Dim
-from anydml.spec.schema import Operator
+from anydml.ops.enums import TensorDataType
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import packed_strides
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,23 @@ class TensorType:
             return None
         sizes = tuple(n for n in self.sizes if isinstance(n, int))
         return sizes if len(sizes) == len(self.sizes) else None
+
+    @property
+    def static_sizes(self) -> tuple[int, ...]:
+        """The sizes, of a tensor of a DirectML graph: every one is a number."""
+        sizes = self.known_sizes
+        assert sizes is not None
+        return sizes
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """The strides, packed where nothing else is said."""
+        return packed_strides(self.static_sizes) if self.strides is None else self.strides
+
+    @property
+    def data_type(self) -> TensorDataType:
+        """DirectML's name of the dtype."""
+        return TensorDataType[self.dtype.upper()]
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,17 @@ class Value:
 
     name: str
     type: Type | None = None
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, of a value that is a tensor."""
+        assert isinstance(self.type, TensorType)
+        return self.type
+
+    @property
+    def data_type(self) -> TensorDataType:
+        """Of a tensor, by DirectML's name."""
+        return self.tensor.data_type
 
     @property
     def sizes(self) -> tuple[Dim, ...] | None:
@@ -159,6 +189,12 @@ class Node:
     def is_onnx(self, name: str) -> bool:
         """Whether it is this operator of ONNX's own domain."""
         return isinstance(self.op, OnnxOp) and (self.op.domain, self.op.name) == ("", name)
+
+    def read_type(self, k: int) -> TensorDataType:
+        """The type that input k is read as: its value's, or another one of the same width."""
+        value, view = self.inputs[k], self.views.get(k)
+        assert value is not None
+        return value.data_type if view is None else view.data_type
 
     @property
     def reads(self) -> Iterator[Value]:

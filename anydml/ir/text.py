@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, SequenceType, TensorType, Type, Value
-from anydml.spec.schema import Operator
+from anydml.ops.opdef import Operator
 
 
 def type_text(type: Type | None) -> str:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import assembly, driver
+from anydml.errors import InvalidInput, Problem, nearest, shown
 from anydml.ir.graph import Graph, Value
-from anydml.problems import InvalidInput, Problem, nearest, shown
+from anydml.ops.dtypes import NUMPY, SIZE, UINT8
+from anydml.ops.enums import TensorFlags
+from anydml.ops.formula import listing
+from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, Plan, plan
-from anydml.spec.dtypes import NUMPY, SIZE, UINT8
-from anydml.spec.enums import TensorFlags
-from anydml.spec.tensors import TensorDesc
-from anydml.spec.text import listing
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import prod
 
-from anydml.problems import Problem
+from anydml.errors import Problem
 
 
 @cache

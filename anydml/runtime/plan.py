@@ -10,12 +10,12 @@ from math import prod
 from anydml.codegen.group import Group
 from anydml.codegen.jit import driver, host
 from anydml.codegen.kernel import Operand, group, make_job, shape_of
-from anydml.codegen.rows import row_function
+from anydml.codegen.kernel_body import row_function
+from anydml.directml.fusion import Kernel, fuse, intermediates
 from anydml.ir.graph import Graph, Value
-from anydml.passes.fuse import Kernel, dtype_of, fuse, intermediates, sizes_of, strides_of, type_of
+from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import threads_for
 from anydml.runtime.threads import pool
-from anydml.spec.dtypes import SIZE
 
 ALIGNMENT = 64
 """Of intermediate values, in bytes: a cache line."""
@@ -79,14 +79,14 @@ def far_apart(values: Sequence[Value]) -> dict[Value, int]:
 
 def _step(kernel: Kernel) -> KernelStep:
     operands = [(s.value, s.strides) for s in kernel.sources]
-    operands += [(v, strides_of(type_of(v))) for v, _ in kernel.outputs]
-    types = tuple(dtype_of(s.value) for s in kernel.sources)
+    operands += [(v, v.tensor.element_strides) for v, _ in kernel.outputs]
+    types = tuple(s.value.data_type for s in kernel.sources)
     return KernelStep(
         kernel,
         group(types, tuple(e for _, e in kernel.outputs)),
         tuple(v for v, _ in operands),
         kernel.sizes,
-        tuple(tuple(s * SIZE[dtype_of(v)] for s in strides) for v, strides in operands),
+        tuple(tuple(s * SIZE[v.data_type] for s in strides) for v, strides in operands),
     )
 
 
@@ -95,7 +95,7 @@ def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[V
     lives = {}
     for value in values:
         using = [k for k, step in enumerate(steps) if value in step.values]
-        size = prod(sizes_of(type_of(value))) * SIZE[dtype_of(value)]
+        size = prod(value.tensor.static_sizes) * SIZE[value.data_type]
         lives[value] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
     offsets: dict[Value, int] = {}
     for value, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):

@@ -10,10 +10,9 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
-from anydml.passes.fuse import dtype_of, read_type, sizes_of, strides_of, type_of
-from anydml.spec.evaluate import evaluate
-from anydml.spec.schema import ONE, Operator
-from anydml.spec.tensors import last_element
+from anydml.ops.interpret import evaluate
+from anydml.ops.opdef import ONE, Operator
+from anydml.ops.tensor_desc import last_element
 
 Array = NDArray[Any]
 
@@ -30,26 +29,26 @@ def run_reference(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array
         assert isinstance(node, Node)
         assert isinstance(node.op, Operator)
         (output,) = node.writes
-        sizes = sizes_of(type_of(output))
+        sizes = output.tensor.static_sizes
         operands, types = [], []
         for k, value in enumerate(node.inputs):
-            types.append(None if value is None else read_type(node, k, value))
+            types.append(None if value is None else node.read_type(k))
             if value is not None:
-                seen = _view(node.views.get(k) or type_of(value), memory[value])
+                seen = _view(node.views.get(k) or value.tensor, memory[value])
                 operands.append(seen.reshape((1,) * len(sizes)) if node.op.inputs[k].sizes == ONE else seen)
-        meaning = node.op.expression(tuple(types), dtype_of(output), node.attributes, len(sizes))
+        meaning = node.op.expression(tuple(types), output.data_type, node.attributes, len(sizes))
         content = np.broadcast_to(evaluate(meaning, operands), sizes)
         buffer = results[output] if output in results else empty_buffer(output)
         memory[output] = buffer.reshape(-1)
-        _view(type_of(output), memory[output])[...] = content
+        _view(output.tensor, memory[output])[...] = content
 
 
 def _view(type: TensorType, flat: Array) -> Array:
-    strides = [s * flat.itemsize for s in strides_of(type)]
-    return as_strided(flat.view(type.dtype), sizes_of(type), strides)
+    strides = [s * flat.itemsize for s in type.element_strides]
+    return as_strided(flat.view(type.dtype), type.static_sizes, strides)
 
 
 def empty_buffer(value: Value) -> Array:
     """Zeros that reach as far as a value's layout does."""
-    type = type_of(value)
-    return np.zeros(last_element(sizes_of(type), strides_of(type)) + 1, type.dtype)
+    type = value.tensor
+    return np.zeros(last_element(type.static_sizes, type.element_strides) + 1, type.dtype)

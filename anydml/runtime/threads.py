@@ -15,7 +15,7 @@ from array import array
 from functools import cache
 
 from anydml.codegen.jit import driver
-from anydml.problems import InvalidInput, Problem, shown
+from anydml.errors import InvalidInput, Problem, shown
 from anydml.runtime.process import leak, renewed
 
 MAX_WORKERS = 63

@@ -17,11 +17,11 @@ from anydml.codegen.emit import Emitter, value_type
 from anydml.codegen.group import Access, Shape
 from anydml.codegen.jit import compile_ir, driver, host
 from anydml.codegen.kernel import Operand, collapse, group, make_job
-from anydml.codegen.rows import row_function
+from anydml.codegen.kernel_body import row_function
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
+from anydml.ops.expr import absolute, convert, eq, ne, read, select
 from anydml.runtime.launch import address, launch, threads_for
 from anydml.runtime.threads import pool
-from anydml.spec.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
-from anydml.spec.scalar import absolute, convert, eq, ne, read, select
 
 INF = float("inf")
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anydml.ir.files import (
+from anydml.errors import InvalidInput
+from anydml.files import (
     MAX_MODEL,
     Pending,
     check_writable,
@@ -24,7 +25,6 @@ from anydml.ir.files import (
     read_stream,
     write_atomically,
 )
-from anydml.problems import InvalidInput
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes, devices and modes are POSIX's")
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0

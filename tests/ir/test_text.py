@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from anydml.ir.descs import read_desc, to_graph
+from anydml.directml.descriptions import read_desc, to_graph
 from anydml.ir.graph import (
     Constant,
     Graph,
@@ -15,7 +15,7 @@ from anydml.ir.graph import (
     Value,
 )
 from anydml.ir.text import graph_text, type_text
-from anydml.spec.enums import FeatureLevel
+from anydml.ops.enums import FeatureLevel
 
 
 def test_types():

@@ -7,7 +7,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import anydml as dml
-from anydml.onnx.elementwise import _RULES
+from anydml.onnx.execute.directml_lowering import _RULES
 
 OPSET = 18
 SPECIAL = [

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import anydml
-from anydml.onnx import verify
+from anydml.onnx import verification as verify
 from bench.fixtures import fixtures
 from demo.speech import model_path
 from tests.models import branch, constant, if_node, info, initializer, model, node, seq_info
@@ -608,7 +608,7 @@ def test_external_data(tmp_path):
     here.mkdir()
     there.mkdir()
     onnx.save(built, here / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
-    from anydml.onnx.export import save
+    from anydml.onnx.serde.serialize import save
 
     flat, report = anydml.flatten(here / "m.onnx", verify=False)
     assert report.left == 0
@@ -660,7 +660,7 @@ def test_requests_that_make_no_sense(options, message):
 
 def test_a_fault_would_be_found(monkeypatch):
     """Verification sees a result that is not the same, and names the seed."""
-    from anydml.onnx import nodes
+    from anydml.onnx import node_builder as nodes
 
     built = parsed("""(bool c, float[n] x) => (float[n] y) {
         y = If (c) <then_branch = t () => (float[n] p) { p = Neg (x) }, else_branch = e () => (float[n] q) { q = Abs (x) }> }""")
@@ -675,7 +675,7 @@ def test_a_fault_would_be_found(monkeypatch):
 
 def test_only_the_if_with_the_fault_is_kept(monkeypatch):
     """One of nine choices is wrong, and the model keeps that If."""
-    from anydml.onnx import nodes
+    from anydml.onnx import node_builder as nodes
 
     chain = "\n".join(
         f"""v{k + 1} = If (c{k}) <then_branch = t () => (float[n] p{k}) {{ p{k} = Neg (v{k}) }},

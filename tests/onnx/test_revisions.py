@@ -10,10 +10,10 @@ from onnx.backend.test.loader import load_model_tests
 import anydml as dml
 from anydml.ir.graph import Node
 from anydml.onnx.ops.quirks import quirk_of
-from anydml.onnx.read import read
-from anydml.onnx.revisions import alike, others
+from anydml.onnx.ops.revisions import alike, others
+from anydml.onnx.providers.onnxruntime import DTYPES
+from anydml.onnx.serde.deserialize import read
 from anydml.onnx.types import DTYPES as NAMES
-from anydml.runtime.library import DTYPES
 
 
 def model_of(node, opset, types, **shapes):

@@ -83,7 +83,7 @@ def values(rng, sizes):
 def test_all_rewrites_are_tried_here():
     tried = {"drop_identities", "single_convolutions", "merge_reshapes", "merge_norms", "keep_gathered_axes"}
     tried |= {"count_axes_from_the_front"}
-    assert {p.__name__ for p in PIPELINE} == tried | {"drop_dead"}
+    assert {p.__name__ for p in PIPELINE} == tried | {"eliminate_dead_code"}
 
 
 @pytest.mark.parametrize("seed", range(60))

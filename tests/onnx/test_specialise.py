@@ -10,11 +10,11 @@ import pytest
 import anydml
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.text import graph_text
-from anydml.onnx import program
-from anydml.onnx.program import MAX_PLANS
+from anydml.ir.transforms import eliminate_dead_code
+from anydml.onnx.execute import program
+from anydml.onnx.execute.program import MAX_PLANS
 from anydml.onnx.rewrites.identity import drop_identities
 from anydml.onnx.rewrites.pipeline import simplified
-from anydml.passes.dead import drop_dead
 from tests.models import (
     COND,
     assert_same,
@@ -419,7 +419,7 @@ def test_drop_identities_leaves_other_domains_alone():
     assert drop_identities(graph) is graph
 
 
-def test_drop_dead():
+def test_dead_code():
     x, a, b, d, e = values("xabde")
     (c,) = values("c", "bool")
     unused = If(c, Graph("then", (a,), (a,), ()), Graph("else", (x,), (x,), ()), (e,))
@@ -429,17 +429,17 @@ def test_drop_dead():
         (d,),
         (op("Neg", (x,), (a,)), op("Abs", (x,), (b,)), unused, op("Split", (b,), (d, None))),
     )
-    assert graph_text(drop_dead(graph)) == (
+    assert graph_text(eliminate_dead_code(graph)) == (
         "graph main(%c: bool[], %x: float32[]) -> (%d) {\n  %b = Abs(%x)\n  %d, _ = Split(%b)\n}\n"
     )
 
 
-def test_drop_dead_keeps_what_only_a_branch_reads():
+def test_dead_code_keeps_what_only_a_branch_reads():
     x, a, t, y = values("xaty")
     (c,) = values("c", "bool")
     chosen = If(c, Graph("then", (a,), (a,), ()), Graph("else", (x,), (t,), (op("Abs", (x,), (t,)),)), (y,))
     graph = Graph("main", (c, x), (y,), (op("Neg", (x,), (a,)), chosen))
-    assert graph_text(drop_dead(graph)) == graph_text(graph)
+    assert graph_text(eliminate_dead_code(graph)) == graph_text(graph)
 
 
 def test_the_pipeline_drops_what_identities_leave_behind():

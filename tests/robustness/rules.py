@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from anydml.errors import Unsupported
 from anydml.ir.graph import Graph, If, Node, OnnxOp, Value
-from anydml.ir.provider import RegionFailed
 from anydml.onnx.ops.fold import fold
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
-from anydml.onnx.read import read, read_body
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import RegionFailed
+from anydml.onnx.serde.deserialize import read, read_body
+from anydml.onnx.serde.region_model import region
 from anydml.onnx.types import of_content
-from anydml.onnx.write import region
-from anydml.problems import Unsupported
-from anydml.runtime.library import OnnxRuntime
 from tests.robustness.random_models import Feeds
 
 

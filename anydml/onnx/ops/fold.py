@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.graph import Node, OnnxOp
-from anydml.onnx.form import schema_of
+from anydml.onnx.node_validation import schema_of
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.opinfo import Content, NodeFailed, NodeView, NotFoldable
 from anydml.onnx.types import dtype_name

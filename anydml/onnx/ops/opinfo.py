@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, helper
 
 from anydml.ir.graph import Node, OnnxOp
-from anydml.onnx.form import schema_of
+from anydml.onnx.node_validation import schema_of
 
 Array = NDArray[Any]
 Content = Array | list[Any] | None

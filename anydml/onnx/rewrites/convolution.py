@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.partial_eval.shape_errors import window_fits
 from anydml.onnx.rewrites.reshape import reshape_node
-from anydml.onnx.sizes import window_fits
 
 MAX_WEIGHT = 1 << 22
 """Elements of a weight that is copied for this."""

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from anydml.ir.graph import Graph, If, Node, Value
-from anydml.onnx.evaluate import node_key
-from anydml.onnx.infer import Fact
-from anydml.passes.substitute import substituted
+from anydml.ir.transforms import replace_uses
+from anydml.onnx.partial_eval.evaluator import node_key
+from anydml.onnx.partial_eval.shape_inference import Fact
 
 
 def merge_duplicates(graph: Graph) -> Graph:
@@ -29,6 +29,6 @@ def merge_duplicates(graph: Graph) -> Graph:
         nodes.append(node)
     if not same:
         return graph
-    return substituted(
+    return replace_uses(
         Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), graph.constants), same, {}
     )

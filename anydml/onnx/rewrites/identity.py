@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from anydml.ir.graph import Graph, Node, Value
-from anydml.passes.substitute import substituted
+from anydml.ir.transforms import replace_uses
 
 
 def drop_identities(graph: Graph) -> Graph:
@@ -21,6 +21,6 @@ def drop_identities(graph: Graph) -> Graph:
         nodes.append(node)
     if not same:
         return graph
-    return substituted(
+    return replace_uses(
         Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), graph.constants), same, {}
     )

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.passes.substitute import substituted
+from anydml.ir.transforms import replace_uses
 
 _ALWAYS = frozenset("Squeeze Unsqueeze Reshape Flatten Expand".split())
 _OF_SAME_SIZES = frozenset("Cast CastLike".split())
@@ -59,7 +59,7 @@ def merge_reshapes(graph: Graph) -> Graph:
     if not source:
         return graph
     changed = Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants)
-    return substituted(changed, same, {})
+    return replace_uses(changed, same, {})
 
 
 def reshape_node(source: Value, output: Value, constants: dict[Value, Constant], like: Node) -> Node:

@@ -12,8 +12,8 @@ from onnx import helper
 from anydml.ir.graph import Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.fold import fold
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.providers.onnxruntime import newest_opset
 from anydml.onnx.types import dtype_name, to_proto
-from anydml.runtime.library import newest_opset
 
 
 @cache

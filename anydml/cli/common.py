@@ -1,0 +1,105 @@
+"""What the verbs of the command line share: how they read arguments, and how they print."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from anydml.errors import InvalidInput
+from anydml.files import read_npy
+from anydml.runtime.memory import limit
+
+EMIT = click.option(
+    "--emit",
+    type=click.Choice(["text", "llvm", "asm"]),
+    help="Print the kernels instead of running them: formulas, LLVM's code, or this machine's.",
+)
+_WIDE = 10_000
+
+
+def is_terminal(errors: bool = False) -> bool:
+    """Whether somebody looks at what is printed, or at what goes to standard error."""
+    stream = sys.stderr if errors else sys.stdout
+    return stream is not None and stream.isatty()
+
+
+def console(errors: bool = False) -> Console:
+    """Where tables go: as wide as the terminal; in a file or a pipe no line breaks that nobody asked for."""
+    width = None if is_terminal(errors) else _WIDE
+    return Console(highlight=False, width=width, stderr=errors)
+
+
+def short(text: str, errors: bool = False) -> str:
+    """A text whose longest words, exporters' names, have lost their beginning; whole where nobody looks."""
+    if is_terminal(errors):
+        text = re.sub(r"[^\s,()'\[\]]{41,}", lambda name: f"…{name[0][-36:]}", text)
+    return escape(text)
+
+
+def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE, each name once."""
+    seen = set()
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option} {text!r}: expected NAME=VALUE")
+        if name in seen:
+            raise click.UsageError(f"{option} {name}: given twice")
+        seen.add(name)
+        yield name, value
+
+
+def named_values(option: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE by name: literals as JSON, arrays from files, and what is neither as a string."""
+    values: dict[str, Any] = {}
+    for name, text in pairs(option, texts):
+        if text.startswith("@"):
+            values[name] = array_in(f"{option} {name}", text[1:])
+            continue
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text  # a string, if the input is one
+    return values
+
+
+def array_in(where: str, path: str) -> Any:
+    """The array of a .npy file; `where`: how messages call what it is for.
+
+    Raises:
+        InvalidInput: no such file, no array in it, or one larger than this machine's memory.
+    """
+    try:
+        return read_npy(path, limit())
+    except InvalidInput as error:
+        raise InvalidInput(*(p.under(where) for p in error.problems)) from error
+
+
+def sizes_of(option: str, name: str, text: str) -> list[int]:
+    """N,N,... as numbers."""
+    try:
+        return [int(n) for n in text.split(",")] if text else []
+    except ValueError as error:
+        raise click.UsageError(f"{option} {name}: expected sizes like 1,576, but got {text!r}") from error
+
+
+@contextmanager
+def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on a terminal; nothing elsewhere."""
+    errors = Console(stderr=True)
+    if not wanted or not errors.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,156 @@
+"""The command line's `anydml flatten`: options to arguments, and the report as tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from anydml.cli.common import bar, console, named_values, pairs, short, sizes_of
+from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.flattening import Report, flatten
+from anydml.onnx.serde.serialize import save
+
+_COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded": "cyan", "kept": "yellow"}
+
+
+@click.command("flatten")
+@MODEL
+@click.argument("output", type=OUTPUT, required=False)
+@click.option(
+    "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
+)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=N,N,...", help="Fix the sizes of an input.")
+@click.option(
+    "--convert",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Run both branches of what cannot be folded, and choose.",
+)
+@click.option(
+    "--max-extra-cost",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="For auto: the work of a branch that is not taken, in terms of what else runs.",
+)
+@click.option(
+    "--witness", "witnesses", multiple=True, metavar="NAME=N,N,...", help="Sizes on which nothing fails."
+)
+@click.option(
+    "--verify",
+    type=click.Choice(["quick", "thorough"]),
+    is_flag=False,
+    flag_value="quick",
+    default="quick",
+    show_default=True,
+    help="Compare both models on random inputs: in about half a second, or ten times as many in a minute.",
+)
+@click.option("--no-verify", is_flag=True, help="Do not compare them.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of these inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--require-none", is_flag=True, help="If an If remains, write nothing and exit with 2.")
+@click.option("--dry-run", is_flag=True, help="Do all but write; OUTPUT may be left out.")
+def flatten_command(
+    model: str,
+    output: str | None,
+    fixed: tuple[str, ...],
+    shapes: tuple[str, ...],
+    convert: Any,
+    max_extra_cost: float,
+    witnesses: tuple[str, ...],
+    verify: str,
+    no_verify: bool,
+    seed: int,
+    as_json: bool,
+    require_none: bool,
+    dry_run: bool,
+) -> None:
+    """Write MODEL without its Ifs to OUTPUT, for devices that have no control flow.
+
+    An If is folded where its condition follows from what is known; else both of its branches run and one
+    result is chosen, where that is right and costs little. A fixed input disappears from the model's inputs.
+
+    A MODEL of - is read from standard input. An OUTPUT of - is standard output, and the report goes to
+    standard error. A file that is there already is replaced as a whole, or stays as it was; a link, a pipe or
+    a device stays what it is.
+
+    \b
+    Examples:
+      anydml flatten model.onnx flat.onnx
+      anydml flatten vad.onnx flat.onnx --set sr=16000 --shape input=1,576 --shape state=2,1,128
+      anydml flatten model.onnx flat.onnx --convert always --require-none
+      anydml flatten model.onnx --dry-run
+      anydml flatten model.onnx - > flat.onnx
+
+    Exit codes: 0, done; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
+    """
+    if output is None and not dry_run:
+        raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
+    out, given = None if output is None else Output(output), given_model(model)
+    if out is not None and not out.is_stdout and given.is_file(out.path):
+        raise click.UsageError("expected another file than the model itself, which would be lost")
+    values = named_values("--set", fixed)
+    with bar("verifying", not no_verify) as progress:
+        flat, report = flatten(
+            given.source,
+            fixed=values,
+            shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+            convert=convert,
+            max_extra_cost=max_extra_cost,
+            witness={n: sizes_of("--witness", n, t) for n, t in pairs("--witness", witnesses)},
+            verify=False if no_verify else "thorough" if verify == "thorough" else True,
+            seed=seed,
+            progress=progress,
+        )
+    refused = require_none and report.left > 0
+    errors = out is not None and out.is_stdout
+    if not (refused or dry_run or out is None):
+        save(flat, given.folder, out.target)
+    if as_json:
+        click.echo(json.dumps(report.as_dict(), indent=2), err=errors)
+    else:
+        told = "nothing was written (--dry-run)" if dry_run or out is None else f"written to {out.name}"
+        _print(report, None if refused else told, errors)
+    if refused:
+        click.echo(f"anydml: {report.left} of {report.before.ifs} Ifs remain; nothing was written", err=True)
+        sys.exit(2)
+
+
+def _print(report: Report, told: str | None, errors: bool) -> None:
+    out, brief = console(errors), partial(short, errors=errors)
+    if report.ifs:
+        table = Table("If", "what became of it", "nodes", "why")
+        for one in report.ifs:
+            colour = _COLOURS.get(one.decision, "white")
+            nodes = f"{one.nodes:+,}" if one.decision != "kept" else ""
+            table.add_row(brief(one.path), f"[{colour}]{one.decision}[/]", nodes, brief(one.because))
+        out.print(table)
+    before, after = report.before, report.after
+    if before.ifs > len(report.ifs):
+        others = before.ifs - len(report.ifs)
+        out.print(f"the other {others} of {before.ifs} Ifs were in branches that are gone")
+    table = Table("", "before", "after")
+    table.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
+    table.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
+    table.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
+    table.add_row("operations, about, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
+    for name in sorted({*before.operators, *after.operators}):
+        counts = [str(side.operators.get(name, 0)) for side in (before, after)]
+        if counts[0] != counts[1] and name != "If":
+            table.add_row(f"  {name}", *counts)
+    out.print(table)
+    done = report.verified
+    if done is not None:
+        refused = f", both refused {done.refused} others" if done.refused else ""
+        out.print(f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})")
+        if not done.agreed:
+            out.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
+    if told is not None:
+        out.print(escape(told), soft_wrap=True)

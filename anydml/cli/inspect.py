@@ -1,0 +1,95 @@
+"""The command line's `anydml inspect`: a model's signature, operators, and the tree of its control flow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import click
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from anydml.cli.common import console, short
+from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.inspection import Branch, Control, Inspection, drawn, inspect
+
+_MOST = 12
+"""Operators that are listed by name."""
+
+
+@click.command("inspect")
+@MODEL
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+@click.option("--html", type=OUTPUT, help="Draw the graph as a page, for a browser; -: on standard output.")
+def inspect_command(model: str, as_json: bool, html: str | None) -> None:
+    """Show what MODEL consists of: inputs, outputs, operators, and its Ifs and loops as a tree.
+
+    MODEL is an ONNX model; - reads it from standard input.
+
+    For each If: what its condition is computed from, what its branches use and return, how much is in them,
+    and what `anydml flatten` would do with it.
+
+    \b
+    Examples:
+      anydml inspect model.onnx
+      anydml inspect model.onnx --html model.html
+      curl -s https://example.com/model.onnx | anydml inspect -
+      anydml inspect model.onnx --json | jq '.control[].condition'
+    """
+    out, given = Output(html) if html is not None else None, given_model(model)
+    if out is None:
+        found = inspect(given.source)
+    else:
+        found, page = drawn(given.source, given.name)
+        out.write(lambda file: file.write(page.encode()))
+        click.echo(f"drawn in {out.name}", err=True)
+    errors = out is not None and out.is_stdout
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2), err=errors)
+        return
+    _print(found, given.name, errors)
+
+
+def _print(found: Inspection, name: str, errors: bool) -> None:
+    out, brief = console(errors), partial(short, errors=errors)
+    opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
+    made = f", made by {found.producer}" if found.producer else ""
+    out.print(f"[bold]{escape(name)}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for word, values in (("input", found.inputs), ("output", found.outputs)):
+        for name, type in values.items():
+            table.add_row(word, escape(name), escape(type))
+    out.print(table)
+    listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
+    more = f", and {len(found.operators) - _MOST} others" if len(found.operators) > _MOST else ""
+    out.print(f"{found.nodes:,} {'node' if found.nodes == 1 else 'nodes'}: {', '.join(listed)}{more}")
+    if not found.control:
+        out.print("no control flow")
+        return
+    tree = Tree(f"control flow: {found.ifs} Ifs" if found.ifs != 1 else "control flow: 1 If")
+    for control in found.control:
+        _grow(tree, control, brief)
+    out.print(tree)
+
+
+def _grow(tree: Tree, control: Control, brief: Callable[[str], str]) -> None:
+    asked = f" on [cyan]{brief(control.condition)}[/]" if control.condition else ""
+    branch = tree.add(f"[bold]{control.kind}[/] {brief(control.name)}{asked}")
+    if control.flatten:
+        branch.add(f"[green]flatten[/]: {brief(control.flatten)}")
+    if control.kind == "If" and not control.same_types:
+        branch.add("[yellow]the branches may return other types or sizes[/]")
+    for word, inside in control.branches.items():
+        _sprout(branch, word, inside, brief)
+
+
+def _sprout(tree: Tree, word: str, inside: Branch, brief: Callable[[str], str]) -> None:
+    count = "1 node" if inside.nodes == 1 else f"{inside.nodes:,} nodes"
+    leaf = tree.add(f"[bold]{word}[/]: {count}, about {inside.work:,} operations")
+    leaf.add(f"returns {brief(', '.join(inside.returns)) or 'nothing'}")
+    if inside.captures:
+        leaf.add(f"uses {brief(', '.join(inside.captures))}")
+    for control in inside.inside:
+        _grow(leaf, control, brief)

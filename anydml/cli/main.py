@@ -1,0 +1,108 @@
+"""The command line: the group of verbs. Each has a file of its own, which is loaded when it is asked for."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from importlib import import_module
+
+import click
+from click.shell_completion import get_completion_class
+
+import anydml
+from anydml.errors import AnyDMLError, nearest
+
+_VERBS = ("bench", "flatten", "inspect", "operators", "run")
+
+
+class _Verbs(click.Group):
+    """Verbs by name; and what the shell is told when one ends early."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*_VERBS, *super().list_commands(context)})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            return super().get_command(context, name)
+        found: click.Command = getattr(import_module(f"anydml.cli.{name}"), f"{name}_command")
+        return found
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(context)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            guess = nearest(args[0], known)
+            context.fail(f"No such command {args[0]!r}; {guess}" if guess else f"No such command {args[0]!r}")
+        return super().resolve_command(context, args)
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("anydml: interrupted", err=True)
+            context.exit(130)
+        except BrokenPipeError:  # the reader, head perhaps, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(0)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(anydml.__version__, prog_name="anydml")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Show the traceback of an error, and whether kernels are kept on disk; before the verb.",
+)
+def cli(debug: bool) -> None:
+    """DirectML's operators and ONNX models with control flow, on any machine that runs Python.
+
+    \b
+    Exit codes: 0, done; 1, the model or its input is at fault; 2, wrong usage
+    (flatten --require-none: an If remains); 130, Ctrl-C.
+    """
+    if debug:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("anydml: %(message)s"))
+        logging.getLogger("anydml").addHandler(handler)
+        logging.getLogger("anydml").setLevel(logging.INFO)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete verbs, options and operators.
+
+    \b
+    Examples:
+      anydml completion bash >> ~/.bashrc
+      anydml completion zsh >> ~/.zshrc
+      anydml completion fish > ~/.config/fish/completions/anydml.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these three"
+    click.echo(kind(cli, {}, "anydml", "_ANYDML_COMPLETE").source())
+
+
+def main() -> None:
+    """The entry point: errors of ours are told on stderr, without a traceback unless asked for."""
+    debug = "--debug" in sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign still shows the rest
+    try:
+        cli(prog_name="anydml")
+    except (AnyDMLError, OSError) as error:
+        if debug:
+            raise
+        for line in _told(error).splitlines():
+            click.echo(f"anydml: {line}", err=True)
+        sys.exit(1)
+
+
+def _told(error: AnyDMLError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return str(error)

@@ -1,0 +1,111 @@
+"""The command line's `anydml operators`: all of them as a table, or one as a page, or its kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+import anydml
+from anydml.builder import CompiledGraph, GraphBuilder
+from anydml.cli.common import EMIT, console, is_terminal
+from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, shown
+from anydml.ops.catalog import BY_NAME, CATALOG
+from anydml.ops.document import markdown, types_in_words
+from anydml.ops.enums import FeatureLevel, OperatorType, parse, short_name
+from anydml.ops.opdef import ONE, Operator
+
+
+def _complete_operator(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in BY_NAME if name.startswith(incomplete.upper())]
+
+
+@click.command("operators")
+@click.argument("name", required=False, shell_complete=_complete_operator)
+@click.option("--level", metavar="LEVEL", help="Only what exists at this feature level.")
+@EMIT
+def operators_command(name: str | None, level: str | None, emit: str | None) -> None:
+    """List the operators, or show NAME: formula, feature levels, constraints, example.
+
+    NAME is DirectML's, with or without prefix, or the Python function's.
+
+    \b
+    Examples:
+      anydml operators
+      anydml operators ELEMENT_WISE_IF
+      anydml operators activation_gelu --emit asm
+    """
+    try:
+        reached = FeatureLevel.newest() if level is None else parse(FeatureLevel, level, "--level")
+    except InvalidOperator as error:
+        raise click.UsageError(str(error)) from error
+    if name is None:
+        if emit is not None:
+            raise click.UsageError("--emit: name an operator")
+        _list_operators(reached)
+        return
+    operator = _operator(name)
+    if operator.introduced > reached:
+        since = f"{operator.name} exists from feature level {operator.introduced.label} on"
+        raise click.UsageError(f"--level: {since}, not yet at {reached.label}")
+    if emit is not None:
+        click.echo(_example_graph(operator).emit(emit))
+        return
+    page = markdown(replace(operator, levels={k: at for k, at in operator.levels.items() if k <= reached}))
+    if is_terminal():
+        Console().print(Markdown(page))
+    else:
+        click.echo(page, nl=False)
+
+
+def _list_operators(level: FeatureLevel) -> None:
+    rows = [
+        (o.name, f"dml.{o.function}", o.introduced.label, types_in_words(o), "yes" if o.in_place else "no")
+        for o in CATALOG
+        if o.introduced <= level
+    ]
+    heads = ("operator", "function", "since", "types (of the first tensor, newest level)", "in place")
+    if not is_terminal():
+        for row in (heads, *rows):
+            click.echo("\t".join(row))
+        return
+    table = Table(title=f"{len(rows)} operators", title_justify="left")
+    for head in heads:
+        whole = head in heads[:3]  # names are of no use in part
+        table.add_column(head, no_wrap=whole, overflow="fold", min_width=30 if head == heads[0] else None)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _operator(name: str) -> Operator:
+    """The record that a user means."""
+    wanted = short_name(OperatorType, name.removeprefix("dml."))
+    functions = {o.function.upper(): o for o in CATALOG}
+    for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
+        if prefix + wanted in BY_NAME:
+            return BY_NAME[prefix + wanted]
+    if wanted in functions:
+        return functions[wanted]
+    for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
+        if prefix + wanted in OperatorType.__members__:
+            message = "DirectML has this operator, but anydml does not implement it yet"
+            raise Unsupported(Problem(prefix + wanted, message))
+    short = [n.removeprefix("ELEMENT_WISE_").removeprefix("ACTIVATION_") for n in BY_NAME]
+    message = f"expected an operator that exists here, but got {shown(name)}"
+    raise InvalidInput(Problem("operators", message, nearest(wanted, [*BY_NAME, *short])))
+
+
+def _example_graph(operator: Operator) -> CompiledGraph:
+    """The operator alone, over its example's types and rows of 1024."""
+    graph = GraphBuilder()
+    given = []
+    for slot, content in zip(operator.inputs, operator.example.inputs, strict=True):
+        sizes = [1, 1] if slot.sizes == ONE else [64, 1024]
+        dtype = operator.example_type(slot.dtype)
+        given.append(None if content is None else graph.input(slot.parameter, dtype, sizes))
+    function = getattr(anydml, operator.function)
+    return graph.compile({operator.outputs[0].parameter: function(*given, **operator.example.attributes)})

@@ -1,0 +1,34 @@
+"""Row functions: the innermost loops of a kernel, as LLVM IR.
+
+    void row(ptr operands, ptr strides, i64 n)
+
+computes n neighbouring elements; `operands` holds each operand's address and `strides` its bytes from one
+element to the next. Two kinds are written. A *plain* one, for cheap expressions, is a vector loop between
+two scalar ones. A *block* one, for expensive expressions, contains their code only once, in a loop over
+blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack.
+
+Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
+for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
+passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
+rows go through the stages in batches.
+"""
+
+from __future__ import annotations
+
+from anydml.codegen.blocked_loop import Blocks
+from anydml.codegen.group import Group, Shape
+from anydml.codegen.jit import Target
+from anydml.codegen.reduction import Rows
+from anydml.codegen.vector_loop import Plain
+from anydml.codegen.writer import Writer
+
+
+def row_function(group: Group, shape: Shape, target: Target) -> str:
+    """LLVM IR of a module with the row function."""
+    kind: type[Writer] = Plain if group.plain else Blocks if group.axes is None else Rows
+    writer = kind(group, shape, target)
+    writer.write()
+    lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
+    if shape.stream:  # streaming stores are weakly ordered; be done with them before anyone is told
+        lines.append("  fence seq_cst")
+    return "\n".join([*lines, "  ret void", "}", *sorted(writer.declared), "!0 = !{i32 1}"]) + "\n"

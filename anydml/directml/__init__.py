@@ -1,0 +1,1 @@
+"""DirectML: descriptions, validation, type inference and fusion of its operators."""

@@ -1,0 +1,308 @@
+"""Operator descriptions, as DxDispatch JSON writes them or as typed objects, to records and graphs.
+
+Both of DxDispatch's forms are read: fields under "Desc", or beside "Type". Enumeration names may drop
+their prefix, and a tensor needs only "DataType" and "Sizes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from anydml.directml.validation import check
+from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, kind_name, nearest, shown
+from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.ops.attributes import Activation, ActivationKind
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.enums import (
+    FeatureLevel,
+    OperatorType,
+    TensorDataType,
+    TensorFlags,
+    parse,
+    short_name,
+)
+from anydml.ops.enums import (
+    TensorType as BufferType,
+)
+from anydml.ops.opdef import REQUIRED, Attribute, Operator
+from anydml.ops.tensor_desc import TensorDesc
+
+
+@dataclass(frozen=True)
+class OperatorDesc:
+    """An operator description (DML_OPERATOR_DESC).
+
+    Args:
+        type: the operator, as `OperatorType` or by name, with or without `DML_OPERATOR_`.
+        fields: its fields by DirectML's names: each a `TensorDesc` or an attribute value.
+    """
+
+    type: OperatorType | str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A description that was read: its record, tensors and attribute values."""
+
+    operator: Operator
+    tensors: Mapping[str, TensorDesc]
+    attributes: Mapping[str, Any]
+
+
+Description = Mapping[str, Any] | OperatorDesc
+
+
+def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, list[Problem]]:
+    """The description read and checked at a feature level. With problems, what was read is of no use.
+
+    Raises:
+        Unsupported: DirectML has the operator, but it is not implemented here.
+    """
+    try:
+        operator, fields = _operator(desc)
+    except InvalidOperator as error:
+        return None, list(error.problems)
+    tensors: dict[str, TensorDesc] = {}
+    problems = list(_unknown(operator, fields))
+    for slot in operator.tensors:
+        if fields.get(slot.name) is not None:
+            try:
+                tensors[slot.name] = read_tensor(fields[slot.name])
+            except InvalidOperator as error:
+                problems += [p.under(slot.name).under(operator.name) for p in error.problems]
+        elif slot.optional is None:
+            problems.append(_missing(operator, slot.name, '{"DataType": ..., "Sizes": [...]}'))
+        elif level < slot.optional:
+            later = f"it may be left out from {slot.optional.label}"
+            problems.append(Problem(operator.name, f"expected field {slot.name}, but it is missing", later))
+    attributes, found = read_attributes(operator, fields, level)
+    problems += found
+    problems += check(operator, tensors, attributes, level)
+    return Checked(operator, tensors, attributes), problems
+
+
+def field_names(operator: Operator) -> list[str]:
+    """All that a description of the operator may say."""
+    return [s.name for s in operator.slots] + [a.count for a in operator.attributes if a.count]
+
+
+def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]:
+    known = field_names(operator)
+    for name in fields:
+        if name not in known:
+            guess = nearest(name, known)
+            yield Problem(operator.name, f"expected one of its fields, but got {shown(name)}", guess)
+
+
+def read_attributes(
+    operator: Operator, fields: Mapping[str, Any], level: FeatureLevel, *, defaults: bool = False
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of all attributes, by field name, and what is wrong with them.
+
+    `defaults`: an attribute that is not given takes its default, if it has one.
+    """
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for attribute in operator.attributes:
+        given = fields.get(attribute.name)
+        if given is None and defaults and attribute.default is not REQUIRED:
+            given = attribute.default
+        if given is None:
+            if attribute.optional:
+                values[attribute.name] = None
+            else:
+                problems.append(_missing(operator, attribute.name, attribute.kind.form))
+            continue
+        try:
+            values[attribute.name] = read_attribute(attribute, given, attribute.name, level)
+        except InvalidOperator as error:
+            problems += [p.under(operator.name) for p in error.problems]
+            continue
+        count = fields.get(attribute.count) if attribute.count else None
+        if count is not None and not (_is_integer(count) and count == len(values[attribute.name])):
+            length = len(values[attribute.name])
+            message = f"expected {length}, the number of {attribute.name}, but got {shown(count)}"
+            problems.append(Problem(f"{operator.name}: {attribute.count}", message))
+    return values, problems
+
+
+def read_attribute(attribute: Attribute, value: object, where: str, level: FeatureLevel) -> Any:
+    """One attribute's value as records compute with it.
+
+    Raises:
+        InvalidOperator: it is not such a value.
+    """
+    if isinstance(attribute.kind, ActivationKind):
+        return _activation(attribute.kind, value, where, level)
+    return attribute.kind.read(value, where)
+
+
+def _activation(kind: ActivationKind, value: object, where: str, level: FeatureLevel) -> Activation:
+    if isinstance(value, Activation):
+        return value
+    remedy = "allowed: " + ", ".join(kind.allowed)
+    desc: Any = value
+    if isinstance(value, str):
+        short = f"ACTIVATION_{value.upper()}"
+        desc = {"Type": short if short in kind.allowed else value, "Desc": {}}
+    try:
+        operator, fields = _operator(desc)
+    except Unsupported as error:
+        message = f"expected an activation that can be fused, but got {error.problems[0].where}"
+        raise InvalidOperator(Problem(where, message, remedy)) from None
+    except InvalidOperator as error:
+        raise InvalidOperator(*(Problem(where, p.message, remedy) for p in error.problems)) from None
+    if operator.name not in kind.allowed:  # at once: it may have a fused activation, and so on
+        message = f"expected an activation that can be fused, but got {operator.name}"
+        raise InvalidOperator(Problem(where, message, remedy))
+    problems = []
+    tensors = [s.name for s in operator.tensors]
+    for name in tensors:
+        if fields.get(name) is not None:
+            problems.append(
+                Problem(name, "expected no tensor in a fused activation, but got one", "leave it out")
+            )
+    attributes, found = read_attributes(operator, fields, level, defaults=isinstance(value, str))
+    problems += _unknown(operator, fields)
+    problems += found
+    problems += check(operator, {}, attributes, level)
+    if problems:
+        raise InvalidOperator(*(p.under(where) for p in problems))
+    return Activation(operator, attributes)
+
+
+def _missing(operator: Operator, name: str, form: str) -> Problem:
+    return Problem(operator.name, f"expected field {name}, but it is missing", f"give it as {form}")
+
+
+def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
+    kind: Any
+    if isinstance(desc, OperatorDesc):
+        kind, fields = desc.type, desc.fields
+    elif isinstance(desc, Mapping):
+        kind = next((desc[k] for k in ("Type", "type") if k in desc), None)
+        inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
+        fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
+        if inner is not None and (extra := [k for k in desc if k not in OUTER_FIELDS]):
+            message = f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them'
+            raise InvalidOperator(Problem("", message, nearest(extra[0], OUTER_FIELDS)))
+    else:
+        raise InvalidOperator(
+            Problem("", f"expected a dictionary or an OperatorDesc, but got {kind_name(desc)}")
+        )
+    if not isinstance(fields, Mapping):
+        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {kind_name(fields)}"))
+    if kind is None:
+        raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
+    if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
+        guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
+        raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {shown(kind)}", guess))
+    operator_type = parse(OperatorType, kind, "Type")
+    if operator_type is OperatorType.INVALID:
+        raise InvalidOperator(Problem("Type", "expected a DirectML operator, but got INVALID"))
+    if operator_type.name not in BY_NAME:
+        raise Unsupported(
+            Problem(operator_type.name, "DirectML has this operator, but anydml does not implement it yet")
+        )
+    return BY_NAME[operator_type.name], fields
+
+
+OUTER_FIELDS = ("Type", "type", "Desc", "desc", "dmlCompileType", "executionFlags")
+
+TENSOR_FIELDS = (
+    "DataType",
+    "Flags",
+    "DimensionCount",
+    "Sizes",
+    "Strides",
+    "TotalTensorSizeInBytes",
+    "GuaranteedBaseOffsetAlignment",
+)
+
+
+def read_tensor(desc: object) -> TensorDesc:
+    """A DML_TENSOR_DESC: `TensorDesc`, or a dictionary with at least "DataType" and "Sizes".
+
+    Raises:
+        InvalidOperator: with all problems of its form; whether the values are legal is checked later.
+    """
+    if isinstance(desc, TensorDesc):
+        return desc
+    if not isinstance(desc, Mapping):
+        raise InvalidOperator(Problem("", f"expected a tensor description, but got {kind_name(desc)}"))
+    problems: list[Problem] = []
+    fields = dict(desc)
+    try:
+        if parse(BufferType, fields.pop("Type", BufferType.BUFFER), "Type") is BufferType.INVALID:
+            problems.append(Problem("Type", "expected BUFFER, but got INVALID"))
+    except InvalidOperator as error:
+        problems += error.problems
+    if "Desc" in fields:
+        inner = fields.pop("Desc")
+        if fields or not isinstance(inner, Mapping):
+            raise InvalidOperator(Problem("Desc", "expected a dictionary, and no other field beside it"))
+        fields = dict(inner)
+    for name in fields:
+        if name not in TENSOR_FIELDS:
+            guess = nearest(name, TENSOR_FIELDS)
+            problems.append(Problem("", f"expected a tensor field, but got {shown(name)}", guess))
+    values: dict[str, Any] = {}
+    for name, argument, required in (("Sizes", "sizes", True), ("Strides", "strides", False)):
+        got = fields.get(name)
+        if got is None:
+            if required:
+                problems.append(Problem("", f"expected field {name}, but it is missing"))
+        elif not isinstance(got, list | tuple) or not all(map(_is_integer, got)):
+            problems.append(Problem(name, f"expected a list of integers, but got {shown(got)}"))
+        else:
+            values[argument] = got
+    for name, argument in (
+        ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes"),
+        ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment"),
+    ):
+        got = fields.get(name)
+        if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
+            problems.append(Problem(name, f"expected an integer from 0 to 2^64-1, but got {shown(got)}"))
+        elif got is not None:
+            values[argument] = int(got)
+    count = fields.get("DimensionCount")
+    if count is not None and "sizes" in values and not (_is_integer(count) and count == len(values["sizes"])):
+        problems.append(
+            Problem(
+                "DimensionCount",
+                f"expected {len(values['sizes'])}, the number of Sizes, but got {shown(count)}",
+            )
+        )
+    for name, argument, cls in (("DataType", "data_type", TensorDataType), ("Flags", "flags", TensorFlags)):
+        got = fields.get(name)
+        if got is None:
+            if name == "DataType":
+                problems.append(Problem("", "expected field DataType, but it is missing"))
+            continue
+        try:
+            values[argument] = parse(cls, got, name)
+        except AnyDMLError as error:
+            problems += error.problems
+    if problems:
+        raise InvalidOperator(*problems)
+    return TensorDesc(**values)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def to_graph(checked: Checked) -> Graph:
+    """The operator alone in a graph, its tensors as values with sizes and strides."""
+    values = {
+        name: Value(name, TensorType(t.data_type.label, t.sizes, t.effective_strides))
+        for name, t in checked.tensors.items()
+    }
+    inputs = tuple(values.get(s.name) for s in checked.operator.inputs)
+    outputs = tuple(values[s.name] for s in checked.operator.outputs)
+    node = Node(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
+    return Graph(checked.operator.name, tuple(v for v in inputs if v is not None), outputs, (node,))

@@ -1,0 +1,213 @@
+"""DirectML's rules for one operator description at one feature level, as its documents state them.
+
+Every broken rule is told, one line each. Tensors that break a rule in the same way share a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from anydml.errors import Problem, shown
+from anydml.ops.dtypes import SIZE, listed
+from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
+from anydml.ops.opdef import ONE, Operator, Slot, Table
+from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
+
+V = TypeVar("V")
+
+
+def check(
+    operator: Operator,
+    tensors: Mapping[str, TensorDesc],
+    attributes: Mapping[str, Any],
+    level: FeatureLevel,
+) -> list[Problem]:
+    """The problems of `operator` with these tensors and attributes, by field name.
+
+    What is missing, or could not be read, is told elsewhere.
+    """
+    table = operator.table(level)
+    if table is None:
+        return [
+            Problem(
+                operator.name,
+                f"expected a feature level of {operator.introduced.label} or newer, but got {level.label}",
+                f"the operator exists from {operator.introduced.label} on; raise the device's feature level",
+            )
+        ]
+    present = {slot: tensors[slot.name] for slot in operator.tensors if slot.name in tensors}
+    problems: list[Problem] = []
+    for slot, desc in present.items():
+        problems += [p.under(operator.name) for p in check_tensor(slot, desc)]
+    problems += _ranks(operator, present, table, level)
+    problems += _types(operator, present, table, level)
+    problems += _sizes(operator, present)
+    problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
+    for rule in table.rules:
+        later = min(
+            (lv for lv, t in operator.levels.items() if lv > level and rule not in t.rules), default=None
+        )
+        for message, remedy in rule.broken(tensors, attributes):
+            since = f"not asked from {later.label} on" if later and not remedy else remedy
+            problems.append(Problem(operator.name, message, since))
+    return problems
+
+
+def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
+    """The rules that hold for any tensor: sizes, strides, total size, alignment, flags."""
+    problems: list[Problem] = []
+
+    def broken(message: str, remedy: str = "") -> None:
+        problems.append(Problem(slot.name, message, remedy))
+
+    sizes, strides = desc.sizes, desc.strides
+    if not sizes:
+        broken("expected at least 1 dimension, but got Sizes ()", "a scalar has Sizes (1,)")
+    legal = all(0 < n < 2**32 for n in sizes)
+    if not legal:
+        broken(f"expected Sizes between 1 and 2^32-1, but got {str_sizes(sizes)}")
+    if strides is not None:
+        if len(strides) != len(sizes):
+            broken(f"expected {len(sizes)} Strides, one for each size, but got {len(strides)}")
+            return problems
+        if not all(0 <= s < 2**32 for s in strides):
+            broken(f"expected Strides between 0 and 2^32-1, but got {str_sizes(strides)}")
+            legal = False
+    if not legal or not sizes:
+        return problems
+    if desc.element_count > MAX_ELEMENTS:
+        broken(f"expected at most 2^32-1 elements, but got {shown(desc.element_count)}")
+    if slot.kind == "output" and len(sizes) <= MAX_RANK:
+        try:
+            if overlaps_itself(sizes, desc.effective_strides):
+                broken(
+                    "expected Strides that give every element its own place, "
+                    f"but got {str_sizes(desc.effective_strides)}",
+                    "an output cannot be broadcast or overlap itself",
+                )
+        except TooIntricate:
+            broken(
+                f"expected Strides that provably do not overlap, but got {str_sizes(desc.effective_strides)}",
+                "order the dimensions so that each stride passes all smaller ones",
+            )
+        if desc.flags & TensorFlags.OWNED_BY_DML:
+            broken("expected flags NONE on an output, but got OWNED_BY_DML", "only inputs can be owned")
+    if desc.data_type not in SIZE:
+        return problems  # the tables refuse it by name
+    if desc.minimum_size >= 2**64:
+        broken(f"expected a layout of less than 2^64 bytes, but got {shown(desc.minimum_size)}")
+    total = desc.total_tensor_size_in_bytes
+    if total is not None and not desc.minimum_size <= total < 2**64:
+        broken(
+            f"expected TotalTensorSizeInBytes of at least {shown(desc.minimum_size)}, but got {shown(total)}",
+            "it is the last element's end, rounded up to 4",
+        )
+    alignment = desc.guaranteed_base_offset_alignment
+    width = SIZE[desc.data_type]
+    if alignment != 0 and (not width <= alignment < 2**32 or alignment & (alignment - 1)):
+        broken(
+            "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
+            f"from {width} to 2^31, but got {shown(alignment)}"
+        )
+    return problems
+
+
+def _ranks(
+    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+) -> Iterable[Problem]:
+    low, high = table.rank
+    for rank, slots in group_by(tensors, lambda d: len(d.sizes)).items():
+        if low <= rank <= high or rank == 0:
+            continue
+        wanted = f"rank {low}" if low == high else f"rank {low} to {high}"
+        later = min((lv for lv, t in operator.levels.items() if t.rank[0] <= rank <= t.rank[1]), default=None)
+        remedy = f"allowed from {later.label}" if later else ""
+        if rank < low and not remedy:
+            remedy = "put sizes of 1 in front"
+        got = f"rank {rank}" + (f" ({remedy})" if later else "")
+        yield Problem(
+            operator.name,
+            f"{_join(slots)}: expected {wanted} at feature level {level.label}, but got {got}",
+            "put sizes of 1 in front" if rank < low else "",
+        )
+
+
+def _types(
+    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+) -> Iterable[Problem]:
+    for letter in dict.fromkeys(s.dtype for s in tensors):
+        tied = {s: d for s, d in tensors.items() if s.dtype == letter}
+        for dtype, slots in group_by(tied, lambda d: d.data_type).items():
+            if dtype in table.dtypes[letter]:
+                continue
+            later = operator.allowed_from(letter, dtype)
+            allowed = listed(table.dtypes[letter])
+            got = dtype.label + (f" (allowed from {later.label})" if later else "")
+            yield Problem(
+                operator.name,
+                f"{_join(slots)}: expected {allowed} at feature level {level.label}, but got {got}",
+            )
+
+
+def _sizes(operator: Operator, tensors: Mapping[Slot, TensorDesc]) -> Iterable[Problem]:
+    """Equal sizes behind a letter, one element behind ONE, and as many dimensions everywhere."""
+    several = {s: d for s, d in tensors.items() if s.sizes != ONE}
+    yield from _equal(operator, several, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
+    if len(several) == len(tensors):
+        return
+    for sizes, slots in group_by(
+        {s: d for s, d in tensors.items() if s.sizes == ONE}, lambda d: d.sizes
+    ).items():
+        if any(n != 1 for n in sizes):
+            yield Problem(operator.name, f"{_join(slots)}: expected one element, but got {str_sizes(sizes)}")
+    ranks = group_by(tensors, lambda d: len(d.sizes))
+    if len(ranks) > 1:
+        got = "; ".join(f"{_join(slots)} {rank}" for rank, slots in ranks.items())
+        yield Problem(operator.name, f"expected equal numbers of dimensions, but got {got}")
+
+
+def _equal(
+    operator: Operator,
+    tensors: Mapping[Slot, TensorDesc],
+    what: str,
+    letter_of: Callable[[Slot], str],
+    value_of: Callable[[TensorDesc], V],
+    show: Callable[[Any], str],
+) -> Iterable[Problem]:
+    """Slots that share a letter must have equal values: one line that groups them by what they have."""
+    for letter in dict.fromkeys(letter_of(s) for s in tensors):
+        groups = group_by({s: d for s, d in tensors.items() if letter_of(s) == letter}, value_of)
+        if len(groups) > 1:
+            got = "; ".join(f"{_join(slots)} {show(value)}" for value, slots in groups.items())
+            remedy = _REPEATED if what == "sizes" and _broadcast(list(groups)) else ""
+            yield Problem(operator.name, f"expected equal {what}, but got {got}", remedy)
+
+
+_REPEATED = "a tensor that is to be repeated has all Sizes, and Strides of 0 where it is"
+
+
+def _broadcast(several: Sequence[Any]) -> bool:
+    """Whether sizes of one rank differ only where some of them are 1."""
+    return len({len(sizes) for sizes in several}) == 1 and all(
+        len({*column} - {1}) <= 1 for column in zip(*several, strict=True)
+    )
+
+
+def group_by(tensors: Mapping[Slot, TensorDesc], key: Callable[[TensorDesc], V]) -> dict[V, list[Slot]]:
+    groups: dict[V, list[Slot]] = {}
+    for slot, desc in tensors.items():
+        groups.setdefault(key(desc), []).append(slot)
+    return groups
+
+
+def _join(slots: Iterable[Slot]) -> str:
+    return ", ".join(s.name for s in slots)
+
+
+def str_sizes(sizes: tuple[int, ...]) -> str:
+    return shown(tuple(sizes))
+
+
+def str_type(dtype: TensorDataType) -> str:
+    return dtype.label

@@ -1,0 +1,5 @@
+"""DxDispatch's JSON models."""
+
+from anydml.dxdispatch.model import DispatchModel
+
+__all__ = ["DispatchModel"]

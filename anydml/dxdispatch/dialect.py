@@ -1,0 +1,133 @@
+"""What DxDispatch files write otherwise than operator descriptions do.
+
+"InputTensor": {"DataType": "FLOAT16", "Sizes": [4], "Strides": [], "TotalTensorSizeInBytes": 0}
+"Min": {"UInt16": 48128}
+"executionFlags": "NONE"
+
+And fields that nobody knows, such as notes: they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from anydml.directml.descriptions import OUTER_FIELDS, TENSOR_FIELDS, field_names
+from anydml.dxdispatch.unknown_fields import UnknownFields
+from anydml.errors import InvalidModel, Problem, nearest, shown
+from anydml.ops.attributes import ActivationKind, ScaleBiasKind
+from anydml.ops.catalog import BY_NAME
+from anydml.ops.dtypes import NUMPY
+from anydml.ops.enums import OperatorType, TensorDataType, short_name
+
+_MEMBERS = {
+    name: np.dtype(name.lower())
+    for name in "Int8 UInt8 Int16 UInt16 Int32 UInt32 Int64 UInt64 Float32 Float64".split()
+}
+"""The members of a DML_SCALAR_UNION."""
+DEEPEST = 8
+"""How far descriptions nest, at most."""
+_COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
+_FLAGS = ("NONE", "ALLOW_HALF_PRECISION_COMPUTATION", "DISABLE_META_COMMANDS", "DESCRIPTORS_VOLATILE")
+
+
+def description(item: Mapping[str, Any], unknown: UnknownFields) -> dict[str, Any]:
+    """An operator of a file as a description; what belongs to the dispatch is looked at, and left out.
+
+    Unknown fields are left out, too, and noted; those of an operator that there is not stay.
+
+    Raises:
+        InvalidModel: flags, a way of compiling or a scalar that there is not.
+    """
+    problems = list(_execution(item))
+    if problems:
+        raise InvalidModel(*problems)
+    kept = {k: v for k, v in item.items() if k not in ("bindings", "executionFlags", "dmlCompileType")}
+    plain = {name: _value(name, value, kept, DEEPEST, unknown.at(name)) for name, value in kept.items()}
+    return _known(plain, unknown, DEEPEST)
+
+
+def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str, Any]:
+    """A description of known fields only."""
+    kind = desc.get("Type", desc.get("type"))
+    operator = BY_NAME.get(short_name(OperatorType, kind)) if isinstance(kind, str) else None
+    word = next((w for w in ("Desc", "desc") if w in desc), None)
+    if operator is None or not depth or (word is not None and not isinstance(desc[word], dict)):
+        return desc
+    names = field_names(operator)
+    if word is None:
+        kept = fields = unknown.dropped(desc, ("Type", "type", *names))
+    else:
+        kept, unknown = unknown.dropped(desc, OUTER_FIELDS), unknown.at(word)
+        kept[word] = fields = unknown.dropped(desc[word], names)
+    for slot in operator.tensors:
+        if isinstance(fields.get(slot.name), dict):
+            fields[slot.name] = _known_tensor(fields[slot.name], unknown.at(slot.name))
+    for attribute in operator.attributes:
+        value, within = fields.get(attribute.name), unknown.at(attribute.name)
+        if isinstance(value, dict) and isinstance(attribute.kind, ActivationKind):
+            fields[attribute.name] = _known(value, within, depth - 1)
+        elif isinstance(value, dict) and isinstance(attribute.kind, ScaleBiasKind):
+            fields[attribute.name] = within.dropped(value, ("Scale", "Bias"))
+    return kept
+
+
+def _known_tensor(tensor: dict[str, Any], unknown: UnknownFields) -> dict[str, Any]:
+    if "Desc" not in tensor:
+        return unknown.dropped(tensor, ("Type", *TENSOR_FIELDS))
+    kept = unknown.dropped(tensor, ("Type", "Desc"))
+    if isinstance(kept["Desc"], dict):
+        kept["Desc"] = unknown.at("Desc").dropped(kept["Desc"], TENSOR_FIELDS)
+    return kept
+
+
+def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
+    kind = item.get("dmlCompileType", _COMPILE_TYPES[0])
+    if kind not in _COMPILE_TYPES:
+        message = f"expected {' or '.join(_COMPILE_TYPES)}, but got {shown(kind)}"
+        yield Problem("dmlCompileType", message, nearest(kind, _COMPILE_TYPES))
+    flags = item.get("executionFlags", [])
+    for flag in flags if isinstance(flags, list) else [flags]:
+        name = flag.upper().removeprefix("DML_EXECUTION_FLAG_") if isinstance(flag, str) else flag
+        number = isinstance(flag, int) and not isinstance(flag, bool) and 0 <= flag < 8
+        if name not in _FLAGS and not number:
+            yield Problem(
+                "executionFlags", f"expected execution flags, but got {shown(flag)}", nearest(name, _FLAGS)
+            )
+
+
+def _value(name: str, value: Any, around: Mapping[str, Any], depth: int, unknown: UnknownFields) -> Any:
+    if not depth or not isinstance(value, dict):
+        return value
+    members = [k for k in value if k in _MEMBERS]
+    if len(members) == 1:
+        unknown.dropped(value, members)
+        return _scalar(name, members[0], value[members[0]], around.get("MinMaxDataType"))
+    inner = {k: _value(k, v, value, depth - 1, unknown.at(k)) for k, v in value.items()}
+    if "Sizes" in inner:
+        if inner.get("Strides") == []:
+            del inner["Strides"]
+        if inner.get("TotalTensorSizeInBytes") == 0 and not isinstance(inner["TotalTensorSizeInBytes"], bool):
+            del inner["TotalTensorSizeInBytes"]
+    return inner
+
+
+def _scalar(name: str, member: str, number: Any, declared: Any) -> Any:
+    """A member of a union as the number that its bytes are of the declared type."""
+    dtype = _MEMBERS[member]
+    try:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError
+        with np.errstate(over="ignore"):
+            stored = np.array(number, dtype)
+        if dtype.kind != "f" and stored.item() != number:
+            raise ValueError
+    except (OverflowError, ValueError) as error:
+        raise InvalidModel(Problem(name, f"expected a value of {dtype}, but got {shown(number)}")) from error
+    short = declared.upper().removeprefix("DML_TENSOR_DATA_TYPE_") if isinstance(declared, str) else declared
+    wanted = NUMPY.get(TensorDataType[short]) if short in TensorDataType.__members__ else None
+    if wanted is None or wanted == dtype:  # what is not declared well is told when the description is read
+        return stored.item()
+    return np.frombuffer(stored.tobytes().ljust(8, b"\0"), wanted, 1)[0].item()

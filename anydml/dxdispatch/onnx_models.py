@@ -1,0 +1,145 @@
+"""ONNX models as dispatchables of a DxDispatch model: their inputs and outputs are its buffers.
+
+    {"type": "onnx", "sourcePath": "gemm.onnx", "freeDimensionNameOverrides": {"N": 2}}
+
+What is not bound is made: inputs of zeros, of the declared sizes, free ones being 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.dxdispatch.buffers import MAX_BYTES, Resource, found_file
+from anydml.dxdispatch.unknown_fields import UnknownFields
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, shown
+from anydml.ops.dtypes import FROM_NUMPY
+
+if TYPE_CHECKING:
+    from anydml.session import NodeArg
+
+_FIELDS = (
+    "type",
+    "Type",
+    "sourcePath",
+    "freeDimensionNameOverrides",
+    "freeDimensionDenotationOverrides",
+    # onnxruntime's own, which have no meaning here:
+    "graphOptimizationLevel",
+    "loggingLevel",
+    "sessionOptionsConfigEntries",
+)
+_RENAMED = {"float": "float32", "double": "float64"}
+
+
+class OnnxDispatchable:
+    """A model that was loaded."""
+
+    def __init__(
+        self, item: Mapping[str, Any], folder: Path, overrides: Mapping[str, int], unknown: UnknownFields
+    ) -> None:
+        """Read what the JSON says, and load the model; `overrides` go before its own free dimensions.
+
+        Raises:
+            InvalidModel: a field of a wrong type, or no such file; and whatever `load` raises.
+            Unsupported: dimensions by denotation.
+        """
+        from anydml.session import load  # which loads onnx: only models that have one wait for it
+
+        if item.get("freeDimensionDenotationOverrides"):
+            message = "dimensions by denotation are not supported; give them by name"
+            raise Unsupported(Problem("freeDimensionDenotationOverrides", message))
+        unknown.dropped(item, _FIELDS)
+        problems = []
+        dims = item.get("freeDimensionNameOverrides", {})
+        if not isinstance(dims, dict):
+            problems.append(
+                Problem("freeDimensionNameOverrides", f"expected an object, but got {shown(dims)}")
+            )
+        try:
+            path = found_file(item.get("sourcePath"), folder, "sourcePath")
+        except InvalidModel as error:
+            problems += error.problems
+        if problems:
+            raise InvalidModel(*problems)
+        self.session = load(path, dims={**dims, **overrides} or None)
+        self.inputs = {a.name: a for a in self.session.get_inputs()}
+        self.outputs = {a.name: a for a in self.session.get_outputs()}
+
+    def bound(self, views: Mapping[str, tuple[Resource | None, list[int] | None]]) -> Callable[[], None]:
+        """What runs the model on buffers, each with the shape that it is to be seen in.
+
+        Raises:
+            InvalidModel: no such input or output, or a buffer too small for it.
+        """
+        problems = [
+            Problem(
+                name, "expected an input or output of the model", nearest(name, [*self.inputs, *self.outputs])
+            )
+            for name in views
+            if name not in self.inputs and name not in self.outputs
+        ]
+        feeds: dict[str, NDArray[Any]] = {}
+        for name, argument in self.inputs.items():
+            try:
+                feeds[name] = _tensor(argument, *views.get(name, (None, None)))
+            except InvalidModel as error:
+                problems += [p.under(name) for p in error.problems]
+        if problems:
+            raise InvalidModel(*problems)
+        targets = {name: view[0] for name, view in views.items() if name in self.outputs}
+
+        def run() -> None:
+            results = self.session.run(None, feeds)
+            for name, result in zip(self.outputs, results, strict=True):
+                target = targets.get(name)
+                if target is not None:
+                    _store(name, result, target)
+
+        return run
+
+
+def _tensor(argument: NodeArg, resource: Resource | None, shape: list[int] | None) -> NDArray[Any]:
+    """An input's array: a view of a buffer, or zeros."""
+    name = argument.type.removeprefix("tensor(").removesuffix(")")
+    try:
+        dtype = np.dtype(_RENAMED.get(name, name))
+    except TypeError as error:
+        raise InvalidModel(Problem("", f"expected a tensor of numbers, but it is {argument.type}")) from error
+    declared = argument.shape or []
+    sizes = shape if shape is not None else [n if isinstance(n, int) else 1 for n in declared]
+    if prod(sizes) * dtype.itemsize > MAX_BYTES:
+        message = f"expected at most {MAX_BYTES:,} bytes, but got {dtype}{list(sizes)}"
+        raise InvalidModel(Problem("", message))
+    if resource is None:
+        return np.zeros(sizes, dtype)
+    if resource.deferred:
+        raise InvalidModel(Problem("", "expected a buffer, but it is deferred, which is for results"))
+    needed = prod(sizes) * dtype.itemsize
+    if needed > resource.data.size:
+        message = f"expected {needed} bytes for {dtype}{list(sizes)}, but the buffer has {resource.data.size}"
+        raise InvalidModel(Problem("", message, 'its shape can be given: {"name": ..., "shape": [...]}'))
+    return resource.data[:needed].view(dtype).reshape(sizes)
+
+
+def _store(name: str, result: Any, resource: Resource) -> None:
+    """Put a result into a buffer."""
+    if isinstance(result, np.ndarray) and result.dtype == bool:
+        result = result.view(np.uint8)
+    if not isinstance(result, np.ndarray) or result.dtype not in FROM_NUMPY:
+        message = "expected a tensor of a DirectML type for a buffer, but the model returned something else"
+        raise ExecutionFailed(Problem(f"output {name!r}", message))
+    data = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
+    if resource.deferred:
+        resource.data, resource.shape, resource.dtype = data.copy(), result.shape, result.dtype
+        resource.written = True
+        return
+    if data.size > resource.data.size:
+        message = f"expected a buffer of at least {data.size} bytes, but it has {resource.data.size}"
+        raise ExecutionFailed(Problem(f"output {name!r}", message))
+    resource.data[: data.size] = data

@@ -1,0 +1,111 @@
+"""Graphs to graphs, whatever the operators are: dead code, values in the place of others, subgraphs.
+
+%a = Neg(%x); %b = Abs(%x); return %b                   ->   %b = Abs(%x); return %b
+%b = Neg(%a); %c = Add(%b, %k)  with output %c, const %k   ->   branch (%a) -> (%c) { const %k ... }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from anydml.ir.graph import Constant, Graph, If, Node, Value
+
+
+def eliminate_dead_code(graph: Graph) -> Graph:
+    """The graph without nodes, results of Ifs and constants that no output needs, in branches too."""
+    needed = set(graph.outputs)
+    kept: list[Node | If] = []
+    for node in reversed(graph.nodes):
+        if any(v in needed for v in node.writes):
+            if isinstance(node, If):
+                node = keep_outputs(node, [v for v in node.writes if v in needed])
+            kept.append(node)
+            needed.update(node.reads)
+    constants = {v: c for v, c in graph.constants.items() if v in needed}
+    return Graph(graph.name, graph.inputs, graph.outputs, tuple(reversed(kept)), constants)
+
+
+def keep_outputs(node: If, outputs: Collection[Value]) -> If:
+    """The If with these of its outputs only."""
+    kept = [k for k, v in enumerate(node.outputs) if v is not None and v in outputs]
+    graphs = []
+    for _, b in node.branches:
+        less = eliminate_dead_code(
+            make_subgraph(b.name, b.nodes, tuple(b.outputs[k] for k in kept), b.constants)
+        )
+        graphs.append(make_subgraph(less.name, less.nodes, less.outputs, less.constants))
+    return replace(
+        node, then_branch=graphs[0], else_branch=graphs[1], outputs=tuple(node.outputs[k] for k in kept)
+    )
+
+
+def make_subgraph(
+    name: str, nodes: Iterable[Node | If], outputs: tuple[Value, ...], constants: Mapping[Value, Constant]
+) -> Graph:
+    """A branch of these nodes: what they use of the graph around them becomes its inputs.
+
+    `constants` may be more than it uses.
+    """
+    nodes = tuple(nodes)
+    written = {v for node in nodes for v in node.writes}
+    used = dict.fromkeys((*(v for node in nodes for v in node.reads), *outputs))
+    own = {v: constants[v] for v in used if v in constants}
+    return Graph(name, tuple(v for v in used if v not in written and v not in own), outputs, nodes, own)
+
+
+def replace_uses(graph: Graph, values: Mapping[Value, Value], constants: Mapping[Value, Constant]) -> Graph:
+    """The graph with other values in the place of some, wherever they are read.
+
+    A value that is among `constants` afterwards is one, not an input. Inputs of a main graph are not to be
+    replaced; those of a branch, its captures, are.
+    """
+
+    def new(value: Value) -> Value:
+        return values.get(value, value)
+
+    def maybe(items: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        return tuple(None if v is None else new(v) for v in items)
+
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (replace_uses(b, values, constants) for _, b in node.branches)
+            condition = new(node.condition)
+            nodes.append(replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch))
+        else:
+            nodes.append(
+                replace(
+                    node, inputs=maybe(node.inputs), captures={n: new(v) for n, v in node.captures.items()}
+                )
+            )
+    inputs = dict.fromkeys(new(v) for v in graph.inputs)
+    known = {v: constants[v] for v in inputs if v in constants}
+    return Graph(
+        graph.name,
+        tuple(v for v in inputs if v not in known),
+        tuple(new(v) for v in graph.outputs),
+        tuple(nodes),
+        {**graph.constants, **known},
+    )
+
+
+def replace_values(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+    """The graph with other values in the place of some, wherever they are made and read."""
+
+    def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
+        return tuple(None if v is None else values.get(v, v) for v in items)
+
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (replace_values(b, values) for _, b in node.branches)
+            (condition,) = new([node.condition])
+            node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
+        else:
+            captures = {n: values.get(v, v) for n, v in node.captures.items()}
+            node = replace(node, inputs=new(node.inputs), captures=captures)
+        nodes.append(replace(node, outputs=new(node.outputs)))
+    constants = {values.get(v, v): c for v, c in graph.constants.items()}
+    return Graph(graph.name, new(graph.inputs), new(graph.outputs), tuple(nodes), constants)

@@ -1,0 +1,1 @@
+"""Graphs to plans, and plans to results."""

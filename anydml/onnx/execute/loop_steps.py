@@ -1,0 +1,175 @@
+"""Loop, Scan and SequenceMap, whose bodies are programs: what a library cannot take, since an If is inside.
+
+Their meaning is that of ONNX's text at every opset; states may change their shapes from one iteration
+to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Node
+from anydml.onnx.execute.steps import single
+
+Body = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class _Iteration:
+    """A body is called with what the operator hands it, and then with `captures` from outside."""
+
+    node: Node
+    body: Body
+    inputs: tuple[int | None, ...]
+    captures: tuple[int, ...]
+    writes: tuple[int, ...]
+    empty: Callable[[int, list[Any]], np.ndarray | None]
+    """What an output is if no iteration adds to it, by what the body would have been called with first; None
+    where that is not known."""
+    explain: Callable[[], str] = field(repr=False)
+    fresh: bool = False  # without an iteration, states are what they were
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (*(k for k in self.inputs if k is not None), *self.captures)
+
+    def describe(self) -> str:
+        return self.explain()
+
+    def run(self, slots: list[Any]) -> None:
+        given = [None if k is None else slots[k] for k in self.inputs]
+        results = self._iterated(given, [slots[k] for k in self.captures])
+        for k, result in zip(self.writes, results, strict=True):
+            slots[k] = result
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def _failed(self, message: str) -> ExecutionFailed:
+        return ExecutionFailed(Problem(self.node.label, message))
+
+    def _stacked(
+        self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0
+    ) -> np.ndarray | None:
+        """What the iterations gave for one output, side by side along a new axis; None if nobody wants it."""
+        if self.node.outputs[output] is None:
+            return None
+        if not parts:
+            nothing = self.empty(output, first)
+            if nothing is None:
+                raise self._failed(f"expected a declared type of output {output}, which no iteration adds to")
+            return np.moveaxis(nothing, 0, axis)
+        shapes = {p.shape for p in parts}
+        if len(shapes) > 1:
+            shown = ", ".join(map(str, sorted(shapes)))
+            raise self._failed(f"expected equal shapes of output {output} in each iteration, but got {shown}")
+        return np.stack(parts, axis)
+
+
+class LoopStep(_Iteration):
+    """Inputs: count, condition, states. Body: (number, condition, states) to (condition, states, rows)."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        trips, condition, *states = given
+        most = None if trips is None else single(trips, "trip count", np.int64, self.node)
+        going = condition is None or single(condition, "condition", np.bool_, self.node)
+        rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
+        # The body is handed the condition as it is, which may be of shape [1].
+        handed = np.array(True) if condition is None else condition
+        number, first = 0, [np.array(0), handed, *states, *captured]
+        while going and (most is None or number < most):
+            results = self.body([np.array(number), handed, *states, *captured])
+            states = results[1 : 1 + len(states)]
+            for row, result in zip(rows, results[1 + len(states) :], strict=True):
+                row.append(result)
+            going = condition is None or single(results[0], "condition", np.bool_, self.node)
+            handed = handed if condition is None else results[0]
+            number += 1
+        return [*states, *(self._stacked(row, first, len(states) + k) for k, row in enumerate(rows))]
+
+
+@dataclass(frozen=True)
+class ScanStep(_Iteration):
+    """Inputs: states, then sequences to go through. Body: (states, elements) -> (states, rows)."""
+
+    count: int = 1
+    """Sequences, at the end of the inputs."""
+    input_axes: tuple[int, ...] = ()
+    output_axes: tuple[int, ...] = ()
+    backward_inputs: tuple[bool, ...] = ()
+    backward_outputs: tuple[bool, ...] = ()
+    batched: bool = False
+    """Version 8: everything has a batch in front, and the first input tells the lengths."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        if not self.batched:
+            return self._scanned(given, captured)
+        lengths, *given = given
+        if any(not np.ndim(x) or len(x) != len(given[0]) for x in given):
+            raise self._failed("expected inputs with one size of the batch in front")
+        states = len(given) - self.count
+        several = []
+        for b in range(len(given[0])):
+            items = [x[b] for x in given]
+            if lengths is not None:
+                items[states:] = [x[: int(lengths[b])] for x in items[states:]]
+            several.append(self._scanned(items, captured))
+        padded = [_padded([result[k] for result in several], k >= states) for k in range(len(self.writes))]
+        return [np.stack(p) for p in padded]
+
+    def _scanned(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        first = len(given) - self.count
+        states, sequences = given[:first], given[first:]
+        if not all(isinstance(x, np.ndarray) for x in given):
+            raise self._failed("expected states and sequences that are tensors, but got nothing for one")
+        turned = []
+        for x, axis, backward in zip(sequences, self.input_axes, self.backward_inputs, strict=True):
+            if not -x.ndim <= axis < x.ndim:
+                raise self._failed(f"expected a scan axis of rank {x.ndim}, but got {axis}")
+            moved = np.moveaxis(x, axis, 0)
+            turned.append(moved[::-1] if backward else moved)
+        lengths = {len(x) for x in turned}
+        if len(lengths) != 1:
+            raise self._failed(f"expected sequences of one length, but got {sorted(lengths)}")
+        rows: list[list[Any]] = [[] for _ in self.writes[first:]]
+        blank = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in turned), *captured]
+        for items in zip(*turned, strict=True):
+            elements = [np.ascontiguousarray(i) if isinstance(i, np.ndarray) else np.array(i) for i in items]
+            results = self.body([*states, *elements, *captured])
+            states = results[:first]
+            for row, result in zip(rows, results[first:], strict=True):
+                row.append(result)
+        stacked = []
+        for k, row in enumerate(rows):
+            parts = row[::-1] if self.backward_outputs[k] else row
+            stacked.append(self._stacked(parts, blank, first + k, self.output_axes[k]))
+        return [*states, *stacked]
+
+
+def _padded(parts: list[Any], ragged: bool) -> list[Any]:
+    """Scan outputs of batches of unequal lengths: zeros behind the shorter ones."""
+    most = max(len(p) for p in parts) if ragged else 0
+    if not ragged or all(len(p) == most for p in parts):
+        return parts
+    return [np.concatenate([p, np.zeros((most - len(p), *p.shape[1:]), p.dtype)]) for p in parts]
+
+
+class SequenceMapStep(_Iteration):
+    """Inputs: a sequence, then sequences or tensors. Body: their elements (or the tensors) -> elements."""
+
+    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+        results: list[list[Any]] = [[] for _ in self.writes]
+        if not isinstance(given[0], list):
+            raise self._failed("expected a sequence as the first input")
+        for k in range(len(given[0])):
+            if any(isinstance(x, list) and len(x) <= k for x in given):
+                raise self._failed("expected sequences of one length")
+            items = [x[k] if isinstance(x, list) else x for x in given]
+            for result, item in zip(results, self.body([*items, *captured]), strict=True):
+                result.append(item)
+        return results

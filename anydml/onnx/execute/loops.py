@@ -1,0 +1,99 @@
+"""Loop, Scan and SequenceMap as steps that run their bodies as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from anydml.errors import InvalidModel, Problem, Unsupported
+from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Type, Value
+from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
+from anydml.onnx.serde.deserialize import read_body
+from anydml.onnx.types import CODES, from_proto
+
+
+def iterates(node: Node) -> bool:
+    """Whether it is a loop that we can run ourselves, an iteration at a time."""
+    names = ("Loop", "Scan", "SequenceMap")
+    return isinstance(node.op, OnnxOp) and any(map(node.is_onnx, names)) and "body" in node.attributes
+
+
+def iteration(
+    node: Node,
+    opsets: Mapping[str, int],
+    program: Callable[[Graph], Any],
+    slot: Callable[[Value | None], int],
+) -> LoopStep | ScanStep | SequenceMapStep:
+    """The step of a node whose body we run ourselves, an iteration at a time.
+
+    Raises:
+        Unsupported: another operator with a body.
+        InvalidModel: the body is not well formed.
+    """
+    if not iterates(node):
+        what = f"an If in the body of {node.op} cannot be run; only in those of Loop, Scan and SequenceMap"
+        raise Unsupported(Problem(node.label, what))
+    assert isinstance(node.op, OnnxOp)
+    proto = node.attributes["body"].g
+    body = program(read_body(proto, node.captures, opsets))
+
+    def explain() -> str:
+        lines = body.explain().splitlines()
+        return "\n".join(
+            [f"{node.label}: its body, an iteration at a time", *("  " + line for line in lines)]
+        )
+
+    inputs = tuple(None if v is None else slot(v) for v in node.inputs)
+    if node.op.name == "Loop":
+        inputs = (*inputs, None, None)[: max(2, len(inputs))]
+    captures, writes = tuple(map(slot, node.captures.values())), tuple(map(slot, node.outputs))
+    own = int(node.op.name == "Loop")  # outputs that are the body's business: the condition
+    if len(proto.output) != own + len(writes):
+        message = f"expected {own + len(writes)} outputs of its body, but got {len(proto.output)}"
+        raise InvalidModel(Problem(node.label, message))
+
+    def empty(output: int, given: list[Any]) -> np.ndarray | None:
+        """Sizes that nobody knows count as 0."""
+        found = _empty(body.output_types(given)[own + output])
+        return _empty(from_proto(proto.output[own + output].type)) if found is None else found
+
+    parts = (node, body, inputs, captures, writes, empty, explain)
+    if node.op.name == "Scan":
+        return _scan(node, partial(ScanStep, *parts))
+    return (LoopStep if node.op.name == "Loop" else SequenceMapStep)(*parts)
+
+
+def _scan(node: Node, step: Callable[..., ScanStep]) -> ScanStep:
+    assert isinstance(node.op, OnnxOp)
+
+    def listed(name: str, length: int) -> tuple[int, ...]:
+        given = node.attributes.get(name)
+        return tuple(given.ints) if given is not None and given.ints else (0,) * length
+
+    count = int(node.attributes["num_scan_inputs"].i)
+    batched = node.op.version < 9
+    rows = len(node.outputs) - (len(node.inputs) - int(batched) - count)
+    ways = "directions" if batched else "scan_input_directions"
+    return step(
+        count=count,
+        input_axes=listed("scan_input_axes", count),
+        output_axes=listed("scan_output_axes", rows),
+        backward_inputs=tuple(map(bool, listed(ways, count))),
+        backward_outputs=tuple(map(bool, listed("scan_output_directions", rows))),
+        batched=batched,
+    )
+
+
+def _empty(type: Type | None) -> np.ndarray | None:
+    """No elements of a type, along a new first axis; unknown sizes count as 0."""
+    if not isinstance(type, TensorType):
+        return None
+    sizes = [n if isinstance(n, int) else 0 for n in type.sizes or ()]
+    try:
+        return np.empty((0, *sizes), helper.tensor_dtype_to_np_dtype(CODES[type.dtype]))
+    except ValueError:  # beyond what NumPy can tell the shape of
+        return None

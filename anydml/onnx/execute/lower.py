@@ -1,0 +1,375 @@
+"""A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
+
+    element-wise nodes, where it pays   -> our kernels, fused
+    everything else                     -> onnxruntime, in maximal regions
+    what that does not take, or wrong   -> the operator's NumPy rule, or onnx.reference, a node at a time
+    If, and loops around an If          -> steps of ours that run programs
+
+Steps stand on levels, whose kinds alternate: regions, single steps, kernels. Each node is as early as its
+inputs allow, so there is one region and one group of kernels a level, and nothing waits in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.execute.directml_lowering import as_directml, meaning_of
+from anydml.onnx.execute.loops import iterates, iteration
+from anydml.onnx.execute.partition import PLACES, Libraries, Placement, kind_of
+from anydml.onnx.execute.steps import (
+    BranchStep,
+    ElementwiseStep,
+    Plan,
+    RegionStep,
+    RuleStep,
+    Step,
+    UnlessEmptyStep,
+)
+from anydml.onnx.node_validation import check_types, schema_of
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.quirks import has_empty_input, reference_error
+from anydml.onnx.ops.revisions import others
+from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
+from anydml.onnx.providers.provider import Call, Provider, RegionFailed
+from anydml.onnx.serde.region_model import IR_VERSION, names_for, node_proto, region
+from anydml.onnx.serde.tensors import LARGE
+from anydml.onnx.subgraphs import graphs_of
+from anydml.onnx.types import CODES
+from anydml.runtime.arena import Arena
+from anydml.runtime.memory import size_problem
+
+ProgramOf = Callable[[Graph], Any]
+
+
+def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
+    """The plan of a specialised graph. `program` makes the runnable of a branch.
+
+    Raises:
+        Unsupported: no provider runs one of the nodes.
+    """
+    while True:  # each round that fails has learned of another kind of node that the library refuses
+        try:
+            return _Lowering(graph, libraries, program).plan()
+        except _Refused:
+            continue
+
+
+class _Refused(Exception):
+    """The fast library took none of a region; `Libraries.refused` now says more."""
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, libraries: Libraries, program: ProgramOf) -> None:
+        self.graph, self.libraries, self.program = graph, libraries, program
+        self.slots: dict[Value, int] = {}
+        self.arena = Arena()
+        self.placement = Placement(graph, libraries)
+        self.place = self.placement.place
+
+    def plan(self) -> Plan:
+        graph = self.graph
+        _check_sizes(graph)
+        for value in (*graph.inputs, *graph.constants):
+            self.slot(value)
+        steps = [step for items in self._levels() for step in self._steps(items)]
+        outputs = tuple(self.slot(v) for v in graph.outputs)
+        template: list[Any] = [None] * len(self.slots)
+        read = {k for step in steps for k in step.reads} | set(outputs)
+        for value, constant in graph.constants.items():
+            if self.slots[value] in read:
+                template[self.slots[value]] = constant.content
+        inputs = tuple(self.slots[v] for v in graph.inputs)
+        fresh = {k for step in steps if step.fresh for k in step.writes}
+        unsure = frozenset(
+            p
+            for p, (v, k) in enumerate(zip(graph.outputs, outputs, strict=True))
+            if k not in fresh or k in outputs[:p] or not isinstance(v.type, TensorType)
+        )  # sequences of one library may share their items
+        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
+
+    def slot(self, value: Value) -> int:
+        return self.slots.setdefault(value, len(self.slots))
+
+    # ---- levels
+
+    def _levels(self) -> list[list[Node | If]]:
+        """The nodes by level. The level's remainder by the number of kinds tells who runs them."""
+        at: dict[Value, int] = {}
+        levels: dict[int, list[Node | If]] = {}
+        for node in self.graph.nodes:
+            level = max((at.get(v, 0) for v in node.reads), default=0)
+            level += (PLACES.index(self.place(node)) - level) % len(PLACES)
+            levels.setdefault(level, []).append(node)
+            for value in node.writes:
+                at[value] = level
+        return [levels[k] for k in sorted(levels)]
+
+    # ---- steps
+
+    def _steps(self, nodes: list[Node | If]) -> list[Step]:
+        """The steps of one level."""
+        place = self.place(nodes[0])
+        if place == "single":
+            return [self._single(node) for node in nodes]
+        members = [n for n in nodes if isinstance(n, Node)]
+        if place == "kernels":
+            return [self._kernels(members)]
+        try:
+            return [self._region(members, self.libraries.fast)]
+        except Unsupported as error:
+            self._blame(members, error.problems[0].message)
+            raise _Refused from error
+
+    def _blame(self, region: list[Node], why: str) -> None:
+        """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
+        refused = self.libraries.refused
+        for node in region:
+            if len(region) > 1 and kind_of(node) not in refused:
+                refused[kind_of(node)] = self._tried(node, None)
+        if not any(refused.get(kind_of(n)) for n in region):  # each alone, but not together
+            refused.update((kind_of(n), why) for n in region)
+
+    def _tried(self, node: Node, opset: int | None) -> str:
+        """Offer a node alone to the fast library, and answer with its reason where it refuses."""
+        try:
+            self._region([node], self.libraries.fast, opset)
+        except Unsupported as error:
+            return error.problems[0].message
+        return ""
+
+    def _single(self, node: Node | If) -> Step:
+        if isinstance(node, If):
+            return self._branch(node)
+        check_types(node)
+        if iterates(node):
+            read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
+            wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
+            return iteration(wanted, self.libraries.opsets, self.program, self._result)
+        if node.fails:
+            return self._failing(node)
+        quirk = self.placement.quirk(node)
+        if quirk is not None:
+            if quirk.empty and not has_empty_input(node) and not self._tried(node, None):
+                fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.reason)
+                return UnlessEmptyStep(fast, slow)
+            return self._slow(node, f"onnxruntime: {quirk.reason}")
+        why = self.libraries.refused.get(kind_of(node), "")
+        for opset in others(node) if why else ():
+            key = kind_of(node), opset
+            if key not in self.libraries.refused:
+                self.libraries.refused[key] = self._tried(node, opset)
+            if not self.libraries.refused[key]:
+                return self._region([node], self.libraries.fast, opset)
+        return self._slow(node, why)
+
+    def _failing(self, node: Node) -> RuleStep:
+        """A step that raises: nothing is told before a run, since it may be in a branch that is not taken."""
+
+        def call(values: list[Any]) -> list[Any]:
+            raise RegionFailed(0, node.fails)
+
+        reads, writes = tuple(map(self.slot, node.reads)), tuple(map(self.slot, node.writes))
+        return RuleStep(node, call, reads, writes, f"fails: {node.fails}")
+
+    def _slow(self, node: Node, why: str) -> Step:
+        """A step of one node that the fast library does not run, and why."""
+        _check_node(node, self.libraries.opsets)
+        assert isinstance(node.op, OnnxOp)
+        if has_rule(node.op):
+            return self._rule(node, why)
+        try:
+            if (wrong := reference_error(node)) is not None:
+                raise Unsupported(Problem("", wrong))
+            return self._region([node], self.libraries.complete, because=why)
+        except Unsupported as error:
+            raise Unsupported(
+                Problem(
+                    node.label,
+                    f"no provider runs {node.op} of opset {_version(node)}",
+                    str(error.problems[0]),
+                )
+            ) from error
+
+    def _rule(self, node: Node, why: str) -> RuleStep:
+        """A step by the operator's own rule; cases that it leaves open go to the complete library."""
+        read, written = list(node.reads), list(node.writes)
+
+        @cache
+        def library() -> Call:
+            if (wrong := reference_error(node)) is not None:
+                raise RegionFailed(0, f"no provider has this case of {node.op}: {wrong}")
+            try:
+                return self.libraries.complete.compile(
+                    region([node], read, written, {}, self.libraries.opsets), 1
+                )
+            except Unsupported as error:
+                raise RegionFailed(0, error.problems[0].message) from error
+
+        def call(values: list[Any]) -> list[Any]:
+            given = iter(values)
+            try:
+                results = fold(node, [None if v is None else next(given) for v in node.inputs])
+            except NotFoldable:
+                return library()(values)
+            except NodeFailed as failure:
+                raise RegionFailed(0, str(failure)) from failure
+            return [r for r, v in zip(results, node.outputs, strict=True) if v is not None]
+
+        reads, writes = tuple(map(self.slot, read)), tuple(map(self.slot, written))
+        return RuleStep(node, call, reads, writes, why)
+
+    def _branch(self, node: If) -> BranchStep:
+        programs = [self.program(branch) for _, branch in node.branches]
+        then_reads, else_reads = (tuple(self.slot(v) for v in branch.inputs) for _, branch in node.branches)
+
+        def explain() -> str:
+            lines = [f"{node.label}: the condition is known only when it runs"]
+            for (word, _), program in zip(node.branches, programs, strict=True):
+                lines += [f"  {word}:", *("    " + line for line in program.explain().splitlines())]
+            return "\n".join(lines)
+
+        return BranchStep(
+            node,
+            self.slot(node.condition),
+            programs[0],
+            programs[1],
+            then_reads,
+            else_reads,
+            tuple(self._result(v) for v in node.outputs),
+            explain,
+        )
+
+    def _result(self, value: Value | None) -> int:
+        """The slot of an output; one that nobody named gets a slot that nobody reads."""
+        return self.slot(Value("unused") if value is None else value)
+
+    def _ends(self, nodes: list[Node]) -> tuple[list[Value], dict[Value, Constant], list[Value]]:
+        """What a group of nodes reads, the constants among that, and what others read of its results."""
+        written = {v for node in nodes for v in node.writes}
+        read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
+        constants = {v: c for v, c in self.graph.constants.items() if v in read}
+        outside = set(self.graph.outputs)
+        members = set(nodes)
+        for other in self.graph.nodes:
+            if other not in members:
+                outside.update(other.reads)
+        return list(read), constants, [v for node in nodes for v in node.writes if v in outside]
+
+    def _kernels(self, nodes: list[Node]) -> ElementwiseStep:
+        read, constants, outputs = self._ends(nodes)
+        numbers = {v: c for v, c in constants.items() if c.content.size == 1}
+        inputs = [v for v in read if v not in numbers]
+        results = {n.outputs[0]: m.result for n in nodes if (m := meaning_of(n)) is not None}
+        return ElementwiseStep(
+            tuple(nodes),
+            tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
+            tuple(_numpy(results[v]) for v in outputs),
+            lambda shapes: as_directml(nodes, inputs, shapes, numbers, outputs),
+            self.libraries.threads,
+            tuple(map(self.slot, inputs)),
+            tuple(map(self.slot, outputs)),
+            self.arena,
+        )
+
+    def _region(
+        self, nodes: list[Node], provider: Provider, opset: int | None = None, because: str = ""
+    ) -> RegionStep:
+        """A step of these nodes; `opset`: another one at which they mean the same."""
+        read, constants, outputs = self._ends(nodes)
+        opsets = dict(self.libraries.opsets) | ({} if opset is None else {"": opset})
+        weights: dict[Value, Constant] = {}
+        if provider is self.libraries.fast:
+            opsets[""] = min(opsets[""], newest_opset())
+            weights = {v: c for v, c in constants.items() if _is_weight(v)}
+        else:  # nothing is gained where a constant is told from an input
+            constants = {}
+        inputs = [v for v in read if v not in constants]
+        small = {v: c for v, c in constants.items() if v not in weights}
+        call = self.libraries.compiled(provider, region(nodes, inputs, outputs, small, opsets, weights))
+        ends = [_fixed(v) for v in (*inputs, *outputs)]
+        known = [e for e in ends if e is not None]
+        if len(known) == len(ends):
+            call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
+        reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
+        fresh = provider is self.libraries.fast  # the other one makes views
+        ranks = tuple(None if v.sizes is None else len(v.sizes) for v in outputs)
+        return RegionStep(provider.name, call, tuple(nodes), reads, writes, ranks, because, fresh)
+
+
+def _check_sizes(graph: Graph) -> None:
+    """Refuse a plan that is known to need more memory than there is.
+
+    Raises:
+        ExecutionFailed: names the node and its output.
+    """
+    for node in graph.nodes:
+        for value in node.writes:
+            known = _fixed(value)
+            if known is not None and known[0] != "string":
+                dtype, sizes = known
+                problem = size_problem(
+                    f"output {value.name!r} of {node.label}", dtype, sizes, _numpy(dtype).itemsize
+                )
+                if problem is not None:
+                    raise ExecutionFailed(problem)
+
+
+def _is_weight(value: Value) -> bool:
+    """Whether a constant is large enough to be shared instead of copied, and of a type that can be."""
+    ends = _fixed(value)
+    if ends is None or ends[0] not in DTYPES or ends[0] == "string":
+        return False
+    return prod(ends[1]) * _numpy(ends[0]).itemsize >= LARGE
+
+
+def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:
+    """Type and sizes, where all are known."""
+    sizes = value.known_sizes
+    return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
+
+
+def _numpy(dtype: str) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])
+
+
+def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:
+    """For each step, the slots whose last use it is."""
+    seen = set(kept)
+    drops = []
+    for step in reversed(steps):
+        touched = dict.fromkeys((*step.reads, *step.writes))
+        drops.append(tuple(k for k in touched if k not in seen))
+        seen.update(touched)
+    return tuple(reversed(drops))
+
+
+def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
+    """ONNX's own rules for a node that no compiler of a library has looked at.
+
+    Raises:
+        InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
+    """
+    assert isinstance(node.op, OnnxOp)
+    if schema_of(node.op) is None or any(graphs_of(node.attributes.values())):  # whose surroundings it needs
+        return
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
+    try:
+        onnx.checker.check_node(node_proto(node, names_for([node])), context)
+    except Exception as error:  # ValidationError, or what damaged bytes make of it
+        raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
+
+
+def _version(node: Node) -> int:
+    assert isinstance(node.op, OnnxOp)
+    return node.op.version

@@ -1,0 +1,420 @@
+"""A graph that runs: specialised for what it is fed, planned once for each kind of input.
+
+A program keeps plans by the shapes of its inputs, and by the contents of the small inputs that decide
+branches; these guards are compared at each run. The first shapes get plans of their own; from then on, a
+size that was seen to vary is left open, as long as that leaves no more `If`s. The branches of an `If`
+that stays are programs themselves, so they specialise by what reaches them.
+
+    x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8], [1,9] and [1,?]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from anydml.errors import AnyDMLError, ExecutionFailed, Problem
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.onnx.execute.directml_lowering import MOVED, meaning_of
+from anydml.onnx.execute.lower import lower
+from anydml.onnx.execute.partition import Libraries
+from anydml.onnx.execute.steps import Plan
+from anydml.onnx.if_conversion.convert import Conversion
+from anydml.onnx.partial_eval.evaluator import specialise
+from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
+from anydml.onnx.rewrites.pipeline import simplified
+from anydml.onnx.serde.deserialize import read_proto
+from anydml.onnx.serde.local_functions import inlined
+from anydml.onnx.subgraphs import contains_if
+from anydml.onnx.types import dtype_name, of_content
+from anydml.ops.opdef import Operator
+from anydml.runtime.process import renewed
+
+FIRST_SHAPES = 2
+"""Combinations of shapes that get a plan of their own in any case."""
+MAX_SHAPES = 8
+"""Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
+MAX_CONTENTS = 8
+"""Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
+MAX_PLANS = 32
+"""Plans kept; the least recently used one goes."""
+MAX_MET = 4096
+"""Keys that lead to a plan at once. Shapes may be far more than plans."""
+MAX_SELECTED = 32
+"""Nodes up to which branches are looked at for whether both had better run."""
+QUICK = 1 << 12
+"""Elements of a branch's values up to which computing both branches is less than choosing one."""
+MAX_DECIDING = 16
+"""Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
+
+Key = tuple[Any, ...]
+_ANY: Key = ("any",)
+"""In the place of contents: a plan for whatever they are."""
+
+
+@dataclass
+class _Planned:
+    plan: Plan
+    ifs: int
+    """How many are left in it, branches included."""
+    folded: tuple[str, ...]
+    """Those that are not in it any more, and why."""
+    used: int = 0
+    """When it ran last, counted in runs."""
+
+
+class Program:
+    def __init__(self, graph: Graph, libraries: Libraries) -> None:
+        self.graph, self.libraries = graph, libraries
+        self._deciding = deciding_inputs(graph)
+        self._plans: dict[Key, _Planned] = {}
+        """By shapes, of which some sizes may be open, and by deciding contents."""
+        self._contents: set[Key] = set()
+        self._worse: set[Key] = set()
+        """Shapes with open sizes that were found to leave more Ifs."""
+        self._met: dict[Key, _Planned] = {}
+        """The plans by all that they may depend on, in the form that is quickest to make."""
+        self._runs = count(1)
+        self.after_fork()
+        renewed(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs for the inputs' contents, for a step of another plan: they may be inputs' memory."""
+        return self.plan(values).run(values)
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which are the caller's. Where a library gives other ranks than were inferred, all
+        that was concluded from them is forgotten, in branches too, and concluded anew without."""
+        while True:
+            try:
+                return self.plan(values).run_owned(values)
+            except RanksDiffer as differ:
+                self.contradicted(differ)
+
+    def contradicted(self, differ: RanksDiffer) -> None:
+        """Infer no sizes of these operators any more.
+
+        Raises:
+            ExecutionFailed: that was so already.
+        """
+        operators = {n.op for n in differ.nodes}
+        with self._lock:
+            if operators <= self.libraries.fast.unbelieved:
+                listed = ", ".join(sorted(map(str, operators)))
+                raise ExecutionFailed(Problem("", f"expected ranks that follow from the model, of {listed}"))
+            self.libraries.fast.unbelieved |= operators
+            self._plans.clear()
+            self._met.clear()
+
+    def plan(self, values: Sequence[Any]) -> Plan:
+        """The plan for inputs like these, which is about to run."""
+        key = self.key(values)
+        planned = None if key is None else self._met.get(key)
+        if planned is None:
+            planned = self._planned(values)
+            if key is not None:
+                if len(self._met) >= MAX_MET:
+                    self._met.clear()
+                self._met[key] = planned
+        planned.used = next(self._runs)
+        return planned.plan
+
+    def output_types(self, values: Sequence[Any]) -> list[Type | None]:
+        """The types of the outputs, for inputs of which only the types are looked at."""
+        types = dict(zip(self.graph.inputs, values, strict=True))
+        known = {v: t for v, x in types.items() if (t := of_content(x, v.type)) is not None}
+        special = specialise(self.graph, known, {}, self.libraries.opsets, self.libraries.fast, deep=True)
+        return [v.type for v in special.graph.outputs]
+
+    def met(self, values: Sequence[Any]) -> Plan | None:
+        """The plan of arrays of which the like was run before, which is about to run again."""
+        key = self.key(values)
+        planned = None if key is None else self._met.get(key)
+        if planned is None:
+            return None
+        planned.used = next(self._runs)
+        return planned.plan
+
+    def key(self, values: Sequence[Any]) -> Key | None:
+        """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
+        key: list[Any] = []
+        for value in values:
+            if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.num in _UNSPECIFIC:
+                return None
+            key += (value.dtype.num, value.shape)
+        for k in self._deciding:
+            value = values[k]
+            key.append(value.tobytes() if value.size <= MAX_DECIDING else None)
+        return tuple(key)
+
+    def _planned(self, values: Sequence[Any]) -> _Planned:
+        shapes = tuple([_shape_key(v) for v in values])
+        contents = tuple([_content_key(values[k]) for k in self._deciding])
+        with self._lock:
+            if contents not in self._contents:
+                if len(self._contents) < MAX_CONTENTS:
+                    self._contents.add(contents)
+                else:
+                    contents = _ANY
+            found = self._fitting(shapes, contents) or self._made(shapes, contents, values)
+            planned = self._plans[found]
+            if len(self._plans) > MAX_PLANS:
+                others = (key for key in self._plans if key != found)
+                del self._plans[min(others, key=lambda key: self._plans[key].used)]
+                self._met.clear()  # it may be there, too
+            return planned
+
+    def _fitting(self, shapes: Key, contents: Key) -> Key | None:
+        """The key of a plan for these inputs: the one with the fewest open sizes."""
+        if (shapes, contents) in self._plans:
+            return shapes, contents
+        fit = [key for key in self._plans if key[1] == contents and _joined(key[0], shapes) == key[0]]
+        return min(fit, key=lambda key: _open_sizes(key[0]), default=None)
+
+    def _made(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
+        """Make a plan for these inputs, and answer with its key."""
+        like = [
+            (key[0], planned)
+            for key, planned in self._plans.items()
+            if key[1] == contents and _joined(key[0], shapes) is not None
+        ]
+        wanted = [shapes] if len(like) < MAX_SHAPES else [_opened(shapes)]
+        if len(like) >= FIRST_SHAPES:
+            joined: Key | None = shapes
+            for other, _ in like:
+                joined = _joined(joined, other)
+            if joined is not None and (joined, contents) not in self._worse:
+                wanted.insert(0, joined)
+        least = min((planned.ifs for _, planned in like), default=0)
+        for pattern in wanted:
+            key = pattern, contents
+            special, guards, folded = self._special(pattern, contents, values)
+            ifs = _ifs(special)
+            if pattern is not wanted[-1] and ifs > least:
+                self._worse.add(key)
+                continue
+            self._plans[key] = _Planned(self._lowered(special, guards), ifs, folded)
+            break
+        return key
+
+    def _special(
+        self, shapes: Key, contents: Key, values: Sequence[Any]
+    ) -> tuple[Graph, set[Value], tuple[str, ...]]:
+        """The graph for inputs of these shapes and contents; the inputs that are constants in it; and
+        what became of the Ifs that are not."""
+        guards = {} if contents is _ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
+        known = {v: Constant(np.array(c)) for v, c in guards.items() if _can_decide(c)}
+        types: dict[Value, Type] = {}
+        for value, given, key in zip(self.graph.inputs, values, shapes, strict=True):
+            type = of_content(given, value.type)
+            if type is not None:
+                open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
+                types[value] = replace(type, sizes=key[1]) if open else type
+        opsets, provider = self.libraries.opsets, self.libraries.fast
+        special = specialise(self.graph, types, known, opsets, provider, least=1)
+        graph, decisions = special.graph, []
+        left = [n for n in graph.nodes if isinstance(n, If)]
+        if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED:
+            special = specialise(self.graph, types, known, opsets, provider, deep=True, least=1)
+            conversion = Conversion(opsets.get("", 1), worthwhile=_quick, own=True)
+            graph = conversion.converted(special.graph)
+            decisions = [d for d in conversion.decisions if d.what != "kept"]
+        notes = [f"{f.node.label}: {f.because}" for f in special.folded]
+        notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
+        return simplified(graph), set(known), tuple(notes)
+
+    def _lowered(self, special: Graph, guards: set[Value]) -> Plan:
+        plan = lower(special, self.libraries, self._branch)
+        # A guarded input is a constant of the plan, but still arrives with every run.
+        slots = iter(plan.inputs)
+        ignored = len(plan.template)
+        inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
+        return replace(plan, template=[*plan.template, None], inputs=inputs)
+
+    def _branch(self, graph: Graph) -> Program:
+        return Program(graph, self.libraries)
+
+    def explain(self) -> str:
+        """The plans made so far: their guards, and what runs where."""
+        if not self._plans:
+            return "not run yet"
+        lines = []
+        for (shapes, contents), planned in self._plans.items():
+            lines.append(f"plan for {self._guards(shapes, contents)}")
+            lines += [f"  folded: {note}" for note in planned.folded]
+            lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
+            if not planned.plan.steps:
+                lines.append("  nothing to run")
+        return "\n".join(lines)
+
+    def _guards(self, shapes: Key, contents: Key) -> str:
+        parts = [f"{v.name} {_key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]
+        if contents is not _ANY:
+            for k, content in zip(self._deciding, contents, strict=True):
+                if content is not None:
+                    parts.append(f"{self.graph.inputs[k].name} = {_content_text(content)}")
+        return ", ".join(parts) or "no input"
+
+
+class OwnPlans:
+    """Our plans as a provider of whole models: for one that could end the process of a library."""
+
+    name = "anydml"
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: where external data lies."""
+        self._folder = folder
+        self.unbelieved: set[Operator | OnnxOp] = set()
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        return call
+
+    def compile(self, region: Region, threads: int) -> Call:
+        model = read_proto(inlined(ModelProto.FromString(region.model), ""), self._folder, "")
+        program = Program(model.graph, Libraries(model.opsets, threads))
+        places = [
+            region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
+        ]
+
+        def call(values: list[Any]) -> list[Any]:
+            fed = [
+                model.defaults[v].content if k is None else values[k]
+                for v, k in zip(model.graph.inputs, places, strict=True)
+            ]
+            try:
+                return program.run(fed)
+            except AnyDMLError as error:
+                raise RegionFailed(None, str(error)) from error
+
+        return call
+
+
+# ---- keys --------------------------------------------------------------------------------------------
+
+
+_UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "OSUVmM")
+"""NumPy's types whose number alone does not say what an element is."""
+
+
+def _shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Type and sizes. A sequence has no sizes, and an optional without content no type either."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape
+    if isinstance(value, list):
+        return ("seq", _shape_key(value[0])[0] if value else None), None
+    return None, None
+
+
+def _joined(a: Key | None, b: Key | None) -> Key | None:
+    """What two keys have in common, sizes that differ being open; None where types or ranks differ.
+
+    An open size is not 0: operators do other things on nothing, and some libraries wrong ones.
+    """
+    if a is None or b is None or any(_kind(x) != _kind(y) for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(
+        (dtype, sizes and tuple(n if n == m else None for n, m in zip(sizes, others, strict=True)))
+        for (dtype, sizes), (_, others) in zip(a, b, strict=True)
+    )
+
+
+def _kind(key: Any) -> tuple[Any, tuple[bool, ...] | None]:
+    """Type, and which sizes are 0."""
+    dtype, sizes = key
+    return dtype, None if sizes is None else tuple(n == 0 for n in sizes)
+
+
+def _opened(shapes: Key) -> Key:
+    """The key with every size open but those of 0."""
+    return tuple((dtype, sizes and tuple(0 if n == 0 else None for n in sizes)) for dtype, sizes in shapes)
+
+
+def _open_sizes(shapes: Key) -> int:
+    return sum(n is None for _, sizes in shapes for n in sizes or ())
+
+
+def _quick(branch: Graph) -> bool:
+    """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
+    sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
+    small = all(s is not None and prod(s) <= QUICK for s in sizes)
+    moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
+    return small and moved and all(isinstance(n, Node) and meaning_of(n) is not None for n in branch.nodes)
+
+
+def _ifs(graph: Graph) -> int:
+    """The Ifs of a graph, branches and loops included."""
+    return sum(isinstance(n, If) or contains_if(n) for n in graph.walk())
+
+
+def _key_text(key: Any) -> str:
+    dtype, sizes = key
+    if sizes is None:
+        return "none" if dtype is None else "sequence"
+    return f"{dtype_name(dtype)}[{','.join('?' if n is None else str(n) for n in sizes)}]"
+
+
+def _can_decide(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MAX_DECIDING
+
+
+def _content_key(value: Any) -> Any:
+    return (value.dtype, value.shape, value.tobytes()) if _can_decide(value) else None
+
+
+def _content_text(key: Any) -> str:
+    found = np.frombuffer(key[2], key[0]).tolist()
+    return str(found[0] if len(found) == 1 else found)
+
+
+# ---- which inputs decide ------------------------------------------------------------------------------
+
+
+def deciding_inputs(graph: Graph) -> tuple[int, ...]:
+    """The inputs, by place, whose contents a condition is computed from.
+
+    Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
+    integers or truths can be guards.
+    """
+    makers = {v: node for node in graph.walk() for v in node.writes}
+    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
+    seen: set[Value] = set()
+    while wanted:
+        value = wanted.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        wanted += outer.get(value, ())
+        node = makers.get(value)
+        if isinstance(node, Node) and not (isinstance(node.op, OnnxOp) and node.op.name in ("Shape", "Size")):
+            wanted += node.reads
+        elif isinstance(node, If):
+            wanted.append(node.condition)
+    return tuple(k for k, v in enumerate(graph.inputs) if v in seen and _may_guard(v.type))
+
+
+def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """An If's output and the branches' outputs that it can be."""
+    if isinstance(node, If):
+        for k, output in enumerate(node.outputs):
+            if output is not None:
+                yield output, (node.then_branch.outputs[k], node.else_branch.outputs[k])
+
+
+def _may_guard(type: Type | None) -> bool:
+    if isinstance(type, SequenceType):
+        return False
+    return (
+        not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
+    )

@@ -1,0 +1,272 @@
+"""Plans and their steps: what one run of a graph does, in order, over numbered slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Graph, If, Node
+from anydml.onnx.execute.ownership import owned
+from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
+from anydml.ops.dtypes import NUMPY
+from anydml.runtime.arena import Arena
+from anydml.runtime.prepared import Repeated
+
+Shape = tuple[int, ...]
+_Made = tuple[Repeated, list[tuple[np.dtype, Shape] | None]]
+"""What computes, and as which type and shape an output is to be seen, where it is not so already."""
+MAX_MADE = 32
+"""Combinations of shapes that a step has kernels ready for."""
+
+
+class Step(Protocol):
+    @property
+    def fresh(self) -> bool:
+        """Whether all that it writes is new memory, each result its own, whatever it reads."""
+        ...
+
+    @property
+    def reads(self) -> tuple[int, ...]: ...
+
+    @property
+    def writes(self) -> tuple[int, ...]: ...
+
+    def run(self, slots: list[Any]) -> None: ...
+
+    def describe(self) -> str:
+        """One line for `explain()`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RegionStep:
+    """Nodes that a library runs."""
+
+    provider: str
+    call: Call
+    nodes: tuple[Node, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    """What is inferred of the results, where it is; None of what is no tensor."""
+    because: str = ""
+    """Why no faster library has it."""
+    fresh: bool = False
+
+    def run(self, slots: list[Any]) -> None:
+        try:
+            results = self.call([slots[k] for k in self.reads])
+        except RegionFailed as failure:
+            raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
+        for k, result, rank in zip(self.writes, results, self.ranks, strict=True):
+            if rank is not None and result.ndim != rank:
+                raise RanksDiffer(self.nodes)
+            slots[k] = result
+
+    def _place(self, node: int | None) -> str:
+        if node is not None and node < len(self.nodes):
+            return self.nodes[node].label
+        return (
+            "one of " + ", ".join(n.label for n in self.nodes[:8]) + (", ..." if len(self.nodes) > 8 else "")
+        )
+
+    def describe(self) -> str:
+        return f"{self.provider}: {_listed(self.nodes)}" + (f" ({self.because})" if self.because else "")
+
+
+@dataclass(frozen=True)
+class RuleStep:
+    """A node that its operator's own NumPy rule runs, since a library does it wrong or not at all."""
+
+    node: Node
+    rule: Call
+    """Takes None for an input that is left out. Raises RegionFailed."""
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    because: str
+    fresh: bool = False  # rules make views
+
+    def run(self, slots: list[Any]) -> None:
+        try:
+            results = self.rule([slots[k] for k in self.reads])
+        except RegionFailed as failure:
+            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
+        for k, result in zip(self.writes, results, strict=True):
+            slots[k] = result
+
+    def describe(self) -> str:
+        return f"NumPy: {self.node.op}" + (f" ({self.because})" if self.because else "")
+
+
+@dataclass(frozen=True)
+class UnlessEmptyStep:
+    """A node that a library runs, unless it is fed something without elements, which it does wrong."""
+
+    fast: RegionStep
+    slow: Step
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (*self.fast.reads, *self.slow.reads)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return self.fast.writes
+
+    @property
+    def fresh(self) -> bool:
+        return self.slow.fresh
+
+    def run(self, slots: list[Any]) -> None:
+        given = (slots[k] for k in self.fast.reads)
+        (self.slow if any(x.size == 0 for x in given) else self.fast).run(slots)
+
+    def describe(self) -> str:
+        return f"{self.fast.describe()}; without elements {self.slow.describe()}"
+
+
+def _listed(nodes: Sequence[Node]) -> str:
+    names = [str(n.op) for n in nodes]
+    return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
+
+
+class ElementwiseStep:
+    """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met."""
+
+    fresh = True
+
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        given: tuple[np.dtype, ...],
+        results: tuple[np.dtype, ...],
+        lowered: Callable[[tuple[Shape, ...]], tuple[Graph, list[Shape]]],
+        threads: int,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        arena: Arena,
+    ) -> None:
+        self.nodes, self.reads, self.writes = nodes, reads, writes
+        self._arena = arena
+        self._given, self._results = given, results
+        self._lowered, self._threads = lowered, threads
+        self._made: dict[tuple[Shape, ...], _Made] = {}
+
+    def run(self, slots: list[Any]) -> None:
+        inputs, shapes = [], []
+        for place, k in enumerate(self.reads):
+            x = slots[k]
+            shapes.append(x.shape)
+            inputs.append(x if x.flags.c_contiguous else np.ascontiguousarray(x))
+            if x.dtype != self._given[place]:
+                self._lied([slots[k] for k in self.reads])
+        sizes = tuple(shapes)
+        compute, finish = self._made.get(sizes) or self._make(sizes)
+        results = compute(inputs, self._arena.empty)
+        for place, k in enumerate(self.writes):
+            change = finish[place]
+            slots[k] = results[place] if change is None else results[place].view(change[0]).reshape(change[1])
+
+    def _make(self, shapes: tuple[Shape, ...]) -> _Made:
+        graph, results = self._lowered(shapes)
+        finish: list[tuple[np.dtype, Shape] | None] = []
+        for v, dtype, shape in zip(graph.outputs, self._results, results, strict=True):
+            same = v.tensor.static_sizes == shape and dtype == NUMPY[v.data_type]
+            finish.append(None if same else (dtype, shape))
+        made = (Repeated(graph, self._threads), finish)
+        if len(self._made) >= MAX_MADE:
+            self._made.clear()
+        self._made[shapes] = made
+        return made
+
+    def _lied(self, inputs: list[Any]) -> None:
+        """The model declares another type than it computes."""
+        expected, got = (", ".join(map(str, types)) for types in (self._given, [x.dtype for x in inputs]))
+        raise ExecutionFailed(Problem(self.nodes[0].label, f"expected {expected}, but got {got}"))
+
+    def describe(self) -> str:
+        return f"kernels: {_listed(self.nodes)}"
+
+
+@dataclass(frozen=True)
+class BranchStep:
+    """An `If` whose condition is not known before: runs the program of one branch."""
+
+    node: If
+    condition: int
+    then_call: Callable[[list[Any]], list[Any]]
+    else_call: Callable[[list[Any]], list[Any]]
+    then_reads: tuple[int, ...]
+    else_reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    explain: Callable[[], str]
+    fresh: bool = False  # a branch may return what it captures
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.condition, *self.then_reads, *self.else_reads)
+
+    def run(self, slots: list[Any]) -> None:
+        if single(slots[self.condition], "condition", np.bool_, self.node):
+            results = self.then_call([slots[k] for k in self.then_reads])
+        else:
+            results = self.else_call([slots[k] for k in self.else_reads])
+        for k, result in zip(self.writes, results, strict=True):
+            slots[k] = result
+
+    def describe(self) -> str:
+        return self.explain()
+
+
+def single(value: Any, what: str, dtype: type[np.generic], node: Node | If) -> Any:
+    """The one element of an array, as a Python number.
+
+    Raises:
+        ExecutionFailed: it is of another type, or not exactly one.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.size != 1:
+        got = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+        wanted = np.dtype(dtype).name
+        raise ExecutionFailed(Problem(node.label, f"expected a {what} of one {wanted}, but got {got}"))
+    return value.item()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps over slots. `template` holds the constants in their slots, and None in all others."""
+
+    template: Sequence[Any]
+    inputs: tuple[int, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    drops: tuple[tuple[int, ...], ...]
+    """For each step, the slots that nobody reads after it: their memory can go."""
+    unsure: frozenset[int]
+    """The outputs, by place, that may be memory of an input, a constant or another output."""
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which may be memory of something else: for a step of another plan."""
+        slots = [*self.template]
+        for place, k in enumerate(self.inputs):
+            slots[k] = values[place]
+        for step, drops in self._each:
+            step.run(slots)
+            for k in drops:
+                slots[k] = None
+        return [slots[k] for k in self.outputs]
+
+    def run_owned(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, which are the caller's."""
+        return owned(self.run(values), self.unsure, values)
+
+    @cached_property
+    def _each(self) -> list[tuple[Step, tuple[int, ...]]]:
+        return list(zip(self.steps, self.drops, strict=True))
+
+    def describe(self) -> list[str]:
+        return [step.describe() for step in self.steps]

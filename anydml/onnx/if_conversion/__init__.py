@@ -1,0 +1,1 @@
+"""An If as both branches and a selection."""

@@ -1,0 +1,74 @@
+"""Sizes on which a branch cannot fail: what it is shown while the other branch is the one that counts.
+
+A branch for 8000 Hz fails on a window of 16000 Hz. To run both in place of an If, the one that is not taken
+sees an array of other sizes, its witness, on which ONNX's rules prove that nothing in it can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from anydml.ir.dims import Affine
+from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
+from anydml.onnx.if_conversion.speculation import hazard
+from anydml.onnx.partial_eval.evaluator import specialise
+from anydml.onnx.partial_eval.shape_inference import Oracle
+
+SIZES = (256, 64, 512, 16, 1024, 8, 128, 32, 2048, 4, 2, 4096, 3, 10, 100, 224)
+"""What is tried for a size that is not known."""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Sizes for captured values of a branch."""
+
+    sizes: Mapping[Value, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{v.name} of sizes {list(s)}" for v, s in self.sizes.items())
+
+
+def stand_in(
+    branch: Graph,
+    oracle: Oracle,
+    witnesses: Mapping[Value, tuple[int, ...]],
+    around: Mapping[Value, Constant],
+) -> StandIn | None:
+    """Sizes for the branch's captures on which it cannot fail; None if none are found.
+
+    Args:
+        witnesses: sizes that the user gives for values.
+        around: constants of the graphs around.
+    """
+    free = [v for v in branch.inputs if v.sizes is not None and v.known_sizes is None]
+    symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, Affine)))
+    if not symbols:
+        return None
+    for guess in _guesses(symbols):
+        chosen = {
+            v: witnesses.get(
+                v, tuple(n if isinstance(n, int) else guess[n] for n in (v.sizes or ()) if n is not None)
+            )
+            for v in free
+        }
+        if any(len(s) != len(v.sizes or ()) for v, s in chosen.items()):
+            return None
+        types: dict[Value, Type] = {
+            v: TensorType(v.type.dtype, s) for v, s in chosen.items() if isinstance(v.type, TensorType)
+        }
+        special = specialise(branch, types, {}, oracle.opsets, oracle.provider, deep=True).graph
+        constants = {**around, **special.constants}
+        if not any(hazard(n, constants) for n in special.nodes):
+            return StandIn(chosen)
+    return None
+
+
+def _guesses(symbols: list[Affine]) -> Iterator[dict[Affine, int]]:
+    """Numbers for symbols: first one of them varies while all others are 1, then all are the same."""
+    yield dict.fromkeys(symbols, 1)
+    for size in SIZES:
+        for varied in symbols:
+            yield {**dict.fromkeys(symbols, 1), varied: size}
+    for size in SIZES:
+        yield dict.fromkeys(symbols, size)

@@ -1,0 +1,258 @@
+"""ONNX nodes that are made rather than read: choices between values, guards, stand-ins.
+
+Nodes(...).choice(%y, %t, %e)(%c)    ->    %y = Where(%c, %t, %e)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from anydml.ir.dims import Dim
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.transforms import replace_uses
+from anydml.onnx.node_validation import allowed_types
+from anydml.onnx.types import onnx_name
+
+OWN = "anydml"
+"""The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
+WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
+"""What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
+PAD_TYPES = frozenset("float32 float64 int8 int32 int64 uint8 uint32 uint64 bool".split())
+"""What onnxruntime's Pad takes."""
+Choice = Callable[[Value], None]
+
+
+class Nodes:
+    """Nodes in the place of one, and the constants that came with them."""
+
+    def __init__(self, constants: Mapping[Value, Constant], opset: int, own: bool) -> None:
+        self.constants, self.opset, self.own = dict(constants), opset, own
+        self.new_constants: dict[Value, Constant] = {}
+        self._nodes: list[Node | If] = []
+        self._path: tuple[str, ...] = ()
+
+    def start(self, like: Node | If) -> None:
+        self._nodes, self._path = [], like.path
+
+    def taken(self) -> list[Node | If]:
+        return self._nodes
+
+    def mark(self) -> int:
+        return len(self._nodes)
+
+    def forget(self, mark: int) -> None:
+        """Undo what was added since."""
+        del self._nodes[mark:]
+
+    def add(self, node: Node | If) -> None:
+        self._nodes.append(node)
+
+    def adopt(self, node: Node, constants: Mapping[Value, Constant]) -> None:
+        """Add a node of a branch, and the branch's constants that it reads."""
+        self._keep({v: constants[v] for v in node.reads if v in constants})
+        self.add(node)
+
+    def adopt_constant(self, value: Value, constants: Mapping[Value, Constant]) -> None:
+        if value in constants:
+            self._keep({value: constants[value]})
+
+    def splice(self, branch: Graph) -> None:
+        """Add all nodes of a branch."""
+        self._keep(branch.constants)
+        self._nodes += branch.nodes
+
+    def _keep(self, constants: Mapping[Value, Constant]) -> None:
+        self.constants |= constants
+        self.new_constants |= constants
+
+    def constant(self, name: str, content: Any) -> Value:
+        """Integers as a constant."""
+        array = np.asarray(content, np.int64)
+        value = Value(name, TensorType("int64", array.shape))
+        self._keep({value: Constant(array)})
+        return value
+
+    def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+        return self._made(name, inputs, result, attributes, False)
+
+    def sure(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+        """As `op`, of what cannot fail here, whatever the sizes are."""
+        return self._made(name, inputs, result, attributes, True)
+
+    def _made(
+        self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], sure: bool
+    ) -> Value:
+        protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
+        domain = OWN if self.own and name == "Where" else ""
+        op = OnnxOp(domain, name, self.opset)
+        self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, sure=sure))
+        return result
+
+    # ---- choices
+
+    def sequence_choice(self, value: Value, a: Node, b: Node, loose: bool, anything: bool) -> Choice | None:
+        """What makes one of two sequences, of which each node constructs one: element by element."""
+        if len(a.inputs) != len(b.inputs) or not a.inputs:
+            return None
+        items, choices = [], []
+        for k, (x, y) in enumerate(zip(a.inputs, b.inputs, strict=True)):
+            if x is None or y is None:
+                return None
+            items.append(Value(f"{value.name}~item{k}", x.type))
+            choice = self.choice(items[-1], x, y, loose, anything)
+            if choice is None:
+                return None
+            choices.append(choice)
+
+        def choose(condition: Value) -> None:
+            for choice in choices:
+                choice(condition)
+            self.op("SequenceConstruct", items, value)
+
+        return choose
+
+    def choice(self, value: Value, a: Value, b: Value, loose: bool, anything: bool) -> Choice | None:
+        """What makes a value that is `a` where a condition is true, else `b`; None if that cannot be.
+
+        Args:
+            loose: symbols in the types of a and b do not mean what they say.
+            anything: whether their sizes may differ, and much may be done about it.
+        """
+        x, y = a.type, b.type
+        if not isinstance(x, TensorType) or not isinstance(y, TensorType) or x.dtype != y.dtype:
+            return None
+        if not self.moves(x):
+            return None
+        if x.sizes is None or y.sizes is None or len(x.sizes) != len(y.sizes):
+            return None
+        known = x.known_sizes is not None or not (loose or None in x.sizes)
+        if x.sizes == y.sizes and known:
+            if x.dtype == "string" and self.opset < 9:
+                return None  # onnxruntime loses strings on that way
+            whereable = self.own or (self.opset >= 9 and x.dtype in WHERE_TYPES)
+            return (
+                (lambda c: self._where(c, a, b, value))
+                if whereable
+                else (lambda c: self._gather(c, a, b, value))
+            )
+        if anything and self.opset >= 14:
+            return lambda c: self._cut(c, a, b, value)
+        return None
+
+    def moves(self, type: TensorType) -> bool:
+        """Whether there are operators to choose with: ONNX has few for its smallest types."""
+        concat = OnnxOp("", "Concat", max(self.opset, 4))  # the first was for floats, but took all
+        return self.own or onnx_name(type) in allowed_types(concat)[0]
+
+    def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        sizes = condition.known_sizes
+        if sizes is None or len(sizes) > len(a.sizes or ()):
+            condition = self._scalar(condition, value)  # which fails where it is not one element
+        self.op("Where", [condition, a, b], value)
+
+    def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """For types that Where lacks, and for opsets that lack Where."""
+        index = Value(f"{value.name}~index", TensorType("int64", ()))
+        self.op("Cast", [self._scalar(condition, value)], index, to=7 if self.opset >= 6 else "INT64")
+        both = self._stacked([b, a], value)
+        self.op("Gather", [both, index], value, axis=0)
+
+    def _cut(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """One after the other, of which the right part is cut out: their sizes may differ."""
+        c, name, dtype = self._scalar(condition, value), value.name, _dtype(a)
+        all_of_it, zero = (
+            self.constant(f"{name}~all", [-1]),
+            self.constant(f"{name}~0", [0]),
+        )
+        flat, counts, shapes = [], [], []
+        for word, v in (("then", a), ("else", b)):
+            rank = len(v.sizes or ())
+            flat.append(self.sure("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
+            counts.append(self.sure("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
+            shapes.append(self.sure("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
+        total = self.sure("Add", counts, _named(f"{name}~total", "int64", (1,)))
+        start = self.sure("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
+        end = self.sure("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
+        both = self.sure("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
+        part = self.sure("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
+        rank = len(a.sizes or ())
+        shape = self.sure("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
+        self.sure("Reshape", [part, shape], value, allowzero=1)
+
+    # ---- guards and stand-ins
+
+    def guard(self, condition: Value, a: Value, truth: bool, value: Value) -> None:
+        """`value` is `a`; but where the condition is not `truth`, an index is out of range."""
+        c = self._scalar(condition, value)
+        good, bad = (
+            self.constant(f"{value.name}~0", 0),
+            self.constant(f"{value.name}~1", 1),
+        )
+        index = _named(f"{value.name}~index", "int64", ())
+        self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
+        self.op("Gather", [self._stacked([a], value), index], value, axis=0)
+
+    def stand_in(self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str) -> Value:
+        """`x` where the condition is `truth`; else something of its type and of the sizes `witness`."""
+        dtype, rank = _dtype(x), len(witness)
+        c = self._scalar(condition, _named(name, "bool", ()))
+        wanted = self.constant(f"{name}~witness", witness)
+        zeros = self.constant(f"{name}~zeros", [0] * rank)
+        sizes = self.sure("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
+        missing = self.sure("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
+        lacks = self.sure("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
+        behind = self.sure("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
+        pads = self.sure("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
+        larger = self.sure("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
+        ends = _named(f"{name}~ends", "int64", (rank,))
+        self.sure("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
+        return self.sure("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
+
+    def _scalar(self, condition: Value, value: Value) -> Value:
+        if condition.sizes == ():
+            return condition
+        scalar = _named(f"{value.name}~condition", "bool", ())
+        rank = len(condition.sizes or (1,))
+        if self.opset < 5:  # whose Reshape knows no empty shape
+            return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
+        return self.op("Reshape", [condition, self.constant(f"{value.name}~scalar", [])], scalar)
+
+    def _stacked(self, values: Sequence[Value], value: Value) -> Value:
+        """The values along a new first axis."""
+        parts = []
+        for k, v in enumerate(values):
+            sizes = v.sizes
+            part = Value(
+                f"{value.name}~part{k}", TensorType(_dtype(v), None if sizes is None else (1, *sizes))
+            )
+            if self.opset >= 13:
+                axes = self.constant(f"{value.name}~axes{k}", [0])
+                parts.append(self.op("Unsqueeze", [v, axes], part))
+            else:
+                parts.append(self.op("Unsqueeze", [v], part, axes=[0]))
+        if len(parts) == 1:
+            return parts[0]
+        sizes = values[0].sizes
+        both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
+        return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
+
+
+def renamed(node: Node | If, values: Mapping[Value, Value]) -> Node | If:
+    """The node reading other values."""
+    if not values:
+        return node
+    (result,) = replace_uses(Graph("", (), (), (node,)), values, {}).nodes
+    return result
+
+
+def _named(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:
+    return Value(name, TensorType(dtype, sizes))
+
+
+def _dtype(value: Value) -> str:
+    assert isinstance(value.type, TensorType)
+    return value.type.dtype

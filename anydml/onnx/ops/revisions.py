@@ -1,0 +1,61 @@
+"""Other opsets at which an operator means the same, for a library that has it only there.
+
+RoiAlign of opset 22   is   RoiAlign of opset 16, with more types
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from anydml.ir.graph import Node, OnnxOp
+from anydml.onnx.node_validation import schema_of, wrong_type
+from anydml.onnx.subgraphs import graphs_of
+
+_EXTENDED = {("AveragePool", 1): 7}
+"""Revisions whose successor has only attributes more, which are by default what was before."""
+
+_CHANGED = frozenset({"Mod"})
+"""Operators of which a revision has another meaning that its signature does not show: Mod of floats, with
+the sign of the divisor."""
+
+
+def alike(node: Node, opset: int) -> bool:
+    """Whether a node of one of ONNX's own operators means the same at another opset."""
+    assert isinstance(node.op, OnnxOp)
+    other = OnnxOp(node.op.domain, node.op.name, opset)
+    ours, theirs = schema_of(node.op), schema_of(other)
+    if ours is None or theirs is None or ours.since_version == theirs.since_version:
+        return ours is not None and theirs is not None
+    if node.op.name in _CHANGED or any(graphs_of(node.attributes.values())):
+        return False
+    if _signature(node.op) != _signature(other):
+        return False
+    return wrong_type(other, node) is None
+
+
+def others(node: Node) -> list[int]:
+    """The opsets of a node's earlier revisions that it could as well be of, the newest first."""
+    assert isinstance(node.op, OnnxOp)
+    found: list[int] = []
+    schema = None if node.op.domain else schema_of(node.op)
+    if schema is not None and (node.op.name, schema.since_version) in _EXTENDED:
+        found.append(_EXTENDED[node.op.name, schema.since_version])
+    while schema is not None and schema.since_version > 1:
+        opset = schema.since_version - 1
+        if not alike(node, opset):
+            break
+        found.append(opset)
+        schema = schema_of(OnnxOp(node.op.domain, node.op.name, opset))
+    return found
+
+
+@cache
+def _signature(op: OnnxOp) -> object:
+    """All of a schema but its types. Revisions that share it differ in these, in permitted axes, in words."""
+    schema = schema_of(op)
+    assert schema is not None
+    ends = tuple(tuple((f.name, f.option) for f in formals) for formals in (schema.inputs, schema.outputs))
+    attributes = schema.attributes.values()
+    return ends, tuple(
+        sorted((a.name, str(a.type), a.required, a.default_value.SerializeToString()) for a in attributes)
+    )

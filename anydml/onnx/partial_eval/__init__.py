@@ -1,0 +1,1 @@
+"""What is known of values before a run, and graphs that know it."""

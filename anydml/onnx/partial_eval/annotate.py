@@ -1,0 +1,90 @@
+"""A graph whose values have the types that follow: by ONNX's own rules, node by node, and by symbols.
+
+Nothing is taken away or put in. A node of which something is not known is not asked about, so that no
+library meets what it may not expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from anydml.ir.dims import Affine, Dim, is_anonymous
+from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
+from anydml.ir.transforms import replace_values
+from anydml.onnx.partial_eval.shape_inference import Fact, Oracle, either, with_fresh_symbols
+from anydml.onnx.providers.provider import Provider
+
+
+def typed(
+    graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[Value, Type] | None = None
+) -> Graph:
+    """The graph with types. `provider` evaluates what follows from constants: sizes do.
+
+    Args:
+        declared: what a file says of values, for where less follows.
+    """
+    symbols = {n for v in graph.inputs for n in v.sizes or ()}
+    typing = _Typing(Oracle(opsets, provider), declared or {}, symbols)
+    for value in graph.inputs:
+        typing.facts[value] = Fact(Value(value.name, with_fresh_symbols(value.type)))
+    typing.walk(graph)
+    return replace_values(graph, typing.values)
+
+
+class _Typing:
+    def __init__(self, oracle: Oracle, declared: Mapping[Value, Type], symbols: Set[Dim]) -> None:
+        self.oracle, self.declared, self.symbols = oracle, declared, symbols
+        self.facts: dict[Value, Fact] = {}
+        self.values: dict[Value, Value] = {}
+        """For each value that a node makes, the one with its type."""
+
+    def walk(self, graph: Graph) -> None:
+        for value, constant in graph.constants.items():
+            self.facts[value] = Fact(value, constant)
+        for node in graph.nodes:
+            if isinstance(node, If):
+                self._if(node)
+            else:
+                self._node(node)
+
+    def _if(self, node: If) -> None:
+        for _, branch in node.branches:
+            self.walk(branch)
+        ends = zip(node.then_branch.outputs, node.else_branch.outputs, strict=True)
+        for value, (a, b) in zip(node.outputs, ends, strict=True):
+            if value is not None:
+                type = either(self.facts[a].value.type, self.facts[b].value.type)
+                self._know(value, Fact(Value(value.name, type)))
+
+    def _node(self, node: Node) -> None:
+        inputs = [None if v is None else self.facts[v] for v in node.inputs]
+        stood = replace(
+            node,
+            inputs=tuple(None if f is None else f.value for f in inputs),
+            captures={n: self.facts[v].value for n, v in node.captures.items()},
+        )
+        _, facts, _ = self.oracle.outputs(stood, inputs)
+        for value, fact in zip(node.outputs, facts, strict=True):
+            if value is not None and fact is not None:
+                self._know(value, fact)
+
+    def _know(self, value: Value, fact: Fact) -> None:
+        type = self._more(fact.value.type, self.declared.get(value))
+        self.values[value] = Value(value.name, with_fresh_symbols(type))
+        self.facts[value] = replace(fact, value=self.values[value])
+
+    def _more(self, found: Type | None, declared: Type | None) -> Type | None:
+        """What was found, and of what was declared that which is not known otherwise."""
+        if isinstance(declared, TensorType) and declared.sizes is not None:
+            declared = TensorType(declared.dtype, tuple(map(self._believed, declared.sizes)))
+        if not isinstance(found, TensorType) or not isinstance(declared, TensorType):
+            return found or declared
+        if found.sizes is None or declared.sizes is None or len(found.sizes) != len(declared.sizes):
+            return found if found.sizes is not None else TensorType(found.dtype, declared.sizes)
+        pairs = zip(found.sizes, declared.sizes, strict=True)
+        return TensorType(found.dtype, tuple(m if is_anonymous(n) and m is not None else n for n, m in pairs))
+
+    def _believed(self, size: Dim) -> Dim:
+        """A declared size, unless it is a symbol that no input has: exporters invent those."""
+        return None if isinstance(size, Affine) and size not in self.symbols else size

@@ -1,0 +1,367 @@
+"""The partial evaluator: from what is known of a graph's inputs to a graph that knows it.
+
+It walks forward and keeps for every value what is known: its type with sizes, and its content. A node
+whose inputs' contents are known (and small) is evaluated; `Shape` and `Size` need only sizes; an `If` on
+a known condition becomes its branch, an `If` on an unknown one tells its branches what the condition is.
+Sizes that are not known are symbols, and what is computed from them is known in terms of them.
+
+    x: float32[2,3]                            x: float32[2,3]
+    %s = Shape(%x)                             %y = Relu(%x)
+    %c = Equal(%s, [2, 3]) ...          ->     return %y
+    %y = If(%c) {then Relu(%x), else ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from anydml.ir.dims import Affine, whole
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
+from anydml.ir.transforms import make_subgraph, replace_uses
+from anydml.onnx.partial_eval.agreed import agreed
+from anydml.onnx.partial_eval.shape_errors import fails
+from anydml.onnx.partial_eval.shape_inference import (
+    CONTAINERS,
+    RANDOM,
+    Fact,
+    Oracle,
+    either,
+    is_small,
+    with_fresh_symbols,
+)
+from anydml.onnx.providers.provider import Provider
+from anydml.onnx.subgraphs import graphs_of
+
+
+@dataclass(frozen=True)
+class Folded:
+    """An If that became one of its branches, or nothing."""
+
+    node: If
+    taken: bool | None
+    because: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A specialised graph, and the Ifs that are not in it any more.
+
+    `inputs`: what stands for each of the original's inputs, those of known content included.
+    """
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+    folded: tuple[Folded, ...]
+
+
+def specialise(
+    graph: Graph,
+    types: Mapping[Value, Type],
+    contents: Mapping[Value, Constant],
+    opsets: Mapping[str, int],
+    provider: Provider,
+    deep: bool = False,
+    least: int = 0,
+) -> Special:
+    """The graph for inputs of these types, of which some have these contents.
+
+    Inputs whose content is given are no longer inputs of the result; all others stay, in order.
+    `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
+    specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
+    are not known.
+    """
+    evaluator = _Evaluator(Oracle(opsets, provider), deep)
+    stood = []
+    for value in graph.inputs:
+        known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least))
+        evaluator.facts[value] = Fact(known, contents.get(value))
+        stood.append(known)
+    outputs = evaluator.walk(graph)
+    inputs = tuple(s for v, s in zip(graph.inputs, stood, strict=True) if v not in contents)
+    result = Graph(graph.name, inputs, outputs, tuple(evaluator.nodes), evaluator.constants())
+    return Special(result, tuple(stood), tuple(evaluator.folded))
+
+
+class _Evaluator:
+    def __init__(self, oracle: Oracle, deep: bool) -> None:
+        self.oracle, self.deep = oracle, deep
+        self.facts: dict[Value, Fact] = {}
+        self.nodes: list[Node | If] = []
+        self.folded: list[Folded] = []
+        self._computed: dict[object, tuple[Fact | None, ...]] = {}
+        """What the nodes so far compute, by what they are: the same again is not computed again."""
+        self._makers: dict[Value, Node] = {}
+
+    def constants(self) -> dict[Value, Constant]:
+        return {f.value: f.constant for f in self.facts.values() if f.constant is not None}
+
+    def walk(self, graph: Graph) -> tuple[Value, ...]:
+        """Add the graph's nodes to the result, and answer with its outputs' stand-ins."""
+        for value, constant in graph.constants.items():
+            self.facts.setdefault(value, Fact(value, constant))
+        for place, node in enumerate(graph.nodes):
+            if isinstance(node, If):
+                self._if(node, graph.nodes[place + 1 :])
+            else:
+                self._node(node)
+        return tuple(self.facts[v].value for v in graph.outputs)
+
+    # ---- Ifs
+
+    def _if(self, node: If, rest: Sequence[Node | If]) -> None:
+        """Add an If, or one of its branches; `rest` are the nodes after it."""
+        condition = self.facts[node.condition].constant
+        if condition is not None and condition.content.size == 1 and condition.content.dtype == np.bool_:
+            truth = condition.content.item()
+            self._take(node, truth, f"the condition is {str(truth).lower()}")
+            return
+        if self.deep:
+            for truth in (True, False):
+                failing = self._failing(node, not truth, rest) if self._fails_unless(node, truth) else None
+                if failing is not None:
+                    because = f"otherwise {failing} fails; what stays fails then, too"
+                    self._take(node, truth, because)
+                    return
+            self._both(node)
+            return
+        outputs = tuple(None if v is None else Value(v.name, v.type) for v in node.outputs)
+        self.nodes.append(
+            replace(
+                node,
+                condition=self.facts[node.condition].value,
+                then_branch=self._told(node.then_branch, node.condition, True),
+                else_branch=self._told(node.else_branch, node.condition, False),
+                outputs=outputs,
+            )
+        )
+        for old, new in zip(node.outputs, outputs, strict=True):
+            if old is not None and new is not None:
+                self.facts[old] = Fact(new)
+
+    def _take(self, node: If, truth: bool, because: str) -> None:
+        """Put a branch in the place of the If."""
+        branch = node.then_branch if truth else node.else_branch
+        self.folded.append(Folded(node, truth, because))
+        self.walk(branch)
+        for output, inner in zip(node.outputs, branch.outputs, strict=True):
+            if output is not None:
+                self.facts[output] = self.facts[inner]
+
+    def _inner(self, deep: bool) -> _Evaluator:
+        """An evaluator that knows the same, for nodes that may not come to be."""
+        inner = _Evaluator(self.oracle, deep)
+        inner.facts, inner._makers = dict(self.facts), dict(self._makers)
+        inner._computed = dict(self._computed)
+        return inner
+
+    def _failing(self, node: If, truth: bool, rest: Sequence[Node | If]) -> str | None:
+        """The node that surely fails if a branch is taken: one of its own, or of those after it."""
+        trial = self._inner(False)
+        trial._take(node, truth, "")
+        for later in rest:
+            if isinstance(later, If):
+                trial._if(later, ())
+            else:
+                trial._node(later)
+        return next((n.label for n in trial.nodes if isinstance(n, Node) and fails(n)), None)
+
+    def _fails_unless(self, node: If, truth: bool) -> bool:
+        """Whether a branch fails by itself where the condition is not `truth`.
+
+        If(Equal(Shape(%x)[2], 1)) {then Squeeze(%x, 2)}: where the size is not 1, Squeeze fails.
+        """
+        maker = self._makers.get(self.facts[node.condition].value)
+        if not truth or maker is None or not maker.is_onnx("Equal"):
+            return False
+        by_value = {f.value: f for f in self.facts.values()}
+        a, b = (self.oracle.integers(by_value.get(v) if v is not None else None) for v in maker.inputs)
+        if a is None or b is None or a.size != 1 or b.size != 1:
+            return False
+        difference = a.reshape(-1)[0] - b.reshape(-1)[0]
+        for inner in node.then_branch.nodes:
+            if isinstance(inner, Node) and inner.is_onnx("Squeeze"):
+                for size in self._squeezed(inner, node.then_branch):
+                    if size - whole(1) in (difference, -difference):
+                        return True
+        return False
+
+    def _squeezed(self, node: Node, branch: Graph) -> list[Affine]:
+        """The sizes that a Squeeze needs to be 1, as far as they are known."""
+        given = self.facts.get(node.inputs[0]) if node.inputs[0] else None
+        sizes = self.oracle.sizes(given)
+        if "axes" in node.attributes:
+            axes = list(node.attributes["axes"].ints)
+        else:
+            told = node.inputs[1] if len(node.inputs) > 1 else None
+            constant = None if told is None else branch.constants.get(told)
+            axes = [] if constant is None else constant.content.reshape(-1).tolist()
+        return [] if sizes is None else [sizes[k] for k in axes if -len(sizes) <= k < len(sizes)]
+
+    def _both(self, node: If) -> None:
+        """Specialise both branches, each by what its being taken says."""
+        condition = self.facts[node.condition].value
+        branches: list[Graph] = []
+        results: list[list[Fact]] = []
+        for truth, (_, branch) in zip((True, False), node.branches, strict=True):
+            inner = self._inner(True)
+            inner.folded = self.folded
+            inner._assume(condition, truth)
+            ends = inner.walk(branch)
+            results.append([inner.facts[v] for v in branch.outputs])
+            branches.append(make_subgraph(branch.name, inner.nodes, ends, inner.constants()))
+        outputs = tuple(
+            [
+                None if v is None else Value(v.name, either(a.value.type, b.value.type))
+                for v, a, b in zip(node.outputs, results[0], results[1], strict=True)
+            ]
+        )
+        made = replace(
+            node, condition=condition, then_branch=branches[0], else_branch=branches[1], outputs=outputs
+        )
+        stays = False
+        for old, new, a, b in zip(node.outputs, outputs, results[0], results[1], strict=True):
+            if old is None or new is None:
+                continue
+            if _same(a, b):
+                self.facts[old] = a
+            else:
+                self.facts[old], stays = Fact(new), True
+        if stays:
+            self.nodes.append(made)
+        else:
+            self.folded.append(Folded(node, None, "both branches give the same"))
+
+    def _assume(self, value: Value, truth: bool) -> None:
+        """Know that a value is true (or false) all over, and what follows from that."""
+        self._tell(value, np.bool_(truth))
+        node = self._makers.get(value)
+        if node is None or not isinstance(node.op, OnnxOp) or node.op.domain:
+            return
+        given = [v for v in node.inputs if v is not None]
+        match node.op.name:
+            case "Not":
+                self._assume(given[0], not truth)
+            case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
+                self._assume(given[0], truth)
+            case "Cast" if isinstance(given[0].type, TensorType) and given[0].type.dtype == "bool":
+                self._assume(given[0], truth)
+            case "And" | "Or" if truth == (node.op.name == "And"):
+                for v in given:
+                    self._assume(v, truth)
+            case "Equal" if truth:
+                for v, other in (given, given[::-1]):
+                    known = next((f.constant for f in self.facts.values() if f.value is other), None)
+                    if known is not None and known.content.size == 1 and known.content.dtype.kind in "biu":
+                        self._tell(v, known.content.reshape(())[()])
+
+    def _tell(self, value: Value, content: np.generic) -> None:
+        """Know the content of a value of one element."""
+        sizes = value.known_sizes
+        if sizes is None or prod(sizes) != 1:
+            return
+        known = Constant(np.full(sizes, content))
+        told = Fact(Value(value.name, value.type), known)
+
+        def now(fact: Fact | None) -> Fact | None:
+            return told if fact is not None and fact.value is value and fact.constant is None else fact
+
+        self.facts = {old: now(fact) or fact for old, fact in self.facts.items()}
+        self._computed = {key: tuple(map(now, facts)) for key, facts in self._computed.items()}
+
+    def _told(self, branch: Graph, condition: Value, truth: bool) -> Graph:
+        """A branch in terms of the new graph, with what is known of its captures."""
+        facts = {v: f for v, f in self.facts.items() if v is not condition}
+        values = {v: f.value for v, f in facts.items()}
+        known = {f.value: f.constant for f in facts.values() if f.constant is not None}
+        type = self.facts[condition].value.type
+        sizes = type.known_sizes if isinstance(type, TensorType) else None
+        if condition in branch.inputs and sizes is not None:
+            stand_in = values[condition] = Value(condition.name, type)
+            known[stand_in] = Constant(np.full(sizes, truth))
+        else:
+            values[condition] = self.facts[condition].value
+        return replace_uses(branch, values, known)
+
+    def _node(self, node: Node) -> None:
+        assert isinstance(node.op, OnnxOp)
+        inputs = [None if v is None else self.facts[v] for v in node.inputs]
+        stood = agreed(
+            replace(
+                node,
+                inputs=tuple(None if f is None else f.value for f in inputs),
+                captures={n: self.facts[v].value for n, v in node.captures.items()},
+            )
+        )
+        if self._passes_on(node, inputs):
+            return
+        key = node_key(stood, inputs) if self.deep else None
+        if key is not None and key in self._computed:
+            for value, fact in zip(node.outputs, self._computed[key], strict=True):
+                if value is not None and fact is not None:
+                    self.facts[value] = fact
+            return
+        stood, facts, follows = self.oracle.outputs(stood, inputs)
+        self.facts |= {
+            v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
+        }
+        if not follows:
+            self.nodes.append(stood)
+            self._makers |= dict.fromkeys(stood.writes, stood)
+        if key is not None:
+            self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
+
+    def _passes_on(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
+        """Know what an Identity is, and what a node makes of an optional with content."""
+        given, output = (inputs[0] if inputs else None), node.outputs[0] if node.outputs else None
+        if given is None or output is None:
+            return False
+        if node.is_onnx("Identity"):
+            self.facts[output] = given
+            return True
+        if given.value.type is None or isinstance(given.value.type, OptionalType):
+            return False
+        if not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
+            return False
+        has = Fact(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
+        self.facts[output] = given if node.is_onnx("OptionalGetElement") else has
+        return True
+
+
+def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
+    """What makes a node compute the same as another; None for one that never does, or must stay its own.
+
+    Two sequences that are outputs must: before opset 14 no Identity makes two of one.
+    """
+    assert isinstance(node.op, OnnxOp)
+    if node.op.name in RANDOM | CONTAINERS or node.captures or any(graphs_of(node.attributes.values())):
+        return None
+    attributes = tuple(sorted((n, a.SerializeToString()) for n, a in node.attributes.items()))
+    return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)
+
+
+def _input_key(fact: Fact | None) -> object:
+    if fact is None or fact.constant is None:
+        return None if fact is None else fact.value
+    content = fact.constant.content if is_small(fact.value.type) else None
+    if not isinstance(content, np.ndarray) or content.dtype.kind == "O":
+        return fact.constant
+    return content.dtype, content.shape, content.tobytes()
+
+
+def _same(a: Fact, b: Fact) -> bool:
+    """Whether two values are the same one, or constants of the same content."""
+    if a.value is b.value:
+        return True
+    return a.constant is not None and b.constant is not None and same_content(a.constant, b.constant)
+
+
+def same_content(a: Constant, b: Constant) -> bool:
+    """Whether two constants are arrays of the same type, shape and bytes."""
+    x, y = a.content, b.content
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or "O" in (x.dtype.kind, y.dtype.kind):
+        return a is b
+    return (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()

@@ -1,0 +1,421 @@
+"""What is known of a node's outputs from what is known of its inputs: types with sizes, and contents.
+
+Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto
+
+from anydml.errors import InvalidModel, Unsupported
+from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
+from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.onnx.node_validation import schema_of
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.quirks import quirk_of
+from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
+from anydml.onnx.partial_eval.symbolic import (
+    FOLLOWED,
+    Content,
+    compared,
+    computed,
+    decided,
+    measured,
+    numbers,
+    of_array,
+    sized,
+)
+from anydml.onnx.providers.onnxruntime import DTYPES
+from anydml.onnx.providers.provider import Provider, RegionFailed
+from anydml.onnx.serde.region_model import names_for, node_proto, region, tensor_proto
+from anydml.onnx.subgraphs import forget_dim_names, graphs_of
+from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
+
+SMALL = 1024
+"""Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
+
+MOST_TEXT = 1 << 16
+"""Characters of strings that are worth following."""
+RANDOM = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
+)
+_NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
+"""Operators that fail rather than make something without elements, unless batch or channels have none."""
+CONTAINERS = frozenset(
+    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceMap SplitToSequence Optional".split(
+        " "
+    )
+)
+"""Operators that make a sequence or an optional."""
+UNFOLDED = RANDOM | {"RegexFullMatch"}
+"""What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What is known of a value: its stand-in in the new graph (with its type), and its content.
+
+    `integers`: its content in terms of symbols, where it is no constant.
+    """
+
+    value: Value
+    constant: Constant | None = None
+    integers: Content | None = None
+
+
+class Oracle:
+    """Types and contents of nodes' outputs. `provider` evaluates nodes that have no rule."""
+
+    def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
+        self.opsets, self.provider = opsets, provider
+        self._dim_names: dict[Affine, str] = {}
+        self._dims: dict[str, Affine] = {}
+        """What ONNX's inference is told that sizes are called, and back."""
+        self._inferred: dict[object, tuple[tuple[Type | None, ...], str]] = {}
+
+    def outputs(self, node: Node, inputs: list[Fact | None]) -> tuple[Node, list[Fact | None], bool]:
+        """The node with types of its outputs, what is known of these, and whether they follow without it."""
+        types, why = self.types(node, inputs)
+        outputs = tuple(
+            None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
+        )
+        node = replace(node, outputs=outputs, fails=why)
+        contents, integers = self.contents(node, inputs)
+        facts: list[Fact | None] = []
+        for k, value in enumerate(outputs):
+            if value is None or contents is None:
+                facts.append(None if value is None else Fact(value, integers=integers))
+            else:
+                facts.append(Fact(Value(value.name, of_content(contents[k])), Constant(contents[k])))
+        return node, facts, contents is not None
+
+    def types(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+        """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
+        types, why = self._infer(node, inputs)
+        if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
+            types = self._refined(node, inputs, types)
+        return types, why
+
+    def contents(
+        self, node: Node, inputs: list[Fact | None]
+    ) -> tuple[list[np.ndarray] | None, Content | None]:
+        """The outputs' contents if they follow from what is known; else what is known of the integers."""
+        contents = self._fold(node, inputs)
+        return (contents, None) if contents is not None else self._follow(node, inputs)
+
+    # ---- types
+
+    def _infer(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+        """The outputs' types by ONNX's own rules, None where they do not tell; and why the node fails."""
+        nothing: list[Type | None] = [None] * len(node.outputs)
+        unknown = nothing, ""
+        assert isinstance(node.op, OnnxOp)
+        schema = schema_of(node.op)
+        if schema is None:
+            return unknown
+        key = _inference_key(node, inputs)
+        if key is not None and key in self._inferred:
+            known, why = self._inferred[key]
+            return list(known), why
+        names = names_for([node])
+        protos: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for fact in inputs:
+            if fact is None:
+                continue
+            if fact.value.type is None:
+                return unknown
+            name = names.of(fact.value)
+            protos[name] = to_proto(fact.value.type, self._dim_name)
+            if fact.constant is not None and is_small(fact.value.type):
+                data[name] = self._tensor(fact)
+        for value in node.captures.values():
+            if value.type is not None:
+                protos[names.of(value)] = to_proto(value.type, self._dim_name)
+        proto = node_proto(node, names)
+        for graph in graphs_of(proto.attribute):
+            forget_dim_names(graph)  # the file's own, which would be taken for ours
+        imports = _imports(tuple(self.opsets.items()))
+        shape = _dims(inputs[1]) if node.op.name == "Expand" and len(inputs) > 1 else None
+        if any(isinstance(n, int) and n > SMALL for n in shape or ()):
+            return unknown  # before opset 13, inference makes a list of so many sizes
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, proto, protos, data, opset_imports=imports
+            )
+        except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
+            found = _element_types(schema, proto, protos, imports)  # inference refuses, and libraries take
+        why = _negative(found.values())
+        types = [
+            None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
+            for v in node.outputs
+        ]
+        pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
+        unbelieved = node.op in self.provider.unbelieved
+        if why or unbelieved or rank_unsure(node) or impossible(node, types, pads):
+            types = [t if t is None else without_sizes(t) for t in types]
+            types = [self._part(node, inputs) or t for t in types]
+        types = [_unsure(node, t) for t in types]
+        if key is not None:
+            self._inferred[key] = tuple(types), why
+        return types, why
+
+    def _part(self, node: Node, inputs: list[Fact | None]) -> Type | None:
+        """The type of parts of length 1 without the axis that is split, as libraries give them."""
+        lengths = numbers(self.integers(inputs[1])) if node.is_onnx("SplitToSequence") else None
+        whole = None if inputs[0] is None else inputs[0].value.type
+        if lengths != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
+            return None
+        axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+        if _dims(inputs[1]) != () or not -len(whole.sizes) <= axis < len(whole.sizes):
+            return None
+        kept = tuple(n for k, n in enumerate(whole.sizes) if k != axis % len(whole.sizes))
+        return SequenceType(TensorType(whole.dtype, kept))
+
+    def _dim_name(self, size: Affine) -> str:
+        name = self._dim_names.get(size)
+        if name is None:
+            name = self._dim_names[size] = f"d{len(self._dim_names)}"
+            self._dims[name] = size
+        return name
+
+    def _tensor(self, fact: Fact) -> TensorProto:
+        constant = fact.constant
+        assert constant is not None
+        if not isinstance(constant.source, TensorProto):
+            constant.source = tensor_proto(constant, fact.value.name)
+        return constant.source
+
+    def _refined(self, node: Node, inputs: list[Fact | None], types: list[Type | None]) -> list[Type | None]:
+        """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
+        own = None
+        if len(types) == 1:
+            own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
+        refined: list[Type | None] = []
+        for value, type in zip(node.outputs, types, strict=True):
+            if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):
+                refined.append(type)
+                continue
+            told = type.sizes
+            if told is None or (own is not None and len(own) != len(told)):
+                told = (None,) * len(own or ())
+            sizes: list[Dim] = []
+            for k, n in enumerate(told):
+                better = None if isinstance(n, int) or own is None else as_dim(own[k])
+                sizes.append(n if better is None else better)
+            least = int(node.op.name in _NEVER_EMPTY)
+            refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
+        return refined
+
+    def sizes(self, fact: Fact | None) -> list[Affine] | None:
+        dims = _dims(fact)
+        return None if dims is None else [as_affine(n) for n in dims]
+
+    def integers(self, fact: Fact | None) -> Content | None:
+        """What is known of an input's integers."""
+        if fact is None or fact.constant is None:
+            return None if fact is None else fact.integers
+        known = is_small(fact.value.type) and isinstance(fact.constant.content, np.ndarray)
+        content = fact.constant.content if known else None
+        return None if content is None or content.dtype.kind not in "biu" else of_array(content)
+
+    # ---- contents
+
+    def _follow(
+        self, node: Node, inputs: list[Fact | None]
+    ) -> tuple[list[np.ndarray] | None, Content | None]:
+        """The only output's content if it follows from symbols; else what is known of its integers."""
+        value = node.outputs[0] if len(node.outputs) == 1 else None
+        type = None if value is None else value.type
+        if not isinstance(type, TensorType) or node.op.name not in FOLLOWED or not is_small(type):
+            return None, None
+        sizes = type.known_sizes or ()
+        given = [self.integers(f) for f in inputs]
+        if type.dtype == "bool":
+            truths = compared(node, given)
+            if truths is None:
+                truths = decided(node, [_truth(f) for f in inputs], sizes)
+            return (None if truths is None or truths.shape != sizes else [truths]), None
+        if type.dtype not in ("int32", "int64"):
+            return None, None
+        found = computed(node, given, sizes)
+        if node.op.name in ("Shape", "Size") and inputs:
+            found = measured(node, self.sizes(inputs[0]))
+        if found is None or found.shape != sizes:
+            return None, None
+        known = numbers(found)
+        if known is None:
+            return None, found
+        limits = np.iinfo(type.dtype)
+        if any(not limits.min <= n <= limits.max for n in known):  # which wraps around when it runs
+            return None, None
+        return [np.array(known, type.dtype).reshape(sizes)], None
+
+    def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
+        """The outputs' contents if they follow from what is known, and are small."""
+        op = node.op
+        assert isinstance(op, OnnxOp)
+        if op.domain or op.name in UNFOLDED or node.captures or (not inputs and op.name != "Constant"):
+            return None
+        if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
+            return None
+        if op.name in ("Shape", "Size"):
+            (only,) = inputs
+            type = None if only is None else only.value.type
+            sizes = type.known_sizes if isinstance(type, TensorType) else None
+            if sizes is None or only is None:
+                return None
+            try:
+                contents = [np.broadcast_to(np.zeros((), np.bool_), sizes)]
+            except ValueError:  # beyond what NumPy can tell the shape of
+                return None
+        else:
+            contents = []
+            for fact in inputs:
+                if fact is None:
+                    continue
+                if fact.constant is None or fact.value.type is None or not is_small(fact.value.type):
+                    return None
+                contents.append(fact.constant.content)
+        return self.evaluated(node, contents)
+
+    def evaluated(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
+        """The outputs' contents for these contents of its inputs; None where it has none of its own.
+
+        The contents are in the order of the inputs that are there.
+        """
+        op = node.op
+        assert isinstance(op, OnnxOp)
+        if op.domain or op.name in UNFOLDED or node.captures or any(graphs_of(node.attributes.values())):
+            return None
+        results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)
+        if results is None:
+            return None  # left to run, and to fail there if it must
+        if not all(isinstance(r, np.ndarray) and _length(r) <= MOST_TEXT for r in results):
+            return None
+        found = iter(results)
+        return [np.zeros(0) if v is None else next(found) for v in node.outputs]
+
+    def _by_rule(self, node: Node, contents: list[np.ndarray]) -> list[Any] | None:
+        found = iter(contents)
+        try:
+            results = fold(node, [None if v is None else next(found) for v in node.inputs])
+        except (NotFoldable, NodeFailed):
+            return None
+        return [r for r, v in zip(results, node.outputs, strict=True) if v is not None]
+
+    def _by_library(self, node: Node, contents: list[np.ndarray]) -> list[Any] | None:
+        """What has no rule of ours, if the provider has it, and does it right."""
+        if quirk_of(node, {}) is not None or any(dtype_name(c.dtype) not in DTYPES for c in contents):
+            return None
+        values = tuple(dict.fromkeys(v for v in node.inputs if v is not None))
+        given = dict(zip((v for v in node.inputs if v is not None), contents, strict=True))
+        outputs = tuple(v for v in node.outputs if v is not None)
+        alone = region([node], values, outputs, {}, self.opsets)
+        try:
+            return self.provider.compile(alone, 1)([given[v] for v in values])
+        except (Unsupported, RegionFailed, InvalidModel):
+            return None
+
+
+def _inference_key(node: Node, inputs: list[Fact | None]) -> object:
+    """What decides the types of the outputs; None where contents or bodies do, too."""
+    if node.captures or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
+        return None
+    attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())
+    given = tuple(None if f is None else f.value.type for f in inputs)
+    return node.op, attributes or (), given, tuple(v is None for v in node.outputs)
+
+
+def _element_types(
+    schema: onnx.defs.OpSchema,
+    node: NodeProto,
+    protos: Mapping[str, TypeProto],
+    imports: list[onnx.OperatorSetIdProto],
+) -> dict[str, TypeProto]:
+    """The outputs' types as far as they follow without sizes: their element types."""
+    types = {name: from_proto(proto) for name, proto in protos.items()}
+    bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
+    try:
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
+    except Exception:
+        return {}
+
+
+def _negative(types: Iterable[TypeProto]) -> str:
+    """Why a node fails that inference, which computes only, gives less than no elements."""
+    for type in types:
+        sizes = [d.dim_value for d in type.tensor_type.shape.dim]
+        if any(n < 0 for n in sizes):
+            return f"its result would have sizes {sizes}"
+    return ""
+
+
+def _unsure(node: Node, type: Type | None) -> Type | None:
+    """The type without sizes that libraries do not agree on."""
+    if (
+        not isinstance(type, TensorType)
+        or type.sizes is None
+        or not (unsure := unsure_axes(node, len(type.sizes)))
+    ):
+        return type
+    return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
+
+
+def with_fresh_symbols(type: Type | None, least: int = 0) -> Type | None:
+    """The type with a symbol of its own for each size that is not known, which is `least` or more."""
+    if not isinstance(type, TensorType) or type.sizes is None or None not in type.sizes:
+        return type
+    sizes = tuple(Affine.of(Symbol(least=least)) if n is None else n for n in type.sizes)
+    return TensorType(type.dtype, sizes)
+
+
+def either(a: Type | None, b: Type | None) -> Type | None:
+    """What is known of a value that is of one of two types."""
+    if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return a if a == b else None
+    if a.dtype != b.dtype:
+        return None
+    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
+        return TensorType(a.dtype)
+    sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
+    return with_fresh_symbols(TensorType(a.dtype, sizes))
+
+
+def _length(content: np.ndarray) -> int:
+    """Characters of all strings: a few elements may have any number of them."""
+    return sum(map(len, map(str, content.reshape(-1)))) if content.dtype.kind == "O" else 0
+
+
+def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
+    return None if fact is None else fact.value.sizes
+
+
+def _truth(fact: Fact | None) -> bool | None:
+    """The one truth that a value is all over, if it is known."""
+    if fact is None or fact.constant is None or fact.constant.content.dtype != np.bool_:
+        return None
+    found = set(fact.constant.content.reshape(-1).tolist())
+    return found.pop() if len(found) == 1 else None
+
+
+def is_small(type: Type | None) -> bool:
+    """A tensor of known sizes whose content is worth following."""
+    if not isinstance(type, TensorType):
+        return False
+    sizes = type.known_sizes
+    return sizes is not None and prod(sizes) <= SMALL
+
+
+@cache
+def _imports(opsets: tuple[tuple[str, int], ...]) -> list[onnx.OperatorSetIdProto]:
+    return [onnx.helper.make_opsetid(domain, version) for domain, version in opsets]

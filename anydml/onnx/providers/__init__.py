@@ -1,0 +1,1 @@
+"""Libraries that run the operators anydml does not exist for."""

@@ -1,0 +1,333 @@
+"""onnxruntime and onnx.reference as providers of heavy and rare operators."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from anydml.errors import Problem, Unsupported
+from anydml.ir.graph import OnnxOp, Stored
+from anydml.onnx.providers.interrupt import ended_by_ctrl_c
+from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
+from anydml.ops.opdef import Operator
+from anydml.runtime.process import Calls, leak, renewed
+
+# From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime as ort
+
+DTYPES = frozenset(
+    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
+)
+"""Element types that pass between onnxruntime and NumPy."""
+
+
+class OnnxRuntime:
+    name = "onnxruntime"
+
+    def __init__(self, seconds: float | None = None) -> None:
+        """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
+        self._seconds = seconds
+        self.unbelieved: set[Operator | OnnxOp] = set()
+
+    def compile(self, region: Region, threads: int) -> Call:
+        return _Session(region, threads, self._seconds)
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
+        ends = [(np.dtype(t), n) for t, n in (*inputs, *outputs)] if _fixable(inputs, outputs) else []
+        if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
+            return call
+        return _Bound(call, ends[: len(inputs)], ends[len(inputs) :])
+
+
+def _run_options() -> Any:
+    options = ort.RunOptions()
+    options.add_run_config_entry(
+        "gpu_graph_id", "-1"
+    )  # a binding's run asks for it, and lasts if it is absent
+    return options
+
+
+_calls = Calls(_run_options)
+
+
+class _Opening:
+    """A session that is being made: how it is ended."""
+
+    def __init__(self, options: ort.SessionOptions) -> None:
+        self._options = options
+
+    @property
+    def terminate(self) -> bool:
+        return False
+
+    @terminate.setter
+    def terminate(self, ends: bool) -> None:
+        if hasattr(self._options, "set_load_cancellation_flag"):  # from 1.21 on
+            self._options.set_load_cancellation_flag(ends)
+
+
+_WRONG_OPTIMIZERS = ["ExpandElimination", "QDQPropagationTransformer", "ReshapeFusion"]
+"""onnxruntime's optimisations that go wrong: the first drops an Expand to nothing; the second makes
+a QuantizeLinear of two types from opset 21 on, or reads past its inputs and ends the process; the
+third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
+
+
+def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
+    """A session, and the memory that it reads and does not own.
+
+    Raises:
+        Unsupported: onnxruntime refuses the region.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised, and told in our words
+    options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
+    weights = _lend(region, options)
+    opening = _Opening(options)
+    try:
+        _calls.enter(opening)
+        session = ort.InferenceSession(
+            region.model,
+            options,
+            providers=["CPUExecutionProvider"],
+            enable_fallback=0,
+            disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
+        )
+    except Exception as error:  # onnxruntime raises a dozen unrelated classes
+        raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
+    finally:
+        _calls.leave(opening)
+    return session, weights
+
+
+def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
+    """Give a session the region's weights without a copy: the memory that it will read, and not own."""
+    given = {n: c for n, c in region.weights if not isinstance(c.source, Stored)}
+    for _, constant in region.weights:
+        if isinstance(constant.source, Stored):  # it maps files into memory itself
+            folder = str(constant.source.folder)
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+            break
+    arrays = [np.ascontiguousarray(c.content) for c in given.values()]
+    lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
+    if lent:  # the first lets it optimise with their contents, the second has it read them where they are
+        options.add_external_initializers(list(given), lent)
+        for name, value in zip(given, lent, strict=True):
+            options.add_initializer(name, value)
+    return [*arrays, *lent]
+
+
+BOUND = 1 << 16
+"""Bytes up to which copying is less than binding at each call."""
+
+
+def _fixable(inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> bool:
+    return all(t in DTYPES and t != "string" and 0 not in n for t, n in (*inputs, *outputs))
+
+
+_LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
+"""What may run for ever, as files write its name; a weight that has these bytes does no harm."""
+
+
+class _Session:
+    """A region in onnxruntime. In a forked child it is opened again when it is first called."""
+
+    def __init__(self, region: Region, threads: int, seconds: float | None) -> None:
+        self._region, self._threads, self._seconds = region, threads, seconds
+        self.inputs, self.outputs = region.inputs, list(region.outputs)
+        self._loops = any(name in region.model for name in _LOOPS)
+        self._lock = threading.Lock()
+        self._session, self._weights = _opened(region, threads)
+        self._run = self._session.run
+        renewed(self)
+
+    @property
+    def session(self) -> ort.InferenceSession:
+        if self._session is None:
+            with self._lock:
+                if self._session is None:
+                    self._session, self._weights = _opened(self._region, self._threads)
+                    self._run = self._session.run
+        return self._session
+
+    def after_fork(self) -> None:
+        leak(self._session, self._weights)
+        self._session, self._weights, self._lock = None, [], threading.Lock()
+        self._run = lambda *arguments: self.session.run(*arguments)
+
+    def __call__(self, values: list[Any]) -> list[Any]:
+        own = self._loops or self._seconds is not None
+        options = ort.RunOptions() if own else _calls.options
+        try:
+            _calls.enter(options)
+            feeds = dict(zip(self.inputs, values, strict=True))
+            if own:
+                with ended_by_ctrl_c(options), _ended_after(self._seconds, options):
+                    return list(self._run(self.outputs, feeds, options))
+            return list(self._run(self.outputs, feeds, options))
+        except RegionEnded:
+            raise
+        except Exception as error:
+            raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+        finally:
+            _calls.leave(options)
+
+
+@contextmanager
+def _ended_after(seconds: float | None, options: ort.RunOptions) -> Iterator[None]:
+    """While this lasts, the library is told to end after so many seconds.
+
+    Raises:
+        RegionEnded: it was.
+    """
+    if seconds is None:
+        yield
+        return
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        options.terminate = True
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if late.is_set():
+            raise RegionEnded(None, f"took more than {seconds:g} seconds") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+class _Bound:
+    """A region with memory of its own for inputs and outputs. Whoever comes while it is busy goes without."""
+
+    def __init__(
+        self, call: _Session, inputs: list[tuple[np.dtype, Sizes]], outputs: list[tuple[np.dtype, Sizes]]
+    ) -> None:
+        self._call = call
+        self._inputs, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
+        self._given = [(x, x.dtype, x.shape) for x in self._inputs]
+        self._lock = threading.Lock()
+        self._bind()
+        renewed(self)
+
+    def _bind(self) -> None:
+        session, call = self._call.session, self._call
+        self._kept = [ort.OrtValue.ortvalue_from_numpy(x) for x in (*self._inputs, *self._outputs)]
+        self._binding = session.io_binding()
+        for name, value in zip(call.inputs, self._kept, strict=False):
+            self._binding.bind_ortvalue_input(name, value)
+        for name, value in zip(call.outputs, self._kept[len(self._inputs) :], strict=True):
+            self._binding.bind_ortvalue_output(name, value)
+        self._run = session.run_with_iobinding
+
+    def after_fork(self) -> None:
+        leak(self._binding, self._kept, self._run)
+        self._lock, self._binding, self._kept, self._run = threading.Lock(), None, [], self._run_again
+
+    def _run_again(self, _: object, options: ort.RunOptions) -> None:
+        self._bind()
+        self._run(self._binding, options)
+
+    def __call__(self, values: list[Any]) -> list[Any]:
+        if not self._lock.acquire(blocking=False):
+            return self._call(values)
+        try:
+            for value, (x, dtype, shape) in zip(values, self._given, strict=True):
+                if value.shape != shape or value.dtype != dtype:  # not as the model declares
+                    return self._call(values)
+                x[...] = value
+            options = _calls.options
+            try:
+                _calls.enter(options)
+                self._run(self._binding, options)
+                failed = False
+            except Exception:  # an output of other sizes than was inferred, or what fails without binding too
+                failed = True
+            finally:
+                _calls.leave(options)
+            return self._call(values) if failed else [y.copy() for y in self._outputs]
+        finally:
+            self._lock.release()
+
+
+def _failed_node(message: str) -> int | None:
+    found = re.search(r"Name:'(\d+)'", message)
+    return int(found[1]) if found else None
+
+
+def _first_line(error: Exception) -> str:
+    """The library's own words, without its prefix of codes."""
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error)) or type(error).__name__
+    text = text.splitlines()[0] if text.splitlines() else text
+    text = re.sub(r" node with name '\d*'$", "", text)
+    return re.sub(
+        r"Non-zero status code returned while running \w+ node\. Name:'\d+' Status Message: ", "", text
+    )
+
+
+class Reference:
+    name = "onnx.reference"
+
+    def __init__(self) -> None:
+        self.unbelieved: set[Operator | OnnxOp] = set()
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        return call
+
+    def compile(self, region: Region, threads: int) -> Call:
+        model = onnx.ModelProto.FromString(region.model)
+        for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, Stored)}:
+            onnx.load_external_data_for_model(model, str(folder))
+        if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
+            raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))
+        from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
+
+        try:
+            evaluator = ReferenceEvaluator(model)
+        except Exception as error:
+            raise Unsupported(Problem("onnx.reference", _first_line(error))) from error
+        names = region.inputs
+
+        def call(values: list[Any]) -> list[Any]:
+            try:
+                with np.errstate(all="ignore"):
+                    results = evaluator.run(None, dict(zip(names, values, strict=True)))
+            except Exception as error:
+                raise RegionFailed(0 if len(model.graph.node) == 1 else None, _first_line(error)) from error
+            return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+
+        return call
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset of ONNX's own domain that the installed onnxruntime takes."""
+    node = helper.make_node("Identity", ["x"], ["y"])
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy")
+    graph = helper.make_graph([node], "probe", [x], [y])
+    for version in range(onnx.defs.onnx_opset_version(), 1, -1):
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+        try:
+            OnnxRuntime().compile(Region(model.SerializeToString(), ("x",), ("y",)), 1)
+        except Unsupported:
+            continue
+        return version
+    return 1

@@ -1,0 +1,65 @@
+"""What a library must be able to do that runs the operators anydml does not exist for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from anydml.ir.graph import Constant, Node, OnnxOp
+from anydml.ops.opdef import Operator
+
+Call = Callable[[list[Any]], list[Any]]
+"""A compiled region: contents of its inputs to contents of its outputs."""
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes for a library, as a model file of their own; each node's name is its place among them."""
+
+    model: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: tuple[tuple[str, Constant], ...] = ()
+    """Large constants by name. The model has only their types and sizes, and where they are if `Stored`."""
+    without: tuple[str, ...] = ()
+    """onnxruntime's optimisations that would go wrong with these nodes."""
+
+
+class RegionFailed(Exception):
+    """A node of a region failed while it ran: its place, if the library tells it."""
+
+    def __init__(self, node: int | None, message: str) -> None:
+        super().__init__(node, message)
+        self.node, self.message = node, message
+
+
+class RegionEnded(RegionFailed):
+    """A run that was ended, since it took too long."""
+
+
+class RanksDiffer(Exception):
+    """A region gave a result of another rank than was inferred. What was concluded from it does not hold."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+
+class Provider(Protocol):
+    name: str
+    unbelieved: set[Operator | OnnxOp]
+    """Operators of which sizes are not inferred, since this provider was seen to give others."""
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        """A region that this provider compiled, for arrays of these types and sizes only."""
+        ...
+
+    def compile(self, region: Region, threads: int) -> Call:
+        """The region ready to run, from several threads at once. Calls raise RegionFailed.
+
+        Raises:
+            Unsupported: the library cannot run it.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""ONNX files to graphs, and back."""

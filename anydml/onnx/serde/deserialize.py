@@ -1,0 +1,403 @@
+"""ONNX files to graphs. Captures become inputs of branches here, and no later room sees a scope.
+
+    file, bytes or ModelProto --parse--> ModelProto --read--> Model (graph, signature, opsets)
+
+The graph's structure is checked while it is read, and all its problems are told at once. Types are not
+taken from the file's value_info, which exporters get wrong; the evaluator infers them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, shown
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.onnx import node_validation
+from anydml.onnx.serde.local_functions import inlined
+from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
+from anydml.onnx.serde.tensors import ConstantReader
+from anydml.onnx.subgraphs import external_tensors, free_names, graphs_of, has_texts
+from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output as the file declares it."""
+
+    name: str
+    type: Type | None
+    optional: bool = False
+    """An input that has an initializer, its default."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a file says about itself, under the names of onnxruntime's ModelMetadata."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that was read."""
+
+    graph: Graph
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    opsets: Mapping[str, int]
+    meta: Meta
+    defaults: Mapping[Value, Constant] = field(default_factory=dict)
+    """Contents of the graph's inputs that need not be fed."""
+    declared: Mapping[Value, Type] = field(default_factory=dict)
+    """What the file says of the types of what nodes make; often wrong, so that only people are told."""
+    files: Mapping[Path, os.stat_result] = field(default_factory=dict)
+    """External data, as it was found."""
+
+
+def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
+    """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
+
+    Local functions are inlined.
+
+    Raises:
+        InvalidModel: not an ONNX model, or its graph is not well formed.
+        Unsupported: a newer opset than the installed onnx package knows.
+        OSError: the file cannot be read.
+    """
+    proto, folder, where = parse(source)
+    opsets_of(proto, where)  # before anything is made of it
+    proto = inlined(proto, where)
+    if dims:
+        proto = _sized(proto, dims)
+    return read_proto(proto, folder, where)
+
+
+def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
+    """The model of a parsed file; the nodes that call local functions stay calls."""
+    opsets = opsets_of(proto, where)
+    reader = _Reader(opsets, folder)
+    scope = _Scope(reader, None, ())
+    try:
+        graph, defaults = reader.main(proto.graph, scope, fixed_weights(proto))
+    except RecursionError as error:
+        raise InvalidModel(
+            Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
+        ) from error
+    if reader.problems:
+        raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
+    return Model(
+        graph,
+        tuple(Argument(v.name, v.type, v in defaults) for v in graph.inputs),
+        tuple(Argument(o.name, from_proto(o.type, reader.symbols)) for o in proto.graph.output),
+        opsets,
+        Meta(
+            proto.producer_name,
+            proto.graph.name,
+            proto.domain,
+            proto.doc_string,
+            proto.graph.doc_string,
+            proto.model_version,
+            {p.key: p.value for p in proto.metadata_props},
+        ),
+        defaults,
+        reader.declared,
+        reader.constants.files,
+    )
+
+
+def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
+    """The model with numbers in the place of symbols, in what its inputs and outputs declare.
+
+    Raises:
+        InvalidInput: a symbol that no input has, or a size that is none.
+    """
+    sized = ModelProto()
+    sized.CopyFrom(proto)
+    inputs = [d for i in sized.graph.input for d in i.type.tensor_type.shape.dim]
+    symbols = sorted({d.dim_param for d in inputs} - {""})
+    problems = []
+    for name, size in dims.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "there is none"
+            message = f"expected a symbol of an input ({known}), but got {shown(name)}"
+            problems.append(Problem("dims", message, nearest(str(name), symbols)))
+        elif isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+            problems.append(Problem("dims", f"expected a size for {name!r}, but got {shown(size)}"))
+    if problems:
+        raise InvalidInput(*problems)
+    for dim in (*inputs, *(d for o in sized.graph.output for d in o.type.tensor_type.shape.dim)):
+        if dim.dim_param in dims:
+            dim.dim_value = dims[dim.dim_param]
+    return sized
+
+
+def read_body(
+    proto: GraphProto,
+    captures: Mapping[str, Value],
+    opsets: Mapping[str, int],
+    declared: dict[Value, Type] | None = None,
+) -> Graph:
+    """The body of a Loop or its like as a graph of its own: what it captures are inputs behind its own.
+
+    `declared` is filled with what the file says of types.
+
+    Raises:
+        InvalidModel: it is not well formed.
+    """
+    reader = _Reader(opsets, None)
+    scope = _Scope(reader, None, (proto.name or "body",))
+    outside = [scope.define(name, value.type) for name, value in captures.items()]
+    graph, defaults = reader.main(proto, scope)
+    if defaults:
+        reader.problem(scope.path, "expected a body whose inputs have no initializers")
+    if reader.problems:
+        raise InvalidModel(*reader.problems)
+    if declared is not None:
+        declared |= reader.declared
+    return replace(graph, inputs=(*graph.inputs, *outside))
+
+
+class _Scope:
+    """The names that one graph defines, and what it takes from the graphs around it."""
+
+    def __init__(self, reader: _Reader, outer: _Scope | None, path: tuple[str, ...]) -> None:
+        self.reader, self.outer, self.path = reader, outer, path
+        self.values: dict[str, Value] = {}
+        self.constants: dict[Value, Constant] = {}
+        self.captures: dict[Value, None] = {}
+
+    def define(self, name: str, type: Type | None = None) -> Value:
+        if name in self.values:
+            self.reader.problem(self.path, f"expected every name to be defined once, but got {name!r} twice")
+        value = self.values[name] = Value(name, type)
+        return value
+
+    def define_constant(self, name: str, constant: Constant, type: Type | None) -> Value:
+        value = self.define(name, type)
+        self.constants[value] = constant
+        return value
+
+    def find(self, name: str) -> Value | None:
+        """The value of a name, without taking it."""
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def take(self, name: str) -> Value | None:
+        """The value of a name, from here or from around; what comes from around is a capture."""
+        if name in self.values:
+            return self.values[name]
+        if self.outer is None:
+            return None
+        value = self.outer.take(name)
+        if value is not None and value not in self.constants:
+            if value in self.outer.constants:
+                self.constants[value] = self.outer.constants[value]
+            else:
+                self.captures[value] = None
+        return value
+
+
+class _Reader:
+    def __init__(self, opsets: Mapping[str, int], folder: Path | None) -> None:
+        self.opsets = opsets
+        self.problems: list[Problem] = []
+        self.constants = ConstantReader(folder, self.problem)
+        self.symbols = FileSymbols()
+        self.declared: dict[Value, Type] = {}
+
+    def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
+        self.problems.append(Problem("/".join(path), message, remedy))
+
+    def main(
+        self, proto: GraphProto, scope: _Scope, fixed: bool = False
+    ) -> tuple[Graph, dict[Value, Constant]]:
+        """The graph, and what its inputs are if they are not fed.
+
+        `fixed`: what has contents is no input.
+        """
+        initial = self._initial(proto, scope)
+        inputs, defaults = [], {}
+        for info in proto.input:
+            if fixed and info.name in initial:
+                continue
+            value = scope.define(info.name, from_proto(info.type, self.symbols))
+            inputs.append(value)
+            if info.name in initial:
+                defaults[value] = self.constants.initializer(initial.pop(info.name), scope.path)[0]
+        self._initializers(initial, scope)
+        return self._finish(proto, scope, tuple(inputs)), defaults
+
+    def _branch(self, proto: GraphProto, outer: _Scope, path: tuple[str, ...]) -> Graph:
+        scope = _Scope(self, outer, path)
+        if proto.input:
+            self.problem(path, f"expected a branch without inputs, but got {proto.input[0].name!r}")
+        initial = self._initial(proto, scope)
+        self._initializers(initial, scope)
+        return self._finish(proto, scope, None)
+
+    def _finish(self, proto: GraphProto, scope: _Scope, inputs: tuple[Value, ...] | None) -> Graph:
+        self._texts(scope.path, proto.name, *(o.name for o in proto.output))
+        nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
+        for info in (*proto.value_info, *proto.output):
+            made, type = scope.values.get(info.name), from_proto(info.type, self.symbols)
+            if made is not None and type is not None:
+                self.declared[made] = type
+        outputs = []
+        for info in proto.output:
+            value = scope.take(info.name)
+            if value is None:
+                self.problem(
+                    scope.path, f"expected output {info.name!r} to be computed, but nothing defines it"
+                )
+            else:
+                outputs.append(value)
+        captures = tuple(scope.captures) if inputs is None else inputs
+        return Graph(proto.name or "main", captures, tuple(outputs), tuple(nodes), scope.constants)
+
+    def _node(self, proto: NodeProto, scope: _Scope) -> Node | If | None:
+        if not all(
+            isinstance(n, str) for n in (proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
+        ):
+            self.problem(scope.path, "expected names in UTF-8, but got other bytes", "damaged?")
+            return None
+        op = OnnxOp(domain_of(proto.domain), proto.op_type, self.opsets.get(domain_of(proto.domain), 1))
+        label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
+        is_if = op.domain == "" and op.name == "If"
+        names = node_validation.inputs_given(proto, op)
+        for message in () if is_if else node_validation.problems(proto, op, names):
+            self.problem((*scope.path, label), message)
+        inputs: list[Value | None] = []
+        for name in names:
+            value = scope.take(name) if name else None
+            if name and value is None:
+                self.problem(
+                    (*scope.path, label),
+                    f"expected inputs that are defined before, but got {name!r}",
+                    "nodes must stand in an order that runs",
+                )
+            inputs.append(value)
+        if (
+            op.domain == ""
+            and op.name == "Constant"
+            and (known := self.constants.constant_node(proto, scope.path)) is not None
+        ):
+            scope.define_constant(proto.output[0], *known)
+            return None
+        if is_if:
+            return self._if(proto, scope, inputs, label)
+        attributes, captures = self._attributes(proto, scope)
+        outputs = tuple(scope.define(name) if name else None for name in proto.output)
+        return Node(op, tuple(inputs), outputs, attributes, label, scope.path, captures)
+
+    def _if(self, proto: NodeProto, scope: _Scope, inputs: list[Value | None], label: str) -> If | None:
+        path = (*scope.path, label)
+        graphs = {a.name: a.g for a in proto.attribute if a.type == AttributeProto.GRAPH}
+        missing = [name for name in ("then_branch", "else_branch") if name not in graphs]
+        for name in missing:
+            self.problem(path, f"expected attribute {name}: a graph, but it is missing")
+        condition = inputs[0] if inputs else None
+        if len(inputs) != 1 or condition is None:
+            self.problem(path, f"expected one input, the condition, but got {len(inputs)}")
+        elif isinstance(condition.type, TensorType) and condition.type.dtype != "bool":
+            self.problem(path, f"expected a condition of type bool, but got {condition.type.dtype}")
+        branches = {
+            name: self._branch(graph, scope, (*path, name.removesuffix("_branch")))
+            for name, graph in graphs.items()
+            if name in ("then_branch", "else_branch")
+        }
+        declared = [[from_proto(o.type) for o in g.output] for name, g in graphs.items() if name in branches]
+        outputs = tuple(
+            scope.define(name, _common_type([types[k] for types in declared if k < len(types)]))
+            if name
+            else None
+            for k, name in enumerate(proto.output)
+        )
+        for k, types in enumerate(zip(*declared, strict=False)):
+            if len({without_sizes(t) for t in types if t is not None}) > 1:
+                got = " and ".join(onnx_name(t) for t in types)
+                self.problem(path, f"expected branches that give one type for output {k}, but got {got}")
+        for name, graph in graphs.items():
+            if name in branches and len(graph.output) != len(outputs):
+                self.problem(
+                    path,
+                    f"expected {len(outputs)} outputs of {name}, like the node, but got {len(graph.output)}",
+                )
+        if missing or condition is None:
+            return None
+        return If(condition, branches["then_branch"], branches["else_branch"], outputs, label, scope.path)
+
+    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Value]]:
+        """A node's attributes as the file has them, and what their bodies capture."""
+        captures: dict[str, Value] = {}
+        if not all(isinstance(a.name, str) for a in proto.attribute):
+            self.problem(scope.path, "expected names of attributes in UTF-8, but got other bytes", "damaged?")
+            return {}, {}
+        attributes = {a.name: _own(a) for a in proto.attribute}
+        where = (*scope.path, proto.name or proto.op_type)
+        for graph in graphs_of(attributes.values()):
+            if not has_texts(graph):
+                self.problem(where, "expected names in UTF-8, but got other bytes", "damaged?")
+                continue
+            for tensor in external_tensors(graph):
+                self.constants.embed(tensor, where)
+            for name in free_names(graph):
+                value = scope.take(name)
+                if value is None:
+                    self.problem(where, f"expected a body that uses defined values, but got {name!r}")
+                else:
+                    captures[name] = value
+        return attributes, captures
+
+    def _texts(self, path: tuple[str, ...], *texts: object) -> None:
+        if not all(isinstance(text, str) for text in texts):
+            self.problem(path, "expected names in UTF-8, but got other bytes", "damaged?")
+
+    def _initial(self, proto: GraphProto, scope: _Scope) -> dict[str, Any]:
+        """The initializers by name."""
+        named = [
+            *((t.name, t) for t in proto.initializer),
+            *((t.values.name, t) for t in proto.sparse_initializer),
+        ]
+        self._texts(scope.path, *(name for name, _ in named))
+        for name, count in Counter(name for name, _ in named).items():
+            if count > 1:
+                message = f"expected every name to be defined once, but got initializer {name!r} twice"
+                self.problem(scope.path, message)
+        return dict(named)
+
+    def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:
+        for name, tensor in initial.items():
+            if scope.outer is not None and scope.outer.find(name) is not None:
+                message = f"expected initializers of new names, but got {name!r} of an outer graph again"
+                self.problem(scope.path, message, "runtimes disagree on which is meant: rename one")
+            scope.define_constant(name, *self.constants.initializer(tensor, scope.path))
+
+
+def _own(attribute: AttributeProto) -> AttributeProto:
+    """A copy, which does not keep the memory of the whole file."""
+    own = AttributeProto()
+    own.CopyFrom(attribute)
+    return own
+
+
+def _common_type(types: list[Type | None]) -> Type | None:
+    """What the branches' declarations of one output agree on; sizes may differ, so none are kept."""
+    known = {without_sizes(t) for t in types if t is not None}
+    return known.pop() if len(known) == 1 else None

@@ -1,0 +1,112 @@
+"""A model's local functions, put in the place of the nodes that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+import onnx.inliner
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from anydml.errors import InvalidModel, Problem
+from anydml.onnx.subgraphs import all_nodes, graphs_of
+
+MAX_NODES = 1_000_000
+"""More than this, when all calls are replaced, is taken for an attack."""
+_Name = tuple[str, str, str]
+
+
+def inlined(proto: ModelProto, where: str, selected: Sequence[tuple[str, str]] | None = None) -> ModelProto:
+    """The model without its functions, or without those named (domain, name).
+
+    Raises:
+        InvalidModel: functions that call themselves or are absurdly many nodes; calls that do not fit.
+    """
+    if not proto.functions:
+        return proto
+    _check_calls(proto, where)
+    try:
+        if selected is None:
+            return onnx.inliner.inline_local_functions(proto)
+        return onnx.inliner.inline_selected_functions(proto, list(selected))
+    except Exception as error:  # of C++, whose types are many
+        lines = str(error).splitlines() or [""]
+        message = f"expected calls that fit the model's functions, but got: {lines[0]}"
+        raise InvalidModel(Problem(where, message)) from error
+
+
+def _check_calls(proto: ModelProto, where: str) -> None:
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    sizes: dict[_Name, int] = {}
+    open_calls: set[_Name] = set()
+
+    def size(nodes: Iterator[NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            name = node.domain, node.op_type, node.overload
+            total += of(name, functions[name]) if name in functions else 1
+        return total
+
+    def of(name: _Name, function: FunctionProto) -> int:
+        if name in open_calls:
+            message = f"expected functions that do not call themselves, but {name[1]!r} does"
+            raise InvalidModel(Problem(where, message))
+        if name not in sizes:
+            open_calls.add(name)
+            sizes[name] = min(size(all_nodes(function.node)), MAX_NODES + 1)
+            open_calls.remove(name)
+        return sizes[name]
+
+    try:
+        total = size(all_nodes(proto.graph.node))
+        for name, function in functions.items():
+            of(name, function)
+    except RecursionError as error:
+        message = "expected functions of reasonable depth, but they nest too deeply"
+        raise InvalidModel(Problem(where, message)) from error
+    if total > MAX_NODES:
+        message = f"expected at most {MAX_NODES:,} nodes when functions are put in their places"
+        raise InvalidModel(Problem(where, f"{message}, but got more"))
+
+
+def functions_with_if(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that hold an If, or call one that does."""
+    bodies = {(f.domain, f.name): GraphProto(node=f.node) for f in proto.functions}
+    calls = {key: set(called(body)) for key, body in bodies.items()}
+    found: set[tuple[str, str]] = set()
+    while more := {key for key, its in calls.items() if its & (found | _IF)} - found:
+        found |= more
+    return sorted(found)
+
+
+def functions_about_ifs(proto: ModelProto) -> list[tuple[str, str]]:
+    """The local functions that branches call, or that compute what Ifs read, whose types nobody infers."""
+    local = {(f.domain, f.name) for f in proto.functions}
+    makers: dict[str, NodeProto] = {}
+    found: set[tuple[str, str]] = set()
+    open_names: list[str] = []
+    for node in all_nodes(proto.graph.node):
+        makers |= dict.fromkeys(node.output, node)
+        if (node.domain, node.op_type) in _IF:
+            open_names += node.input
+            for branch in graphs_of(node.attribute):
+                open_names += (n for inner in all_nodes(branch.node) for n in inner.input)
+                open_names += (o.name for o in branch.output)
+                found |= set(called(branch)) & local
+    seen: set[str] = set()
+    while open_names:
+        name = open_names.pop()
+        if name in makers and name not in seen:
+            maker = makers[name]
+            found |= {(maker.domain, maker.op_type)} & local
+            open_names += maker.input
+        seen.add(name)
+    return sorted(found)
+
+
+_IF = {("", "If"), ("ai.onnx", "If")}
+
+
+def called(graph: GraphProto) -> list[tuple[str, str]]:
+    """Domain and name of every node's operator, those of branches and bodies too."""
+    return [(n.domain, n.op_type) for n in all_nodes(graph.node)]

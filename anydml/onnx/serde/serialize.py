@@ -1,0 +1,369 @@
+"""Graphs as model files that stay true to the file they came from: names, opsets, metadata, functions.
+
+Constants become initializers of the main graph, each once, however many branches use it. Values get their
+names here: those that the file gave them where nothing speaks against it, and never one that stands for
+something else.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
+
+from anydml.errors import Problem, Unsupported
+from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
+from anydml.ir.names import Names
+from anydml.onnx.serde.parse import fixed_weights
+from anydml.onnx.serde.region_model import node_proto, tensor_proto
+from anydml.onnx.serde.tensors import byte_count
+from anydml.onnx.subgraphs import (
+    all_graphs,
+    all_names,
+    all_nodes,
+    all_tensors,
+    defined_names,
+    graphs_of,
+    rename_defined,
+)
+from anydml.onnx.types import CODES, to_proto
+
+
+def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
+    """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
+    fixed = {v.name for v in graph.inputs} | {o.name for o in original.graph.output}
+    names = Names({*_names_in_bodies(graph), *fixed})
+    graph = _bodies_apart(graph, fixed, names)
+    for value in graph.inputs:
+        names.fix(value, value.name)
+    graph = _with_outputs(graph, [o.name for o in original.graph.output], names)
+    proto = ModelProto()
+    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if original.HasField(field):
+            setattr(proto, field, getattr(original, field))
+    proto.opset_import.extend(original.opset_import)
+    proto.metadata_props.extend(original.metadata_props)
+    typed = declares_types(original.graph)
+    made, labels = proto.graph, Names()
+    made.name, made.doc_string = original.graph.name, original.graph.doc_string
+    made.node.extend(_nodes(graph, typed, names, labels))
+    by_name = {i.name: i for i in original.graph.input}
+    given = {t.name: t for t in original.graph.initializer}
+    for value in graph.inputs:
+        info = made.input.add()
+        info.CopyFrom(by_name[value.name])
+        if isinstance(value.type, TensorType) and info.type.HasField("tensor_type"):
+            _size(info, value.type)
+        if value.name in given:  # what it is if it is not fed
+            made.initializer.append(given[value.name])
+    made.output.extend(original.graph.output)
+    constants = dict(_constants(graph))
+    for value, constant in constants.items():
+        made.initializer.append(_initializer(value, constant, names))
+        if fixed_weights(original):  # such a file lists them among its inputs
+            made.input.append(_declared(value, names))
+    if typed:
+        known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
+        made.value_info.extend(_declared(v, names) for v in known if v.type is not None)
+    alive = {names.of(v) for n in graph.walk() for v in (*n.reads, *n.writes)}
+    made.quantization_annotation.extend(
+        a for a in original.graph.quantization_annotation if a.tensor_name in alive
+    )
+    called = {(n.domain, n.op_type) for n in all_nodes(made.node)}
+    kept = [f for f in original.functions if (f.domain, f.name) in called]
+    while kept != (more := [f for f in original.functions if (f.domain, f.name) in called | _calls(kept)]):
+        kept = more
+    proto.functions.extend(kept)
+    return proto
+
+
+def save(proto: ModelProto, folder: Path, target: Path | IO[bytes]) -> None:
+    """Write a model whose external data, if there is any, lies in `folder`: all of it, or nothing.
+
+    In another folder, the data is copied into a file beside the model. What has no place beside it, an open
+    file, a pipe, a device, gets a model with the data inside. `Pending` tells what becomes of a file that is
+    there already.
+
+    Raises:
+        OSError: the file cannot be written.
+        Unsupported: with the data inside, the model would be larger than protobuf reads.
+    """
+    external = any(t.data_location == TensorProto.EXTERNAL for t in all_tensors(proto.graph))
+    if not isinstance(target, Path) or is_alone(target):
+        content = (_with_data_inside(proto, folder) if external else proto).SerializeToString()
+        if isinstance(target, Path):
+            write_atomically(target, lambda file: file.write(content))
+        else:
+            target.write(content)
+            target.flush()
+        return
+    place = real_path(target)
+    if not external or place.parent == folder.resolve():
+        write_atomically(target, lambda file: file.write(proto.SerializeToString()))
+        return
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    beside = _free_place(place, {(folder / n).resolve() for n in _locations(proto)})
+    with (
+        Pending(beside, lambda file: _copy_data(copy, folder, beside.name, file)) as data,
+        Pending(target, lambda file: file.write(copy.SerializeToString())) as model,
+    ):
+        data.place()
+        model.place()
+
+
+def _free_place(place: Path, taken: Collection[Path]) -> Path:
+    """A file for the data beside a model, which is none of the files that the data comes from."""
+    beside, count = place.with_name(f"{place.name}.data"), 1
+    while beside.resolve() in taken:
+        count += 1
+        beside = place.with_name(f"{place.name}.{count}.data")
+    return beside
+
+
+def _locations(proto: ModelProto) -> Iterator[str]:
+    """The files of external data."""
+    for tensor in all_tensors(proto.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield from (e.value for e in tensor.external_data if e.key == "location")
+
+
+def _with_data_inside(proto: ModelProto, folder: Path) -> ModelProto:
+    """The model with its external data in its tensors."""
+    stored = (byte_count(t) or 0 for t in all_tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    if sum(stored) + proto.ByteSize() > MAX_MODEL:
+        message = f"expected at most {MAX_MODEL:,} bytes for a model in one piece, but got more"
+        raise Unsupported(Problem("", message, "write it to a file, beside which its data can be"))
+    copy, data = ModelProto(), io.BytesIO()
+    copy.CopyFrom(proto)
+    _copy_data(copy, folder, "", data)
+    for tensor in all_tensors(copy.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            told = {e.key: int(e.value) for e in tensor.external_data if e.key != "location"}
+            tensor.raw_data = bytes(data.getbuffer()[told["offset"] :][: told["length"]])
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return copy
+
+
+def _copy_data(proto: ModelProto, folder: Path, name: str, file: IO[bytes]) -> None:
+    """Write all external data to one file, and have the tensors point there."""
+    for tensor in all_tensors(proto.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        told = {e.key: e.value for e in tensor.external_data}
+        offset, start = int(told.get("offset", "0")), file.tell()
+        with (folder / told["location"]).open("rb") as source:
+            size = source.seek(0, os.SEEK_END) - offset
+            whole = length = int(told["length"]) if "length" in told else byte_count(tensor) or size
+            source.seek(offset)
+            while length and (part := source.read(min(length, 1 << 24))):
+                file.write(part)
+                length -= len(part)
+        del tensor.external_data[:]
+        entries = {"location": name, "offset": str(start), "length": str(whole)}
+        for key, entry in entries.items():
+            tensor.external_data.add(key=key, value=entry)
+
+
+def declares_types(graph: GraphProto) -> bool:
+    """Whether a file says something of types that nodes make, in branches too."""
+    return any(g.value_info for g in all_graphs(graph))
+
+
+def body_proto(
+    graph: Graph,
+    original: GraphProto,
+    inputs: Sequence[Value],
+    captured: Mapping[Value, str],
+    model: ModelProto,
+) -> GraphProto:
+    """The body of a Loop or its like again.
+
+    Args:
+        inputs: the values of the body's own inputs.
+        captured: what is outside, constants too, and what the body calls it.
+        model: what is written anew in the body gets no name that the model has.
+    """
+    own = set(defined_names(original))
+    names = Names({*all_names(model.graph)} - own | {*_names_in_bodies(graph)})
+    for value, name in (*zip(inputs, (i.name for i in original.input), strict=True), *captured.items()):
+        names.fix(value, name)
+    proto = GraphProto(name=original.name, doc_string=original.doc_string)
+    proto.input.extend(i for i in original.input)
+    inner = _escaped(graph)
+    proto.node.extend(_nodes(inner, False, names, Names()))
+    proto.output.extend(_declared(v, names) for v in inner.outputs)
+    for info, told in zip(proto.output, original.output, strict=True):
+        info.type.CopyFrom(told.type)
+    for value, constant in dict(_constants(inner)).items():
+        if value not in captured:
+            proto.initializer.append(_initializer(value, constant, names))
+    return proto
+
+
+def _bodies_apart(graph: Graph, fixed: Set[str], names: Names) -> Graph:
+    """The graph with other names in bodies of loops than inputs and outputs of the model have.
+
+    A file may use a name in a body and again behind it, where what was behind may now be before.
+    """
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            branches = [_bodies_apart(b, fixed, names) for _, b in node.branches]
+            nodes.append(replace(node, then_branch=branches[0], else_branch=branches[1]))
+            continue
+        attributes = dict(node.attributes)
+        for name, attribute in node.attributes.items():
+            clash = {
+                n for g in graphs_of([attribute]) for n in defined_names(g)
+            } & fixed - node.captures.keys()
+            if clash:
+                attributes[name] = AttributeProto()
+                attributes[name].CopyFrom(attribute)
+                new = {n: names.fresh(n) for n in sorted(clash)}
+                for body in graphs_of([attributes[name]]):
+                    rename_defined(body, new)
+        nodes.append(replace(node, attributes=attributes))
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _names_in_bodies(graph: Graph) -> Iterator[str]:
+    """What bodies of loops define, which stay as they are."""
+    for node in graph.walk():
+        if isinstance(node, Node):
+            for body in graphs_of(node.attributes.values()):
+                yield from defined_names(body)
+
+
+def _nodes(graph: Graph, typed: bool, names: Names, labels: Names) -> Iterator[NodeProto]:
+    """`names`: of values; `labels`: of nodes."""
+    for node in graph.nodes:
+        label = labels.fresh(node.name) if node.name else ""
+        if isinstance(node, Node):
+            yield node_proto(node, names, label)
+            continue
+        outputs = [names.of(v) if v else "" for v in node.outputs]
+        proto = helper.make_node("If", [names.of(node.condition)], outputs, label)
+        for word, branch in node.branches:
+            attribute = proto.attribute.add(name=f"{word}_branch", type=AttributeProto.GRAPH)
+            _fill(attribute.g, _escaped(branch), typed, names, labels)
+        yield proto
+
+
+def _fill(proto: GraphProto, branch: Graph, typed: bool, names: Names, labels: Names) -> None:
+    proto.name = branch.name
+    proto.node.extend(_nodes(branch, typed, names, labels))
+    proto.output.extend(_declared(v, names) for v in branch.outputs)
+    if typed:
+        known = (v for n in branch.nodes for v in n.writes if v not in branch.outputs)
+        proto.value_info.extend(_declared(v, names) for v in known if v.type is not None)
+
+
+def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
+    """All constants that are used, those of branches too, in the order in which they are."""
+
+    def known(values: Iterable[Value]) -> Iterator[tuple[Value, Constant]]:
+        yield from ((v, graph.constants[v]) for v in values if v in graph.constants)
+
+    for node in graph.nodes:
+        yield from known([node.condition] if isinstance(node, If) else node.reads)
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                yield from _constants(branch)
+    yield from known(graph.outputs)
+
+
+def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:
+    if not isinstance(constant.source, Stored) or not isinstance(value.type, TensorType):
+        return tensor_proto(constant, names.of(value))
+    proto = TensorProto(name=names.of(value), data_type=CODES[value.type.dtype])
+    proto.dims.extend(value.type.known_sizes or ())
+    proto.data_location = TensorProto.EXTERNAL
+    length = str(constant.content.nbytes)
+    for key, entry in (("location", constant.source.location), ("offset", str(constant.source.offset))):
+        proto.external_data.add(key=key, value=entry)
+    proto.external_data.add(key="length", value=length)
+    return proto
+
+
+def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
+    """The graph with outputs of these names; what is given out by two names, or has another, is passed on."""
+    written = {v for n in graph.nodes for v in n.writes}
+    ends: dict[str, Value] = {}
+    passed: list[Node] = []
+    for value, name in zip(graph.outputs, outputs, strict=True):
+        if name in ends:  # a file may list an output twice
+            continue
+        if value not in ends.values() and (value in written or value.name == name):
+            ends[name] = value
+        else:
+            ends[name] = Value(name, value.type)
+            passed.append(Node(_IDENTITY, (value,), (ends[name],), {}, name))
+        names.fix(ends[name], name)
+    return replace(graph, outputs=tuple(ends[n] for n in outputs), nodes=(*graph.nodes, *passed))
+
+
+def _escaped(branch: Graph) -> Graph:
+    """The branch with an Identity for each output that it does not compute, which runtimes insist on.
+
+    Their names say where they stand, not what they pass on, which may get another name.
+    """
+    written = {v for n in branch.nodes for v in n.writes}
+    extra: list[Node] = []
+    outputs: list[Value] = []
+    for k, value in enumerate(branch.outputs):
+        if value not in written or value in outputs:
+            result = Value(f"{branch.name}~output{k}", value.type)
+            extra.append(Node(_IDENTITY, (value,), (result,), {}, result.name))
+            value = result
+        outputs.append(value)
+    return Graph(branch.name, branch.inputs, tuple(outputs), (*branch.nodes, *extra), branch.constants)
+
+
+_IDENTITY = OnnxOp("", "Identity", 1)
+
+
+def _declared(value: Value, names: Names) -> ValueInfoProto:
+    info = ValueInfoProto(name=names.of(value))
+    if value.type is not None:
+        info.type.CopyFrom(_type_proto(value.type))
+    return info
+
+
+def _type_proto(type: Type) -> TypeProto:
+    """The type with those symbols that the file has names for."""
+    return to_proto(type, lambda size: size.name or None)
+
+
+def _size(info: ValueInfoProto, type: TensorType) -> None:
+    """Declare the sizes that are known now."""
+    if type.sizes is None:
+        return
+    if not info.type.tensor_type.HasField("shape"):
+        info.type.CopyFrom(_type_proto(type))
+        return
+    for dim, size in zip(info.type.tensor_type.shape.dim, type.sizes, strict=True):
+        if isinstance(size, int):
+            dim.dim_value = size
+
+
+def _calls(functions: Iterable[FunctionProto]) -> set[tuple[str, str]]:
+    """What local functions call."""
+    return {(n.domain, n.op_type) for f in functions for n in all_nodes(f.node)}

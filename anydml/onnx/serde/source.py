@@ -1,0 +1,145 @@
+"""Where a model came from, for other processes: a path that is still what it was, or the model itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from anydml.errors import InvalidModel, Problem
+from anydml.onnx.serde.parse import ModelSource
+
+Stamp = tuple[int, int, int]
+"""Size, time of the last change in nanoseconds, and number of a file: what tells that it may be another."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a model is for another process. Equal descriptions are of equal models.
+
+    Attributes:
+        place: an absolute path; or the file's bytes.
+        digest: SHA-256 of the file.
+        files: size and time of external data, by its path.
+    """
+
+    place: str | bytes
+    digest: str
+    files: tuple[tuple[str, int, int], ...] = ()
+
+
+class Source:
+    """What a session was loaded from, noted before it is read."""
+
+    def __init__(self, model: ModelSource) -> None:
+        self._content: bytes | ModelProto | None = None
+        self.path: str | None = None
+        self._digest = ""
+        self.sure = not isinstance(model, ModelProto)
+        """Whether nobody can have changed it unnoticed."""
+        if isinstance(model, str | os.PathLike):
+            self.path = os.path.abspath(model)
+            with suppress(OSError, ValueError):  # told when it is read
+                self._stamp = stamp_of(os.stat(model))
+        elif isinstance(model, bytearray | memoryview):
+            self._content = bytes(model)
+        else:
+            self._content = model
+
+    def described(self, files: Mapping[Path, os.stat_result]) -> Described:
+        """The model for another process; `files` is its external data, as it was when it was loaded.
+
+        Raises:
+            InvalidModel: a file is not what it was.
+            OSError: it cannot be read.
+        """
+        if self.path is None:
+            if isinstance(self._content, ModelProto):
+                self._content = self._content.SerializeToString()
+            content = bytes(self._content or b"")
+            self._digest = self._digest or hashlib.sha256(content).hexdigest()
+            return Described(content, self._digest)
+        data = tuple((str(path), s.st_size, s.st_mtime_ns) for path, s in sorted(files.items()))
+        self.check()
+        if not self._digest:
+            digest = _digest_of(self.path)
+            self.check()  # it may have changed meanwhile
+            self._digest = digest
+        described = Described(self.path, self._digest, data)
+        check_files(described, "it was loaded")
+        return described
+
+    def unchanged(self) -> bool:
+        """Whether the file is still the one that was loaded."""
+        return self.path is None or (
+            os.path.exists(self.path) and stamp_of(os.stat(self.path)) == self._stamp
+        )
+
+    def check(self) -> None:
+        """Raises:
+        InvalidModel: the file is not the one that was loaded.
+        """
+        if not self.unchanged():
+            assert self.path is not None
+            message = "expected the file that was loaded, but it was changed or removed since"
+            raise InvalidModel(
+                Problem(self.path, message, "load it again; or load its bytes, which go along")
+            )
+
+
+def check(described: Described) -> None:
+    """Whether the files are, here and now, what was described.
+
+    Raises:
+        InvalidModel: which file is another one.
+        OSError: it cannot be read.
+    """
+    if isinstance(described.place, str):
+        digest = _digest_of(described.place)
+        if digest != described.digest:
+            message = f"expected SHA-256 {described.digest[:12]}..., but got {digest[:12]}...: another model"
+            raise InvalidModel(Problem(described.place, message, f"{_CHANGED} it was pickled; {_REMEDY}"))
+    check_files(described, "it was pickled")
+
+
+def check_files(described: Described, since: str) -> None:
+    """Whether external data has the sizes and times that were described.
+
+    Raises:
+        InvalidModel: which file has not.
+    """
+    problems = []
+    for path, size, time in described.files:
+        if not os.path.exists(path):
+            message = "expected external data, but there is no such file"
+        elif (found := os.stat(path)).st_size != size:
+            message = f"expected {size} bytes of external data, but got {found.st_size}"
+        elif found.st_mtime_ns != time:
+            message = f"expected external data of time {time}, but got {found.st_mtime_ns} (nanoseconds)"
+        else:
+            continue
+        problems.append(Problem(path, message, f"{_CHANGED} {since}; {_REMEDY}"))
+    if problems:
+        raise InvalidModel(*problems)
+
+
+_CHANGED = "the file changed since"
+_REMEDY = "load and pickle the model again"
+
+
+def _digest_of(path: str) -> str:
+    with open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            remedy = "load its bytes instead, which go along"
+            raise InvalidModel(Problem(path, "expected a regular file, which can be read again", remedy))
+        return hashlib.file_digest(file, "sha256").hexdigest()

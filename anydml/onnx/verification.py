@@ -1,0 +1,392 @@
+"""Whether two models do the same: both run on random inputs, drawn to take different branches.
+
+The integers that a model compares with are among those drawn (a sample rate, a flag), and sizes that are
+free are drawn from small ones and from those given. A third of the inputs are wild: NaN and infinities,
+integers below zero and out of range. That both fail alike counts as the same. What no output needs is left
+out of both: the original may fail in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from anydml.errors import Problem, Unsupported, VerificationFailed
+from anydml.ir.dims import Affine, Dim, Symbol
+from anydml.ir.graph import (
+    Constant,
+    Graph,
+    If,
+    Node,
+    OnnxOp,
+    OptionalType,
+    SequenceType,
+    Stored,
+    TensorType,
+    Type,
+    Value,
+)
+from anydml.ir.names import Names
+from anydml.ir.transforms import replace_values
+from anydml.onnx.execute.program import OwnPlans
+from anydml.onnx.execute.quirk_search import quirks
+from anydml.onnx.node_validation import check_types
+from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
+from anydml.onnx.serde.prune import without_dead_nodes
+from anydml.onnx.serde.region_model import part_names
+from anydml.onnx.subgraphs import all_names, all_nodes
+from anydml.onnx.types import CODES, dtype_name, leaf
+
+SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
+PATIENCE = 20
+"""Attempts for each that is wanted: most random sizes fit no model."""
+MIN_TRIALS = 3
+"""That agree, however long they take: a model may take seconds for a run."""
+MAX_SECONDS_WITHOUT_SUCCESS = 8.0
+"""After which it is given up, if no input was accepted."""
+MAX_RUN_SECONDS = 8.0
+"""After which a run in onnxruntime is ended."""
+MAX_ENDED_RUNS = 4
+"""After so many it is enough, if time is up."""
+MOST_ELEMENTS = 1 << 24
+"""Of all inputs together: more are not drawn."""
+Feeds = dict[str, Any]
+Sizes_ = dict[object, int]
+"""A number for each symbol, and for each size without a name: (input, axis)."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How often both models ran, how often both refused, the seed, and what ran them."""
+
+    agreed: int
+    refused: int
+    seed: int
+    provider: str
+
+
+def verify(
+    original: ModelProto,
+    result: ModelProto,
+    graph: Graph,
+    opsets: Mapping[str, int],
+    fixed: Mapping[str, Any],
+    folder: Path | None,
+    seed: int,
+    trials: int,
+    seconds: float,
+    progress: Callable[[int, int], None] | None = None,
+    sizes: Sequence[int] = SIZES,
+) -> Verified:
+    """Compare a model with what was made of it.
+
+    Args:
+        graph: the original's, whose inputs say what is to be fed; and its `opsets`.
+        fixed: contents of inputs that the result does not have.
+        folder: where external data of both lies.
+        trials: inputs that both are to run on, if that takes no more than `seconds`.
+
+    Raises:
+        VerificationFailed: an output differs, or only one of them failed; with the seed and the inputs.
+        Unsupported: no provider runs the original.
+        InvalidModel: an input of a node is of a type that its operator does not have.
+    """
+    original, result = without_dead_nodes(original), without_dead_nodes(result)
+    names = [v.name for v in graph.inputs]
+    left = [i.name for i in result.graph.input if i.name in names]  # some files list weights there, too
+    nodes = [n for n in graph.walk() if isinstance(n, Node)]
+    # a rank that nobody expects can end onnxruntime's process
+    fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
+    worst = _worst(graph, opsets)
+    if worst == "empty":
+        sizes = [n for n in sizes if n]
+    provider, declared, first = _compiled(original, names, folder, nodes, fast_too and worst != "any")
+    second = provider.compile(_region(result, left, folder, declared), 1)
+    numbers = _compared_with(graph)
+    agreed = refused = ended = 0
+    good: list[Sizes_] = []
+    start = time.monotonic()
+    while agreed < trials and agreed + refused < PATIENCE * trials:
+        took = time.monotonic() - start
+        if took > seconds and (agreed >= MIN_TRIALS or ended >= MAX_ENDED_RUNS):
+            break
+        if took > max(seconds, MAX_SECONDS_WITHOUT_SUCCESS) and not agreed:
+            break
+        rng = np.random.default_rng((seed, agreed + refused))
+        shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
+        if _elements(graph, shapes) > MOST_ELEMENTS:  # they may be declared so large that nothing has room
+            refused += 1
+            continue
+        feeds = drawn(graph, fixed, numbers, shapes, rng)
+        try:
+            (a, why), (b, _) = _ran(first, [feeds[n] for n in names]), _ran(second, [feeds[n] for n in left])
+        except RegionEnded:  # a loop, perhaps, that only other inputs end
+            refused, ended = refused + 1, ended + 1
+            continue
+        if (a is None) != (b is None):
+            which = "only the original runs" if b is None else f"only the original fails ({why})"
+            raise VerificationFailed(Problem("verification", f"{which} on {_shown(feeds)}, seed {seed}"))
+        if a is None or b is None:
+            refused += 1
+        else:
+            agreed += 1
+            good.append(shapes)
+            for info, x, y in zip(original.graph.output, a, b, strict=True):
+                if not same(x, y):
+                    where = f"verification: output {info.name!r}"
+                    raise VerificationFailed(Problem(where, f"differs on {_shown(feeds)}, seed {seed}"))
+        if progress is not None:
+            progress(agreed, trials)
+    return Verified(agreed, refused, seed, provider.name)
+
+
+def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:
+    """A whole model for a provider; `declared`: with what the file says of types of results."""
+    weights = tuple(
+        (t.name, Constant(source=Stored(folder, "", 0)))
+        for t in proto.graph.initializer
+        if folder is not None and t.data_location == TensorProto.EXTERNAL
+    )
+    trimmed = _trimmed(proto)
+    if not declared:
+        proto, trimmed = trimmed, ModelProto()
+        trimmed.CopyFrom(proto)
+        del trimmed.graph.value_info[:]
+        for output in trimmed.graph.output:
+            output.ClearField("type")
+    return Region(
+        trimmed.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output), weights
+    )
+
+
+def _trimmed(proto: ModelProto) -> ModelProto:
+    """The model without that on which onnxruntime can end the process, and which does not mean anything.
+
+    Inputs that are left out at the end, and results of Split that have no name.
+    """
+    if not any((n.input and not n.input[-1]) or _nameless(n) for n in _all_nodes(proto)):
+        return proto
+    trimmed = ModelProto()
+    trimmed.CopyFrom(proto)
+    names = Names(all_names(trimmed.graph))
+    for node in _all_nodes(trimmed):
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+        if _nameless(node):
+            named = part_names(node.output, names)
+            del node.output[:]
+            node.output.extend(named)
+    return trimmed
+
+
+def _nameless(node: NodeProto) -> bool:
+    return node.op_type == "Split" and "" in node.output
+
+
+def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    yield from all_nodes(proto.graph.node)
+    for function in proto.functions:
+        yield from all_nodes(function.node)
+
+
+def _compiled(
+    proto: ModelProto,
+    inputs: Sequence[str],
+    folder: Path | None,
+    nodes: Sequence[Node],
+    fast_too: bool,
+) -> tuple[Provider, bool, Call]:
+    """The first provider that takes the model, and whether it did so with the types that the file declares.
+
+    Some files declare what does not follow: onnxruntime infers it itself if it is not told. A model that can
+    end its process is run by our own plans.
+    """
+    fast, own = OnnxRuntime(MAX_RUN_SECONDS), OwnPlans(folder)
+    for declared in (True, False) if fast_too else ():
+        try:
+            return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
+        except Unsupported:
+            continue
+    for node in nodes:
+        check_types(node)
+    return own, True, own.compile(_region(proto, inputs, folder), 1)
+
+
+def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
+    """On which inputs onnxruntime might end the process: on "none", on those of a size of 0, or on "any"."""
+    fast = OnnxRuntime()
+
+    def fatal(graph: Graph) -> bool:
+        return any(q.fatal for q in quirks(typed(graph, opsets, fast), opsets))
+
+    if not fatal(graph):
+        return "none"
+    positive: dict[Dim, Dim] = {}
+
+    def at_least_one(value: Value) -> Value:
+        if not isinstance(value.type, TensorType) or value.type.sizes is None:
+            return value
+        sizes = []
+        for n in value.type.sizes:
+            known = n if isinstance(n, int) else positive.get(n) if n is not None else None
+            if known is None:
+                known = Affine.of(Symbol(least=1))
+                if n is not None:
+                    positive[n] = known
+            sizes.append(known)
+        return Value(value.name, TensorType(value.type.dtype, tuple(sizes)))
+
+    return "any" if fatal(replace_values(graph, {v: at_least_one(v) for v in graph.inputs})) else "empty"
+
+
+def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:
+    try:
+        return call(values), ""
+    except RegionEnded:
+        raise
+    except RegionFailed as failure:
+        return None, failure.message
+
+
+def same(x: Any, y: Any) -> bool:
+    """Equal, floats within 1e-5, or 1e-5 of the largest; NaN and infinities in the same places."""
+    if isinstance(x, list) or isinstance(y, list):
+        alike = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
+        return alike and all(same(a, b) for a, b in zip(x, y, strict=True))
+    if x is None or y is None:
+        return x is y
+    a, b = np.asarray(x), np.asarray(y)
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    finite = np.abs(a[np.isfinite(a)].astype(np.float64))
+    scale = float(finite.max()) if finite.size else 0.0
+    loose = 1e-5 if a.dtype.itemsize > 2 else 1e-2
+    return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))
+
+
+# ---- inputs ------------------------------------------------------------------------------------------
+
+
+def _compared_with(graph: Graph) -> list[int]:
+    """The integers that the model compares something with."""
+    constants = dict(graph.constants)
+    for node in graph.walk():
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                constants |= branch.constants
+    found = {0, 1}
+    for node in graph.walk():
+        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and node.op.name in _COMPARISONS:
+            for value in node.reads:
+                content = constants[value].content if value in constants else None
+                if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":
+                    found |= {int(content.item()) + d for d in (0, 1)}
+    return sorted(n for n in found if n < 2**63)
+
+
+_COMPARISONS = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
+
+
+def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:
+    """Sizes as models mostly see them: one that varies, all others equal."""
+    free: list[object] = []
+    for value in graph.inputs:
+        type = value.type
+        if isinstance(type, TensorType):
+            free += [n or (value.name, k) for k, n in enumerate(type.sizes or ()) if not isinstance(n, int)]
+    found: Sizes_ = dict.fromkeys(free, int(rng.choice([1, 1, 1, 2, 3])))
+    for _ in range(int(rng.choice([0, 1, 1, 1, 2]))):
+        if free:
+            found[free[rng.integers(len(free))]] = int(rng.choice(sizes))
+    return found
+
+
+def _elements(graph: Graph, sizes: Sizes_) -> int:
+    """Elements of all inputs that are tensors of known rank; an empty axis counts as 1, as NumPy has it."""
+    total = 0
+    for v in graph.inputs:
+        dims = v.sizes or ()
+        if len(dims) > 64:  # axes, which NumPy has at most
+            return MOST_ELEMENTS + 1
+        known = (n if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in enumerate(dims))
+        total += prod(max(n, 1) for n in known)
+    return total
+
+
+def drawn(
+    graph: Graph, fixed: Mapping[str, Any], numbers: Sequence[int], sizes: Sizes_, rng: np.random.Generator
+) -> Feeds:
+    """Random contents for a model's inputs, of which a third are wild."""
+    wild = bool(rng.integers(3) == 0)
+    feeds: Feeds = {}
+    for value in graph.inputs:
+        known = value.name in fixed
+        feeds[value.name] = (
+            fixed[value.name] if known else _drawn(value.name, value.type, sizes, numbers, wild, rng)
+        )
+    return feeds
+
+
+def _drawn(
+    name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], wild: bool, rng: np.random.Generator
+) -> Any:
+    match type:
+        case SequenceType(element):
+            return [_drawn(name, element, sizes, numbers, wild, rng) for _ in range(rng.integers(0, 4))]
+        case OptionalType(element):
+            return None if rng.integers(2) else _drawn(name, element, sizes, numbers, wild, rng)
+        case TensorType(dtype, dims):
+            dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
+            shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
+            return _content(dtype, tuple(shape), numbers, wild, rng)
+    return np.zeros((), np.float32)
+
+
+WILD_INTEGERS = (-1, -2, -7, 7, 100, 127)
+WILD_FLOATS = (np.nan, np.inf, -np.inf, -0.0, 1e30, -1e-30)
+
+
+def _content(
+    dtype: str, shape: tuple[int, ...], numbers: Sequence[int], wild: bool, rng: np.random.Generator
+) -> Any:
+    if dtype == "string":
+        return rng.choice(np.array(["", "a", "bc"], object), shape)
+    numpy_type = helper.tensor_dtype_to_np_dtype(CODES[dtype])
+    if dtype == "bool":
+        return np.asarray(rng.integers(0, 2, shape), bool)
+    if "int" in dtype:
+        odd = (*WILD_INTEGERS, _smallest(dtype)) if wild else ()
+        return np.asarray(rng.choice([*numbers, *odd], shape)).astype(numpy_type)
+    content = np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3]))
+    if wild:
+        content = np.where(rng.random(shape) < 0.2, rng.choice(WILD_FLOATS, shape), content)
+    with np.errstate(over="ignore"):
+        return content.astype(numpy_type)
+
+
+def _smallest(dtype: str) -> int:
+    """The smallest integer of a type, which has no negative; 0 of one without a sign."""
+    return 0 if dtype.startswith("u") else -(1 << int(dtype.removeprefix("int")) - 1)
+
+
+def _shown(feeds: Feeds) -> str:
+    parts = []
+    for name, x in feeds.items():
+        if isinstance(x, np.ndarray) and x.size == 1:
+            parts.append(f"{name} = {x.item()}")
+        elif isinstance(x, np.ndarray):
+            parts.append(f"{name} {dtype_name(x.dtype)}{list(x.shape)}")
+        else:
+            parts.append(name)
+    return ", ".join(parts)

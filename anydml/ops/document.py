@@ -1,0 +1,142 @@
+"""A record as documentation: what `anydml operators NAME` prints, and the pages in docs/operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from anydml.ops.attributes import EnumKind
+from anydml.ops.dtypes import listed
+from anydml.ops.formula import text
+from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operator, Rule, Slot
+
+
+def markdown(operator: Operator) -> str:
+    """The page of an operator."""
+    newest = operator.levels[max(operator.levels)]
+    parts = [
+        f"# {operator.name}",
+        operator.doc,
+        f"`dml.{signature(operator)}`",
+        *([operator.notes] if operator.notes else []),
+        f"**Formula{_instance(operator)}:** `{formula(operator)}`",
+        "## Tensors",
+        table(
+            ("field", "parameter", f"data types from {max(operator.levels).label} on", ""),
+            [(s.name, s.parameter, listed(newest.dtypes[s.dtype]), _role(s)) for s in operator.tensors],
+        ),
+    ]
+    if operator.attributes:
+        rows = [
+            (a.name, a.parameter, a.kind.documented or a.kind.form, _default(a)) for a in operator.attributes
+        ]
+        parts += ["## Attributes", table(("field", "parameter", "value", "default"), rows)]
+    parts += ["## Feature levels", table(("level", "ranks", *_letters(operator)), list(_levels(operator)))]
+    parts += ["## Constraints", "\n".join(f"- {line}" for line in constraints(operator))]
+    parts += ["## Example", f"```python\n{example(operator)}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _instance(operator: Operator) -> str:
+    """What the formula is written out for."""
+    return ", with the types and attributes of the example" if operator.parameters else ""
+
+
+def signature(operator: Operator) -> str:
+    # an input that may be left out, before one that may not, is given as None
+    needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None)
+    tensors = [s.parameter + "=None" * (k > needed) for k, s in enumerate(operator.inputs)]
+    ordered = sorted(operator.parameters, key=lambda a: a.default is not REQUIRED)
+    given = [a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in ordered]
+    return f"{operator.function}({', '.join([*tensors, *given])})"
+
+
+def formula(operator: Operator) -> str:
+    """The meaning, for the example's types and attributes."""
+    types = tuple(operator.example_type(s.dtype) for s in operator.inputs)
+    (output,) = operator.outputs
+    values = {a.name: a.default for a in operator.parameters}
+    for a in operator.parameters:
+        if a.parameter in operator.example.attributes and not a.optional:
+            values[a.name] = a.kind.read(operator.example.attributes[a.parameter], a.name)
+        elif isinstance(a.kind, EnumKind):
+            values[a.name] = a.default
+    meaning = operator.expression(types, operator.example_type(output.dtype), values, 2)
+    return f"{output.parameter} = {text(meaning, [s.parameter for s in operator.inputs])}"
+
+
+def constraints(operator: Operator) -> list[str]:
+    """What must hold, in words."""
+    lines = []
+    for what, field in (("data type", "dtype"), ("sizes", "sizes")):
+        for letter in dict.fromkeys(getattr(s, field) for s in operator.tensors):
+            tied = [s.name for s in operator.tensors if getattr(s, field) == letter]
+            if letter == ONE and what == "sizes":
+                lines.append(f"{', '.join(tied)}: one element each, of as many dimensions.")
+            elif len(tied) > 1:
+                lines.append(f"{', '.join(tied)}: the same {what}.")
+    before: tuple[Rule, ...] = ()
+    for level, at in sorted(operator.levels.items()):
+        lines += [f"From {level.label}: {rule.text}." for rule in at.rules if rule not in before]
+        lines += [f"No more from {level.label}: {rule.text}." for rule in before if rule not in at.rules]
+        before = at.rules
+    for slot in operator.inputs:
+        if slot.optional is not None:
+            lines.append(f"{slot.name} may be left out from {slot.optional.label} on.")
+    if operator.in_place:
+        lines.append(f"In place: the output may be {' or '.join(operator.in_place)}.")
+    else:
+        lines.append(
+            "Not in place: a dispatch's output must lie apart from the inputs; functions take any `out`."
+        )
+    return lines
+
+
+def example(operator: Operator) -> str:
+    """The worked example as Python."""
+    shown = operator.example
+    arguments = [
+        repr(x) if not isinstance(x, list) else f"np.{operator.example_type(s.dtype).label}({x})"
+        for s, x in zip(operator.inputs, shown.inputs, strict=True)
+    ]
+    while arguments[-1] == "None":
+        arguments.pop()
+    arguments += [f"{k}={v!r}" for k, v in shown.attributes.items()]
+    given = re.sub(r"\b(inf|nan)\b", r"np.\1", ", ".join(arguments))
+    return f"dml.{operator.function}({given})  # {shown.output}"
+
+
+def types_in_words(operator: Operator) -> str:
+    """The types of the first input at the newest level."""
+    return listed(operator.levels[max(operator.levels)].dtypes[operator.inputs[0].dtype])
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(heads), *(list(row) for row in rows)]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    shown = ["| " + " | ".join(line) + " |" for line in cells]
+    return "\n".join([shown[0], "|" + " --- |" * len(cells[0]), *shown[1:]])
+
+
+def _role(slot: Slot) -> str:
+    return f"{slot.kind}, optional" if slot.optional is not None else slot.kind
+
+
+def _default(attribute: Attribute) -> str:
+    if attribute.default is REQUIRED:
+        return "that of the tensors" if attribute.implied else "must be given"
+    return attribute.default.name if isinstance(attribute.kind, EnumKind) else repr(attribute.default)
+
+
+def _letters(operator: Operator) -> list[str]:
+    """Column heads: the tensors behind each letter."""
+    letters = dict.fromkeys(s.dtype for s in operator.tensors)
+    return [", ".join(s.name for s in operator.tensors if s.dtype == letter) for letter in letters]
+
+
+def _levels(operator: Operator) -> Iterable[tuple[str, ...]]:
+    letters = dict.fromkeys(s.dtype for s in operator.tensors)
+    for level, at in sorted(operator.levels.items()):
+        low, high = at.rank
+        ranks = str(low) if low == high else f"{low} to {high}"
+        yield level.label, ranks, *(listed(at.dtypes[letter]) for letter in letters)

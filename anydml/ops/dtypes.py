@@ -1,0 +1,43 @@
+"""DirectML's tensor data types as NumPy and the kernels see them, and the sets that level tables use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from anydml.ops.enums import TensorDataType as T
+
+FLOAT64, FLOAT32, FLOAT16 = T.FLOAT64, T.FLOAT32, T.FLOAT16
+INT64, INT32, INT16, INT8 = T.INT64, T.INT32, T.INT16, T.INT8
+UINT64, UINT32, UINT16, UINT8 = T.UINT64, T.UINT32, T.UINT16, T.UINT8
+
+FLOATS_UP_TO_32_BIT = (FLOAT32, FLOAT16)
+UP_TO_32_BIT = (FLOAT32, FLOAT16, INT32, INT16, INT8, UINT32, UINT16, UINT8)
+UP_TO_64_BIT = (FLOAT64, FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
+
+NUMPY: dict[T, np.dtype] = {t: np.dtype(t.label) for t in UP_TO_64_BIT}
+FROM_NUMPY: dict[np.dtype, T] = {d: t for t, d in NUMPY.items()}
+SIZE: dict[T, int] = {t: d.itemsize for t, d in NUMPY.items()}
+"""Bytes of one element. The 4-bit types are not here: no operator that exists here takes them."""
+
+FLOATING = frozenset({FLOAT64, FLOAT32, FLOAT16})
+SIGNED = frozenset({INT64, INT32, INT16, INT8})
+UNSIGNED = frozenset({UINT64, UINT32, UINT16, UINT8})
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The type in this machine's byte order; as it is where it has none."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def listed(types: Iterable[T]) -> str:
+    """Types in a message: floats, then signed, then unsigned integers, each from narrow to wide.
+
+    >>> listed([UINT8, INT8, FLOAT32, FLOAT16])
+    'float16 | float32 | int8 | uint8'
+    """
+    families = [FLOATING, SIGNED, UNSIGNED]
+    return " | ".join(
+        t.label for t in sorted(types, key=lambda t: ([t in f for f in families][::-1], SIZE[t]))
+    )

@@ -1,0 +1,309 @@
+"""exp, sin, tanh and their kin, written in the language of spec.scalar.
+
+So they are vectorised on every processor, fuse with what surrounds them, and give the same bits
+everywhere. Arguments are FLOAT32, or FLOAT16 computed with as FLOAT32; so are results. These
+compute in float32; those in math64 reduce their arguments or compute in float64.
+The coefficients are minimax fits of our own (tools/fit_math.py); docs/accuracy.md has what is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+
+from anydml.ops.dtypes import FLOAT16, FLOAT32, INT32, INT64
+from anydml.ops.elementary_tables import (
+    ERF_LARGE,
+    ERF_SMALL,
+    EXP,
+    EXP2,
+    EXPM1,
+    LOG,
+    TAIL_P,
+    TAIL_Q,
+)
+from anydml.ops.expr import (
+    Expr,
+    Function,
+    Operand,
+    absolute,
+    add,
+    and_,
+    bitcast,
+    call,
+    constant,
+    convert,
+    div,
+    eq,
+    fma,
+    ge,
+    gt,
+    lt,
+    mul,
+    neg,
+    or_,
+    rarely,
+    rint,
+    select,
+    shl,
+    shr,
+    sub,
+)
+
+LN2 = 0.6931471824645996
+LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
+LOG2_E, LOG2_E_LOW = 1.4426950216293335, 1.9259629911266174e-08
+MAGIC = 1.5 * 2.0**23
+"""Added to a float32 of less than 2^22, it leaves the nearest whole number in the lowest bits."""
+
+
+def wide(x: Expr) -> Expr:
+    """A float to compute with: FLOAT16 as FLOAT32."""
+    return convert(x, FLOAT32) if x.dtype is FLOAT16 else x
+
+
+def copysign(magnitude: Operand, x: Expr) -> Expr:
+    """A FLOAT32 or FLOAT64 of the magnitude and x's sign."""
+    x = wide(x)
+    bits, least = (INT32, -(2**31)) if x.dtype is FLOAT32 else (INT64, -(2**63))
+    m = magnitude if isinstance(magnitude, Expr) else constant(magnitude, x.dtype)  # type: ignore[arg-type]
+    return bitcast(
+        or_(and_(bitcast(x, bits), least), and_(bitcast(m, bits), ~least)),
+        x.dtype,  # type: ignore[arg-type]
+    )
+
+
+def polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """The lowest degree comes first. Long ones in two chains of fma: one would wait for itself."""
+    if len(coefficients) < 7:
+        return _horner(x, coefficients)
+    square = mul(x, x)
+    return fma(_horner(x, coefficients[4:]), mul(square, square), _horner(x, coefficients[:4]))
+
+
+def _horner(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    result: Operand = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    assert isinstance(result, Expr)
+    return result
+
+
+def at_most(x: Expr, high: float) -> Expr:
+    """The smaller of both; a NaN in x stays."""
+    return select(lt(high, x), high, x)
+
+
+def at_least(x: Expr, low: Operand) -> Expr:
+    return select(gt(low, x), low, x)
+
+
+def single(function: Callable[..., Expr], name: str = "") -> Callable[..., Expr]:
+    """`function` as a named word on FLOAT32."""
+    named = Function(name or function.__name__.strip("_"), function)
+
+    def called(*args: Operand) -> Expr:
+        for a in args:
+            if isinstance(a, Expr) and a.dtype not in (FLOAT16, FLOAT32):
+                raise TypeError(f"{named.name} needs FLOAT32 or FLOAT16, not {a.dtype}")
+        return call(named, FLOAT32, *args)
+
+    return called
+
+
+# ---- exponentials --------------------------------------------------------------------------------------
+
+
+def _reduced(x: Expr, low: Expr | None, bias: int) -> tuple[Expr, Expr, Expr]:
+    """x + low = n * ln 2 + r: r, n, and an integer whose lowest bits are n + bias."""
+    shifted = fma(x, LOG2_E, MAGIC + bias)
+    n = sub(shifted, MAGIC + bias)
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+    return (r if low is None else add(r, low)), n, bitcast(shifted, INT32)
+
+
+def _exp_of_reduced(r: Expr) -> Expr:
+    return fma(fma(polynomial(r, EXP), r, 1.0), r, 1.0)
+
+
+@single
+def exp(x: Expr) -> Expr:
+    r, _, marked = _reduced(at_least(at_most(x, 89.0), -104.0), None, 0)
+    n = sub(marked, bitcast(constant(MAGIC, FLOAT32), INT32))
+    half = shr(n, 1)  # in two steps, since 2^n alone may overflow or be denormal
+    return mul(mul(_exp_of_reduced(r), _power_of_two(half)), _power_of_two(sub(n, half)))
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return bitcast(shl(add(n, 127), 23), FLOAT32)
+
+
+def _exp_of_negative(x: Expr, low: Expr | None = None) -> Expr:
+    """exp(x + low) for x <= 0 and tiny `low`; denormal results are right, too."""
+    r, _, marked = _reduced(at_least(x, -104.0), low, 127 + 64)
+    return mul(mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32)), 2.0**-64)
+
+
+def _small(low: Expr) -> Expr:
+    """The rest of a rounding, or 0 where infinities have left no number."""
+    return select(lt(absolute(low), 1.0), low, 0.0)
+
+
+@single
+def exp_of_difference(x: Expr, most: Expr) -> Expr:
+    """exp(x - most) for x <= most, as exact as if the difference were not rounded."""
+    d = sub(x, most)
+    part = sub(d, x)
+    return _exp_of_negative(d, _small(sub(sub(x, sub(d, part)), add(most, part))))
+
+
+@single
+def exp_above(x: Expr, most: Expr) -> Expr:
+    """exp(x) / 2^n for x <= most, where n is whole and next to most * log2(e) - 64: around 2^64 at most.
+
+    As n is whole, nothing is rounded but the remainder of x: it stays as exact as exp itself, which
+    exp(x - most) would not. Where n would not fit beside MAGIC, x is a whole number, and `most` is
+    subtracted first. The factor 2^64 keeps small ones from underflow, and still sums of many from overflow.
+    """
+    base = select(lt(absolute(most), 2.0**20), 0.0, most)
+    rest = sub(most, base)
+    near = at_least(rarely(ge(absolute(most), 2.0**20), sub(x, base), x), sub(rest, 104.0))
+    offset = sub(MAGIC + 127 + 64, rint(mul(rest, LOG2_E)))
+    shifted = fma(near, LOG2_E, offset)
+    r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
+    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+
+
+def _expm1(x: Expr, low: Expr | None = None) -> Expr:
+    r, _, marked = _reduced(at_least(at_most(x, 88.0), -20.0), low, 127)
+    scale = bitcast(shl(marked, 23), FLOAT32)
+    grown = fma(scale, fma(mul(r, r), polynomial(r, EXPM1), r), sub(scale, 1.0))
+    return select(gt(x, 88.0), inf, grown)
+
+
+expm1 = single(_expm1, "expm1")
+
+
+@single
+def expm1_of_quotient(x: Expr, by: Expr) -> Expr:
+    """exp(x / by) - 1, as exact as if the quotient were not rounded."""
+    quotient = div(x, by)
+    return _expm1(quotient, _small(div(neg(fma(quotient, by, neg(x))), by)))
+
+
+# ---- logarithms ----------------------------------------------------------------------------------------
+
+
+def _log_of_split(f: Expr, e: Expr) -> Expr:
+    """ln((1 + f) * 2^e) for 1 + f around 1."""
+    y = fma(mul(f, f), fma(polynomial(f, LOG), f, -0.5), mul(e, LN2_LOW))
+    return fma(e, LN2_HIGH, add(f, y))
+
+
+@single
+def log(x: Expr) -> Expr:
+    denormal = lt(x, 2.0**-126)
+    bits = bitcast(select(denormal, mul(x, 2.0**23), x), INT32)
+    e = shr(sub(bits, 0x3F3504F3), 23)  # centred on sqrt(1/2)
+    f = sub(bitcast(sub(bits, shl(e, 23)), FLOAT32), 1.0)
+    y = _log_of_split(f, add(convert(e, FLOAT32), select(denormal, constant(-23.0, FLOAT32), 0.0)))
+    return _log_special(x, y)
+
+
+def _log_special(x: Expr, y: Expr) -> Expr:
+    """A logarithm of x at infinity, 0, negative numbers and NaN."""
+    y = select(lt(x, inf), y, x)
+    return select(gt(x, 0.0), y, select(eq(x, 0.0), constant(-inf, FLOAT32), nan))
+
+
+def _softplus(z: Expr, low: Expr | None = None) -> Expr:
+    """ln(1 + exp(z + low))."""
+    towards = None if low is None else select(lt(z, 0.0), low, neg(low))
+    e = _exp_of_negative(neg(absolute(z)), towards)
+    halved = gt(e, 0.41421356)  # 1 + e = 2 * (1 + (e - 1) / 2)
+    f = select(halved, mul(sub(e, 1.0), 0.5), e)
+    return add(select(gt(0.0, z), 0.0, z), _log_of_split(f, select(halved, constant(1.0, FLOAT32), 0.0)))
+
+
+_softplus_of_one = single(_softplus, "softplus")
+
+
+@single
+def _softplus_of_product(x: Expr, factor: Expr) -> Expr:
+    return _softplus(*_product(x, factor))
+
+
+def softplus(x: Expr, factor: float) -> Expr:
+    """ln(1 + exp(factor * x)), as exact as if the product were not rounded."""
+    return _softplus_of_one(x) if factor == 1 else _softplus_of_product(x, factor)
+
+
+def _product(x: Expr, factor: Expr) -> tuple[Expr, Expr]:
+    """factor * x in two parts."""
+    high = mul(x, factor)
+    return high, _small(fma(x, factor, neg(high)))
+
+
+# ---- sigmoid, tanh, erf --------------------------------------------------------------------------------
+
+
+def _sigmoid(z: Expr, low: Expr | None = None) -> Expr:
+    """1 / (1 + exp(-z - low)), both parts times 2^-64, so that only the quotient may underflow."""
+    near = at_most(at_least(z, -120.0), 30.0)
+    r, _, marked = _reduced(neg(near), None if low is None else neg(low), 127 - 64)
+    e = mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32))
+    return div(2.0**-64, add(e, 2.0**-64))
+
+
+sigmoid = single(_sigmoid, "sigmoid")
+
+
+@single
+def swish(x: Expr, scale: Expr) -> Expr:
+    """x * sigmoid(scale * x), as exact as if the product were not rounded."""
+    z, low = _product(x, scale) if scale.value != 1 else (x, None)
+    half = _exp_of_negative(mul(z, 0.5), None if low is None else mul(low, 0.5))
+    tail = mul(mul(x, half), half)  # exp(z) itself may underflow where x * exp(z) does not
+    return rarely(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))
+
+
+def _exp2(x: Expr) -> Expr:
+    """2^x where that is a normal number."""
+    shifted = add(x, MAGIC + 127)
+    r = sub(x, sub(shifted, MAGIC + 127))
+    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+
+
+@single
+def tanh(x: Expr) -> Expr:
+    """(1 - e) / (1 + e), where e = exp(-2|x|); both parts are rounded once.
+
+    Where |x| is small, n is 0 and r exact; where it is large, their errors do not matter.
+    """
+    t = at_most(absolute(x), 10.0)
+    shifted = fma(t, -2 * LOG2_E, MAGIC + 127)
+    r = fma(sub(shifted, MAGIC + 127), -LN2, neg(add(t, t)))
+    grown = fma(mul(r, r), polynomial(r, EXP), r)
+    scale = bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32)
+    less, more = fma(neg(scale), grown, sub(1.0, scale)), fma(scale, grown, add(scale, 1.0))
+    return copysign(div(less, more), x)
+
+
+@single
+def erf(x: Expr) -> Expr:
+    t = at_most(absolute(x), 3.95)
+    square = mul(t, t)
+    small = fma(polynomial(square, ERF_SMALL), t, t)
+    large = sub(1.0, _exp2(polynomial(t, ERF_LARGE)))
+    return copysign(select(lt(t, 0.9375), small, large), x)
+
+
+@single
+def gelu(x: Expr) -> Expr:
+    """x * Φ(x) = max(x, 0) - |x| * Φ(-|x|), whose tail is exp(-x²/2) times a rational function."""
+    t = at_most(absolute(x), 15.0)
+    square = mul(t, t)
+    low = fma(t, t, neg(square))
+    bell = _exp_of_negative(mul(square, -0.5), mul(low, -0.5))
+    tail = mul(bell, div(polynomial(t, TAIL_P), polynomial(t, TAIL_Q)))
+    return fma(neg(t), tail, select(gt(0.0, x), 0.0, x))

@@ -1,0 +1,440 @@
+"""The language in which an operator's meaning is written, once, and read three ways.
+
+A record's `scalar` is called with symbols (`read`) and gives a typed expression. NumPy evaluates it
+(spec.evaluate: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints it
+(spec.text: the documentation).
+
+    >>> from anydml.ops.dtypes import FLOAT32, UINT8
+    >>> from anydml.ops.formula import text
+    >>> c, a, b = read(0, UINT8), read(1, FLOAT32), read(2, FLOAT32)
+    >>> text(select(ne(c, 0), a, b), ["c", "a", "b"])
+    'c != 0 ? a : b'
+
+An expression is one of `Expr.word`:
+
+    read, constant               element of operand number `value`; the number `value`
+    select                       of a truth and two values of one type, the first where true; copies bits
+    rarely                       the same, and the first is computed only where some lane needs it
+    eq ne lt le gt ge            truth, as IEEE 754 compares (NaN equals nothing)
+    and or xor not               of truths, or of the bits of integers
+    add sub mul                  integers wrap around
+    div rem                      rem has the dividend's sign; integers: x div 0 = x rem 0 = 0, no trap
+    neg absolute                 of a float: the sign bit alone (NaN payloads stay)
+    fma                          a * b + c with one rounding
+    sqrt floor ceil trunc rint   rint: halves to even
+    shl shr                      a count of the width or more gives 0; shr of a signed integer keeps its sign
+    popcount                     number of set bits
+    convert                      to another type; float to integer truncates, saturates, and takes NaN to 0
+    bitcast                      the same bits as another type of the same width
+    call                         a function (`value`) that is itself written in this language
+    row_max row_min row_sum      over the axes `value`, the same for every element of the row; floats are
+                                 summed as FLOAT64, a NaN is neither the largest nor the smallest
+    row_index                    position in the row, counted over the axes `value` in row-major order
+
+No word can trap, so every expression may be evaluated speculatively. Arithmetic on FLOAT16 happens in
+FLOAT32. Expressions are interned: equal ones are the same object, so they compare and hash by identity
+and a shared subexpression is computed once.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE
+from anydml.ops.enums import TensorDataType
+
+BOOL: Literal["bool"] = "bool"
+"""The type of a truth value inside an expression. It never reaches memory: see `convert`."""
+
+ScalarType = TensorDataType | Literal["bool"]
+
+
+class Expr:
+    """A typed expression; made by the functions below."""
+
+    __slots__ = ("__weakref__", "args", "dtype", "value", "word")
+
+    word: str
+    dtype: ScalarType
+    args: tuple[Expr, ...]
+    value: Any
+
+    def __repr__(self) -> str:
+        return f"<{self.word} {self.dtype}>"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the language: `body` gives the expression of a call on its arguments."""
+
+    name: str
+    body: Callable[..., Expr]
+
+
+Operand = Expr | int | float
+Scalar = Callable[..., Expr]
+
+_ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
+
+
+def make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+    """The one expression of these parts; for the functions below and in spec.rows."""
+    if word in _TRUTHFUL and (simpler := _simpler(word, dtype, args)) is not None:
+        return simpler
+    # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.
+    mark = struct.pack("d", value) if isinstance(value, float) else value
+    key = (word, dtype, tuple(map(id, args)), type(value), mark)
+    found = _ALL.get(key)
+    if found is None:
+        found = Expr()
+        found.word, found.dtype, found.args, found.value = word, dtype, args, value
+        _ALL[key] = found
+    return found
+
+
+_TRUTHFUL = frozenset({"eq", "ne", "and", "or", "xor"})
+
+
+def _simpler(word: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | None:
+    """Truths that take the way over integers, as they do between operators, without that way."""
+    a, b = args
+    truth = _as_truth(a)
+    if truth is None:
+        return None
+    if word in ("eq", "ne"):
+        if b.word == "constant" and b.value == 0:
+            return truth if word == "ne" else not_(truth)
+        return None
+    other = _as_truth(b)
+    return None if other is None else convert(make(word, BOOL, (truth, other)), dtype)
+
+
+def _as_truth(a: Expr) -> Expr | None:
+    """The truth that an integer is made from."""
+    return a.args[0] if a.word == "convert" and a.args[0].dtype == BOOL else None
+
+
+# ---- leaves and choices ------------------------------------------------------------------------------
+
+
+def read(index: int, dtype: TensorDataType) -> Expr:
+    return make("read", dtype, (), index)
+
+
+def constant(value: int | float, dtype: TensorDataType) -> Expr:
+    """A number, rounded to the type."""
+    with np.errstate(over="ignore"):
+        return make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
+
+
+def select(condition: Expr, a: Operand, b: Operand) -> Expr:
+    _truth(condition)
+    x, y = _alike(a, b)
+    return x if x is y else make("select", x.dtype, (condition, x, y))
+
+
+def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """`select` where `a` is expensive and hardly ever chosen."""
+    _truth(condition)
+    x, y = _alike(a, b)
+    return make("rarely", x.dtype, (condition, x, y))
+
+
+# ---- comparisons and logic ---------------------------------------------------------------------------
+
+
+def eq(a: Operand, b: Operand) -> Expr:
+    return make("eq", BOOL, _alike(a, b))
+
+
+def ne(a: Operand, b: Operand) -> Expr:
+    return make("ne", BOOL, _alike(a, b))
+
+
+def lt(a: Operand, b: Operand) -> Expr:
+    return make("lt", BOOL, _alike(a, b))
+
+
+def le(a: Operand, b: Operand) -> Expr:
+    return make("le", BOOL, _alike(a, b))
+
+
+def gt(a: Operand, b: Operand) -> Expr:
+    return make("gt", BOOL, _alike(a, b))
+
+
+def ge(a: Operand, b: Operand) -> Expr:
+    return make("ge", BOOL, _alike(a, b))
+
+
+def is_nan(a: Expr) -> Expr:
+    return ne(a, a)
+
+
+def and_(a: Operand, b: Operand) -> Expr:
+    return _bits("and", a, b)
+
+
+def or_(a: Operand, b: Operand) -> Expr:
+    return _bits("or", a, b)
+
+
+def xor(a: Operand, b: Operand) -> Expr:
+    return _bits("xor", a, b)
+
+
+def not_(a: Expr) -> Expr:
+    _no_float(a)
+    return make("not", a.dtype, (a,))
+
+
+# ---- arithmetic --------------------------------------------------------------------------------------
+
+
+def add(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("add", a, b)
+
+
+def sub(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("sub", a, b)
+
+
+def mul(a: Operand, b: Operand) -> Expr:
+    x, y = _wide(a, b)
+    if y.word == "constant" and y.value == 1:
+        return x
+    if x.word == "constant" and x.value == 1:
+        return y
+    return make("mul", x.dtype, (x, y))
+
+
+def div(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("div", a, b)
+
+
+def rem(a: Operand, b: Operand) -> Expr:
+    return _arithmetic("rem", a, b)
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Expr:
+    """a * b + c with one rounding."""
+    first = next(x for x in (a, b, c) if isinstance(x, Expr))
+    dtype = FLOAT32 if first.dtype is FLOAT16 else first.dtype
+    x, y, z = (convert(e, dtype) if isinstance(e, Expr) else _number(e, dtype) for e in (a, b, c))
+    if dtype not in FLOATING or not x.dtype == y.dtype == z.dtype:
+        raise TypeError(f"fma needs floats of one type, not {dtype}")
+    return make("fma", dtype, (x, y, z))
+
+
+def neg(a: Expr) -> Expr:
+    return make("neg", a.dtype, (a,))
+
+
+def absolute(a: Expr) -> Expr:
+    return make("absolute", a.dtype, (a,))
+
+
+def sqrt(a: Expr) -> Expr:
+    return _rounded("sqrt", a)
+
+
+def floor(a: Expr) -> Expr:
+    return _rounded("floor", a)
+
+
+def ceil(a: Expr) -> Expr:
+    return _rounded("ceil", a)
+
+
+def trunc(a: Expr) -> Expr:
+    return _rounded("trunc", a)
+
+
+def rint(a: Expr) -> Expr:
+    return _rounded("rint", a)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger; a NaN if either is one; either zero of two."""
+    x, y = _alike(a, b)
+    return call(_MAX, x.dtype, x, y)  # type: ignore[arg-type]
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller; a NaN if either is one; either zero of two."""
+    x, y = _alike(a, b)
+    return call(_MIN, x.dtype, x, y)  # type: ignore[arg-type]
+
+
+def _extreme(wins: Callable[[Operand, Operand], Expr]) -> Callable[[Expr, Expr], Expr]:
+    def body(x: Expr, y: Expr) -> Expr:
+        if x.word == "constant":
+            x, y = y, x
+        if x.dtype not in FLOATING:
+            return select(wins(x, y), x, y)
+        if y.word == "constant" and y.value == y.value:
+            return select(wins(y, x), y, x)  # a NaN in x loses the comparison and so is taken
+        return select(is_nan(x), x, select(wins(x, y), x, y))
+
+    return body
+
+
+_MAX, _MIN = Function("max", _extreme(gt)), Function("min", _extreme(lt))
+
+
+# ---- bits and types ----------------------------------------------------------------------------------
+
+
+def shl(a: Operand, count: Operand) -> Expr:
+    return _bits("shl", a, count)
+
+
+def shr(a: Operand, count: Operand) -> Expr:
+    return _bits("shr", a, count)
+
+
+def popcount(a: Expr) -> Expr:
+    _no_float(a)
+    return make("popcount", a.dtype, (a,))
+
+
+def convert(a: Expr, dtype: ScalarType) -> Expr:
+    """`a` as `dtype`."""
+    if a.dtype == dtype:
+        return a
+    if dtype == BOOL:
+        raise TypeError(f"{a.dtype} is no truth; compare it with something")
+    if a.word == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
+        return constant(a.value, dtype)
+    if dtype is FLOAT16 and a.word == "convert" and a.args[0].dtype is FLOAT16:
+        return a.args[0]  # widened for nothing
+    if dtype is FLOAT16 and a.dtype is not FLOAT32:
+        return convert(convert(a, FLOAT32), FLOAT16)
+    if a.dtype is FLOAT16 and dtype is not FLOAT32:
+        return convert(convert(a, FLOAT32), dtype)
+    if dtype is FLOAT32 and _is_narrow_whole(a):
+        return _whole(a.args[0], a.dtype)  # type: ignore[arg-type]
+    return make("convert", dtype, (a,))
+
+
+def _is_narrow_whole(a: Expr) -> bool:
+    """Whether `a` is a FLOAT32 converted to an integer that every FLOAT32 could hold."""
+    from_float = a.word == "convert" and a.args[0].dtype is FLOAT32
+    return from_float and a.dtype not in FLOATING and SIZE[a.dtype] < 4  # type: ignore[index]
+
+
+def _whole(x: Expr, dtype: TensorDataType) -> Expr:
+    """A FLOAT32 converted to a narrow integer and back, without the way there."""
+    info = np.iinfo(NUMPY[dtype])
+    low, high = float(info.min), float(info.max)
+    number = x if low == 0 else select(is_nan(x), 0.0, x)
+    above = select(gt(number, low), number, low)  # and 0 for a NaN, where low is 0
+    whole = trunc(select(lt(above, high), above, high))
+    return whole if low == 0 else add(whole, 0.0)  # -0 is no integer
+
+
+def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
+    """The bits of `a` read as another type of its width."""
+    assert a.dtype != BOOL
+    if SIZE[a.dtype] != SIZE[dtype]:
+        raise TypeError(f"{a.dtype} and {dtype} differ in width")
+    return a if a.dtype == dtype else make("bitcast", dtype, (a,))
+
+
+def call(function: Function, dtype: TensorDataType, *args: Operand) -> Expr:
+    """`function` of arguments that are computed with as `dtype`."""
+    given = tuple(convert(a, dtype) if isinstance(a, Expr) else constant(a, dtype) for a in args)
+    return make("call", dtype, given, function)
+
+
+def expanded(expr: Expr) -> Expr:
+    """What a call stands for."""
+    return convert(expr.value.body(*expr.args), expr.dtype)
+
+
+# ---- helpers -----------------------------------------------------------------------------------------
+
+
+def walk(*roots: Expr, deep: bool = False) -> Iterator[Expr]:
+    """Every subexpression once, arguments before what uses them; `deep`: what calls stand for, not them."""
+    seen: set[Expr] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            if deep and expr.word == "call":
+                stack.append((expanded(expr), False))
+            else:
+                stack.append((expr, True))
+                stack += [(arg, False) for arg in reversed(expr.args)]
+
+
+def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same word of other arguments of the same types."""
+    if expr.word == "convert":
+        return convert(args[0], expr.dtype)
+    return make(expr.word, expr.dtype, args, expr.value)
+
+
+def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    """Both operands as expressions of one type; a Python number takes the other's type."""
+    if isinstance(a, Expr):
+        other = b if isinstance(b, Expr) else _number(b, a.dtype)
+        if a.dtype != other.dtype:
+            if {a.dtype, other.dtype} == {FLOAT16, FLOAT32}:  # arithmetic has widened one of them
+                return convert(a, FLOAT32), convert(other, FLOAT32)
+            raise TypeError(f"operands differ in type: {a.dtype} and {other.dtype}")
+        return a, other
+    if isinstance(b, Expr):
+        return _number(a, b.dtype), b
+    raise TypeError("at least one operand must be an expression")
+
+
+def _wide(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    x, y = _alike(a, b)
+    if x.dtype == BOOL:
+        raise TypeError("a truth has no arithmetic")
+    return (convert(x, FLOAT32), convert(y, FLOAT32)) if x.dtype is FLOAT16 else (x, y)
+
+
+def _arithmetic(word: str, a: Operand, b: Operand) -> Expr:
+    x, y = _wide(a, b)
+    return make(word, x.dtype, (x, y))
+
+
+def _rounded(word: str, a: Expr) -> Expr:
+    x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
+    if x.dtype not in FLOATING:
+        raise TypeError(f"{word} needs a float, not {x.dtype}")
+    return make(word, x.dtype, (x,))
+
+
+def _bits(word: str, a: Operand, b: Operand) -> Expr:
+    x, y = _alike(a, b)
+    _no_float(x)
+    return make(word, x.dtype, (x, y))
+
+
+def _no_float(a: Expr) -> None:
+    if a.dtype in FLOATING:
+        raise TypeError(f"a {a.dtype} has no bits here; bitcast it")
+
+
+def _truth(condition: Expr) -> None:
+    if condition.dtype != BOOL:
+        raise TypeError(f"select needs a truth, not {condition.dtype}")
+
+
+def _number(value: int | float, dtype: ScalarType) -> Expr:
+    if dtype == BOOL:
+        raise TypeError("a number cannot stand for a truth")
+    return constant(value, dtype)

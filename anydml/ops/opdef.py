@@ -1,0 +1,274 @@
+"""The vocabulary of an operator record: slots, attributes, level tables.
+
+Each slot carries two letters, one for its data type and one for its sizes. Slots that share a letter
+must agree, and the same letter keys the level tables, so that a constraint and its table cannot
+disagree. What a letter cannot say is a rule of its own, beside the table of the level it holds from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal
+
+from anydml.errors import Problem, Unsupported
+from anydml.ops.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
+from anydml.ops.enums import FeatureLevel, OperatorType, TensorDataType
+from anydml.ops.expr import Expr, Scalar, convert, read
+from anydml.ops.tensor_desc import TensorDesc
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+ONE = "1"
+"""The sizes letter of a tensor of one element."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor of an operator: its DirectML field name, direction, and the letters it is tied by."""
+
+    name: str
+    kind: Literal["input", "output"]
+    dtype: str
+    sizes: str
+    optional: FeatureLevel | None = None
+    """The level from which the tensor may be left out."""
+
+    @cached_property
+    def parameter(self) -> str:
+        """The field in snake case without `Tensor`: `ConditionTensor` is `condition`."""
+        return snake(self.name.removesuffix("Tensor"))
+
+
+REQUIRED: Any = object()
+"""The default of an attribute that the Python functions must be given."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A field of an operator that is not a tensor."""
+
+    name: str
+    kind: Kind
+    default: Any
+    """What the Python functions take when it is not given (as DirectMLX); a description must give it."""
+    parameter: str
+    optional: bool = False
+    """A description may leave it out; then it is None."""
+    count: str = ""
+    """The field that tells its length, which a description may leave out."""
+    implied: bool = False
+    """It must repeat what the tensors say (a rule sees to it), so that functions do not ask for it."""
+
+
+def inp(name: str, *, dtype: str, sizes: str, optional: FeatureLevel | None = None) -> Slot:
+    return Slot(name, "input", dtype, sizes, optional)
+
+
+def out(name: str, *, dtype: str, sizes: str) -> Slot:
+    return Slot(name, "output", dtype, sizes)
+
+
+def attr(
+    name: str,
+    type: type[Enum] | Kind = FloatKind(),  # noqa: B008  (immutable)
+    default: Any = REQUIRED,
+    *,
+    parameter: str = "",
+    implied: bool = False,
+) -> Attribute:
+    kind = type if isinstance(type, Kind) else EnumKind(type)
+    count = "AxisCount" if isinstance(kind, AxesKind) else ""
+    return Attribute(name, kind, default, parameter or snake(name), default is None, count, implied)
+
+
+SCALE_BIAS = attr("ScaleBias", ScaleBiasKind(), None)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A constraint that letters cannot say."""
+
+    text: str
+    """For the documentation: what must hold."""
+    broken: Callable[[Mapping[str, TensorDesc], Mapping[str, Any]], Iterable[tuple[str, str]]]
+    """Message and remedy of each breach; only tensors and attributes that could be read are given."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What one feature level allows: the ranks (both ends included), the types behind each letter, rules."""
+
+    rank: tuple[int, int]
+    dtypes: Mapping[str, tuple[TensorDataType, ...]]
+    rules: tuple[Rule, ...] = ()
+
+
+def at(
+    *,
+    rank: tuple[int, int],
+    rules: tuple[Rule, ...] = (),
+    **dtypes: TensorDataType | tuple[TensorDataType, ...],
+) -> Table:
+    return Table(rank, {letter: d if isinstance(d, tuple) else (d,) for letter, d in dtypes.items()}, rules)
+
+
+Levels = Mapping[FeatureLevel, Table]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Input arrays in slot order (None: left out), attributes by parameter, and the output computed."""
+
+    inputs: tuple[Any, ...]
+    output: Any
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, TensorDataType] = field(default_factory=dict)
+    """By letter, where FLOAT32 (or what comes first in the table) will not do."""
+
+
+def example(*arrays: Any, types: Mapping[str, TensorDataType] | None = None, **attributes: Any) -> Example:
+    """The last array is the output."""
+    return Example(arrays[:-1], arrays[-1], attributes, types or {})
+
+
+def _by_name(name: str) -> Operator:
+    """A record that was pickled or copied: there is one of each name."""
+    from anydml.ops.catalog import BY_NAME
+
+    if name not in BY_NAME:
+        remedy = "it was pickled by another version of anydml"
+        raise Unsupported(
+            Problem(name, "expected an operator, but this version has none of that name", remedy)
+        )
+    return BY_NAME[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One DirectML operator, whole. Validation, functions, parser, kernel and reference derive from it."""
+
+    name: str
+    doc: str
+    slots: tuple[Slot | Attribute, ...]
+    levels: Levels
+    scalar: Scalar
+    """The meaning of one output element: of the inputs' elements, then the attributes, in slot order.
+    An optional tensor or attribute that is not there is None; an implied attribute is not handed over."""
+    example: Example
+    in_place: tuple[str, ...] = field(default=())
+    notes: str = ""
+    """For the documentation: what DirectML's documents leave open, and how it is here."""
+    of_truths: bool = False
+    """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _by_name, (self.name,)
+
+    @cached_property
+    def type(self) -> OperatorType:
+        return OperatorType[self.name]
+
+    @cached_property
+    def function(self) -> str:
+        """The name of its Python function."""
+        name = self.name.removeprefix("ELEMENT_WISE_").lower()
+        if name in _COMPARISONS:
+            return name.removeprefix("logical_")
+        return "if_" if name == "if" else name
+
+    @cached_property
+    def inputs(self) -> tuple[Slot, ...]:
+        return tuple(s for s in self.slots if isinstance(s, Slot) and s.kind == "input")
+
+    @cached_property
+    def outputs(self) -> tuple[Slot, ...]:
+        return tuple(s for s in self.slots if isinstance(s, Slot) and s.kind == "output")
+
+    @cached_property
+    def tensors(self) -> tuple[Slot, ...]:
+        return tuple(s for s in self.slots if isinstance(s, Slot))
+
+    @cached_property
+    def attributes(self) -> tuple[Attribute, ...]:
+        return tuple(s for s in self.slots if isinstance(s, Attribute))
+
+    @cached_property
+    def parameters(self) -> tuple[Attribute, ...]:
+        """The attributes that functions ask for."""
+        return tuple(a for a in self.attributes if not a.implied)
+
+    @cached_property
+    def has_axes(self) -> bool:
+        return any(isinstance(a.kind, AxesKind) for a in self.attributes)
+
+    @cached_property
+    def has_special_shapes(self) -> bool:
+        """Whether functions must look at more than whether the shapes broadcast."""
+        return any(s.sizes == ONE for s in self.tensors) or bool(self.levels[max(self.levels)].rules)
+
+    @property
+    def introduced(self) -> FeatureLevel:
+        return min(self.levels)
+
+    @cached_property
+    def free_output(self) -> str | None:
+        """The letter of the output's type if its inputs need not decide it."""
+        (slot,) = self.outputs
+        tied = [s for s in self.inputs if s.dtype == slot.dtype and s.optional is None]
+        return None if tied else slot.dtype
+
+    def example_type(self, letter: str) -> TensorDataType:
+        """The type of the example's arrays behind a letter."""
+        allowed = self.levels[max(self.levels)].dtypes[letter]
+        usual = [TensorDataType.UINT8] if letter == self.free_output else []
+        usual += [TensorDataType.FLOAT32, TensorDataType.UINT32]
+        preferred = [self.example.types.get(letter, allowed[0])] if letter in self.example.types else usual
+        return next((t for t in preferred if t in allowed), allowed[0])
+
+    def table(self, level: FeatureLevel) -> Table | None:
+        """The effective table: the newest at or below `level`; None below the introduction."""
+        reached = [at_level for at_level in self.levels if at_level <= level]
+        return self.levels[max(reached)] if reached else None
+
+    def allowed_from(self, letter: str, dtype: TensorDataType) -> FeatureLevel | None:
+        """The first level whose table has `dtype` behind `letter`, if any has."""
+        return min((lv for lv, t in self.levels.items() if dtype in t.dtypes[letter]), default=None)
+
+    def expression(
+        self,
+        inputs: tuple[TensorDataType | None, ...],
+        output: TensorDataType,
+        attributes: Mapping[str, Any],
+        rank: int,
+    ) -> Expr:
+        """The meaning for these input types and attribute values, as the output's type.
+
+        Operands are numbered over the inputs that are there. Axes are taken modulo `rank`.
+        """
+        symbols: list[Expr | None] = []
+        for dtype in inputs:
+            given = sum(s is not None for s in symbols)
+            symbols.append(None if dtype is None else read(given, dtype))
+        values = []
+        for attribute in self.parameters:
+            value = attributes.get(attribute.name)
+            if isinstance(attribute.kind, AxesKind) and value is not None:
+                value = tuple(sorted(a % rank - rank for a in value))
+            values.append(value)
+        return convert(self.scalar(*symbols, *values), output)
+
+
+_COMPARISONS = (
+    "logical_equals",
+    "logical_greater_than",
+    "logical_greater_than_or_equal",
+    "logical_less_than",
+    "logical_less_than_or_equal",
+)

@@ -1,0 +1,122 @@
+"""The named rules: constraints that the letters of a record cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import dropwhile
+from math import isfinite
+from typing import Any
+
+from anydml.errors import shown
+from anydml.ops.attributes import as_type
+from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.opdef import Rule
+from anydml.ops.tensor_desc import TensorDesc
+
+Tensors = Mapping[str, TensorDesc]
+Attributes = Mapping[str, Any]
+Breaches = Iterator[tuple[str, str]]
+
+
+def same_types(one: str, other: str) -> Rule:
+    def broken(tensors: Tensors, attributes: Attributes) -> Breaches:
+        if one in tensors and other in tensors:
+            a, b = tensors[one].data_type, tensors[other].data_type
+            if a != b:
+                yield f"expected equal data types, but got {one} {a.label}; {other} {b.label}", ""
+
+    return Rule(f"{one} and {other} have one data type", broken)
+
+
+def _scale(tensors: Tensors, attributes: Attributes) -> Breaches:
+    if "InputTensor" in tensors and "ScaleTensor" in tensors:
+        given, got = tensors["InputTensor"].data_type, tensors["ScaleTensor"].data_type
+        wanted = FLOAT32 if given is INT32 else given
+        if got is not wanted:
+            yield (
+                f"ScaleTensor: expected {wanted.label} beside InputTensor {given.label}, but got {got.label}",
+                "",
+            )
+
+
+SCALE_OF_INPUT = Rule("ScaleTensor has the type of InputTensor, or FLOAT32 if that is INT32", _scale)
+
+
+def _rows_only(tensors: Tensors, attributes: Attributes) -> Breaches:
+    if "InputTensor" in tensors:
+        sizes = tensors["InputTensor"].sizes
+        effective = len(list(dropwhile(lambda n: n == 1, sizes)))
+        if effective > 2:
+            yield (
+                f"InputTensor: expected sizes of 1 before the last two dimensions, but got {shown(sizes)}",
+                "the newer operator (its name ends in 1) takes Axes",
+            )
+
+
+ROWS_ONLY = Rule("an effective rank of at most 2: without leading sizes of 1", _rows_only)
+
+
+def _axes(tensors: Tensors, attributes: Attributes) -> Breaches:
+    axes, rank = (
+        attributes.get("Axes"),
+        len(tensors["InputTensor"].sizes) if "InputTensor" in tensors else None,
+    )
+    if axes is None or rank is None:
+        return
+    if not axes:
+        yield "Axes: expected at least one axis, but got none", ""
+    if any(not 0 <= a < rank for a in axes):
+        yield f"Axes: expected numbers from 0 to {rank - 1}, but got {shown(list(axes))}", ""
+    elif len(set(axes)) < len(axes):
+        yield f"Axes: expected each axis once, but got {shown(list(axes))}", ""
+
+
+AXES_OF_INPUT = Rule("Axes are different dimensions of InputTensor", _axes)
+
+
+def _min_max_type(output: str) -> Rule:
+    def broken(tensors: Tensors, attributes: Attributes) -> Breaches:
+        said = attributes.get("MinMaxDataType")
+        if isinstance(said, TensorDataType) and output in tensors and said != tensors[output].data_type:
+            wanted = tensors[output].data_type.label
+            yield f"MinMaxDataType: expected {output}'s type, {wanted}, but got {said.label}", ""
+        dtype = tensors[output].data_type if output in tensors else None
+        for name in ("Min", "Max"):
+            value = attributes.get(name)
+            if value is not None and dtype in SIZE and not _holds(dtype, value):
+                yield f"{name}: expected a value that {dtype.label} can hold, but got {shown(value)}", ""
+
+    return Rule(f"MinMaxDataType is the type of {output}, which can hold Min and Max", broken)
+
+
+def _holds(dtype: TensorDataType, value: float) -> bool:
+    """Whether a number of a scalar union is one of the type; to floats it is rounded."""
+    nearest = as_type(value, dtype)
+    if dtype not in FLOATING:
+        return nearest == value
+    return isfinite(nearest) or (isinstance(value, float) and not isfinite(value))
+
+
+MIN_MAX_OF_OUTPUT = _min_max_type("OutputTensor")
+MIN_MAX_OF_GRADIENT = _min_max_type("OutputGradientTensor")
+
+
+def at_least(name: str, least: float, until: str) -> Rule:
+    def broken(tensors: Tensors, attributes: Attributes) -> Breaches:
+        value = attributes.get(name)
+        if value is not None and not value >= least:
+            yield (
+                f"{name}: expected a number from {least:g} on, but got {value:g}",
+                f"smaller ones are allowed from {until}",
+            )
+
+    return Rule(f"{name} is at least {least:g}", broken)
+
+
+def not_zero(name: str) -> Rule:
+    def broken(tensors: Tensors, attributes: Attributes) -> Breaches:
+        if attributes.get(name) == 0:
+            yield f"{name}: expected a number other than 0, but got 0", "the formula divides by it"
+
+    return Rule(f"{name} is not 0", broken)

@@ -1,1 +1,0 @@
-"""Graph to graph, whatever the operators are, one idea a file."""

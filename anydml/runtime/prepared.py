@@ -1,0 +1,85 @@
+"""A DirectML graph that runs again and again, on other memory of the same sizes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from anydml.codegen.jit import driver
+from anydml.codegen.kernel import FIRST_ADDRESS, streams
+from anydml.ir.graph import Graph
+from anydml.ops.dtypes import NUMPY
+from anydml.runtime.launch import DATA, Array, address, threads_for
+from anydml.runtime.plan import KernelStep, far_apart, plan
+from anydml.runtime.reference import run_reference
+
+Empty = Callable[[tuple[int, ...], np.dtype], Array]
+
+
+class Repeated:
+    """What does not depend on where arrays lie is made once: kernels, and their jobs but for addresses."""
+
+    def __init__(self, graph: Graph, threads: int) -> None:
+        self._graph, self._threads = graph, threads
+        self._made = [(v.tensor.static_sizes, NUMPY[v.data_type]) for v in graph.outputs]
+        self._empty = any(0 in v.tensor.static_sizes for v in (*graph.inputs, *graph.outputs))
+        if self._empty:
+            return
+        self._plan = plan(graph)
+        self._driver = driver()
+        threads_for(threads)
+        self._jobs = [self._job(step) for step in self._plan.steps]
+        self._single = self._alone()
+
+    def _job(self, step: KernelStep) -> tuple[KernelStep, array[int] | None, array[int] | None]:
+        """A step's job before and behind its addresses; None where it depends on them."""
+        if streams(step.group, prod(step.sizes)):
+            return step, None, None
+        words = step.job(far_apart(step.values), self._threads)
+        return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.values) :]
+
+    def _alone(self) -> tuple[array[int], list[tuple[int, int]]] | None:
+        """The usual case, one kernel over the arrays: its job, and which words are which array's address."""
+        arrays = [*self._graph.inputs, *self._graph.outputs]
+        if len(self._jobs) != 1 or not set(self._jobs[0][0].values) <= set(arrays):
+            return None
+        step, head, tail = self._jobs[0]
+        if head is None or tail is None or step.group.axes is not None:  # a row kernel's job has other words
+            return None
+        places = [(len(head) + k, arrays.index(value)) for k, value in enumerate(step.values)]
+        return head + array("q", bytes(8 * len(places))) + tail, places
+
+    def __call__(self, inputs: list[Array], empty: Empty = np.empty) -> list[Array]:
+        """The outputs, for packed inputs of the graph's sizes and types. Safe from several threads.
+
+        `empty` makes an array of given sizes and type, whose contents do not matter.
+        """
+        results = [empty(sizes, dtype) for sizes, dtype in self._made]
+        if self._empty:  # nothing for a kernel to do, or next to nothing
+            run_reference(self._graph, inputs, results)
+        elif self._single is not None:
+            template, places = self._single
+            arrays = inputs + results
+            job = template[:]
+            for at, k in places:
+                job[at] = id(arrays[k]) + DATA
+            self._driver.run_arrays(job.buffer_info()[0])
+        else:
+            self._each(inputs, results)
+        return results
+
+    def _each(self, inputs: list[Array], results: list[Array]) -> None:
+        at = {v: address(x) for v, x in zip(self._graph.inputs, inputs, strict=True)}
+        at |= {v: address(y) for v, y in zip(self._graph.outputs, results, strict=True)}
+        scratch = np.empty(self._plan.scratch, np.uint8)
+        start = address(scratch)
+        at |= {v: start + offset for v, offset in self._plan.offsets.items()}
+        for step, head, tail in self._jobs:
+            if head is None or tail is None:
+                job = step.job(at, self._threads)
+            else:
+                job = head + array("q", [at[v] for v in step.values]) + tail
+            self._driver.run(job.buffer_info()[0])

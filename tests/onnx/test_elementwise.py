@@ -7,7 +7,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import anydml as dml
-from anydml.onnx.execute.directml_lowering import _RULES
+from anydml.onnx.ops.catalog import OPS
+
+_RULES = {name: info.directml for name, info in OPS.items() if info.directml is not None}
 
 OPSET = 18
 SPECIAL = [

@@ -10,26 +10,22 @@ A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from onnx import AttributeProto
 
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
 from anydml.onnx.node_builder import OWN
-from anydml.ops import activation, arithmetic, elementwise, unary
-from anydml.ops.enums import IsInfinityMode
+from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.directml import Attributes
+from anydml.onnx.ops.opinfo import NodeView, NotFoldable
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.launch import broadcast_shape
 from anydml.runtime.memory import size_problem
-
-Attributes = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,8 @@ def meaning_of(node: Node) -> Meaning | None:
 
 def _found(node: Node) -> Meaning | None:
     assert isinstance(node.op, OnnxOp)
-    rule = _RULES.get(node.op.name) if node.op.domain in ("", OWN) else None
+    info = OPS.get(node.op.name) if node.op.domain in ("", OWN) else None
+    rule = None if info is None else info.directml
     types = [v.type for v in node.inputs if v is not None]
     if rule is None or len(types) not in rule.inputs or len(types) != len(node.inputs):
         return None
@@ -64,7 +61,10 @@ def _found(node: Node) -> Meaning | None:
     about = dtypes[rule.first :]
     if about[0] not in rule.types or len(set(about)) != 1 or any(d != "bool" for d in dtypes[: rule.first]):
         return None
-    told = rule.attributes(node)
+    try:
+        told = rule.attributes(NodeView(node))
+    except NotFoldable:  # an attribute of another type
+        return None
     if told is None:
         return None
     truth = rule.operator.outputs[0].dtype != rule.operator.inputs[-1].dtype
@@ -147,113 +147,3 @@ def _broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     """The strides through which packed memory of `sizes` is read over the sizes `to`."""
     strides = [0 if n == 1 else s for n, s in zip(sizes, packed_strides(sizes), strict=True)]
     return (0,) * (len(to) - len(sizes)) + tuple(strides)
-
-
-# ---- rules -------------------------------------------------------------------------------------------
-
-_FLOAT = frozenset({"float32"})
-_SIGNED = frozenset("float32 int8 int16 int32 int64".split())
-_NUMBERS = _SIGNED | frozenset("uint8 uint16 uint32 uint64".split())
-_TRUTHS = frozenset({"bool"})
-MOVED = _NUMBERS | _TRUTHS | frozenset("float16 float64 bfloat16".split())
-
-
-@dataclass(frozen=True)
-class _Rule:
-    operator: Operator
-    types: frozenset[str] = _FLOAT
-    inputs: tuple[int, ...] = (1,)
-    """How many the node may have."""
-    attributes: Callable[[Node], Attributes | None] = lambda node: {}
-    """The record's attributes; None where the record has no such meaning."""
-    since: int = 7
-    """Before opset 7, operators broadcast by an attribute."""
-    first: int = 0
-    """The first input that the types are about; before it stand truths."""
-
-
-def _plain(node: Node) -> Attributes | None:
-    return None if node.attributes else {}
-
-
-def _floats(node: Node, **defaults: tuple[str, float]) -> Attributes | None:
-    """Attributes that are floats: ONNX's name -> DirectML's, and ONNX's default."""
-    if any(a.type != AttributeProto.FLOAT or n not in defaults for n, a in node.attributes.items()):
-        return None
-    return {
-        name: node.attributes[theirs].f if theirs in node.attributes else default
-        for theirs, (name, default) in defaults.items()
-    }
-
-
-def _infinity(node: Node) -> Attributes | None:
-    """None when neither sign is to be detected: then nothing is infinite, which a library computes."""
-    if any(a.type != AttributeProto.INT for a in node.attributes.values()):
-        return None
-    positive, negative = (
-        "detect_" + w not in node.attributes or node.attributes["detect_" + w].i != 0
-        for w in ("positive", "negative")
-    )
-    modes = {
-        (True, True): IsInfinityMode.EITHER,
-        (True, False): IsInfinityMode.POSITIVE,
-        (False, True): IsInfinityMode.NEGATIVE,
-    }
-    mode = modes.get((positive, negative))
-    return None if mode is None else {"InfinityMode": mode}
-
-
-def _gelu(node: Node) -> Attributes | None:
-    approximate = node.attributes.get("approximate")
-    return {} if approximate is None or approximate.s == b"none" else None
-
-
-_unary = partial(_Rule, attributes=_plain)
-_binary = partial(_Rule, inputs=(2,), attributes=_plain)
-
-_RULES: dict[str, _Rule] = {
-    "Add": _binary(arithmetic.ELEMENT_WISE_ADD, _NUMBERS),
-    "Sub": _binary(arithmetic.ELEMENT_WISE_SUBTRACT, _NUMBERS),
-    "Mul": _binary(arithmetic.ELEMENT_WISE_MULTIPLY, _NUMBERS),
-    "Div": _binary(arithmetic.ELEMENT_WISE_DIVIDE),
-    "Max": _binary(arithmetic.ELEMENT_WISE_MAX, _NUMBERS - _FLOAT, since=8),  # of floats, zeros would differ
-    "Min": _binary(arithmetic.ELEMENT_WISE_MIN, _NUMBERS - _FLOAT, since=8),
-    "Neg": _unary(unary.ELEMENT_WISE_NEGATE, _SIGNED),
-    "Abs": _unary(unary.ELEMENT_WISE_ABS, _SIGNED),
-    "Sqrt": _unary(unary.ELEMENT_WISE_SQRT),
-    "Exp": _unary(unary.ELEMENT_WISE_EXP),
-    "Log": _unary(unary.ELEMENT_WISE_LOG),
-    "Floor": _unary(unary.ELEMENT_WISE_FLOOR),
-    "Ceil": _unary(unary.ELEMENT_WISE_CEIL),
-    "Round": _unary(unary.ELEMENT_WISE_ROUND),
-    "Reciprocal": _unary(unary.ELEMENT_WISE_RECIP),
-    "Erf": _unary(unary.ELEMENT_WISE_ERF),
-    "Tanh": _unary(unary.ELEMENT_WISE_TANH),
-    "Sin": _unary(unary.ELEMENT_WISE_SIN),
-    "Cos": _unary(unary.ELEMENT_WISE_COS),
-    "Sigmoid": _unary(activation.ACTIVATION_SIGMOID),
-    "Softplus": _unary(activation.ACTIVATION_SOFTPLUS),
-    "Softsign": _unary(activation.ACTIVATION_SOFTSIGN),
-    "Gelu": _Rule(activation.ACTIVATION_GELU, attributes=_gelu),
-    "LeakyRelu": _Rule(activation.ACTIVATION_LEAKY_RELU, attributes=partial(_floats, alpha=("Alpha", 0.01))),
-    "Elu": _Rule(activation.ACTIVATION_ELU, attributes=partial(_floats, alpha=("Alpha", 1.0))),
-    "HardSigmoid": _Rule(
-        activation.ACTIVATION_HARD_SIGMOID,
-        attributes=partial(_floats, alpha=("Alpha", 0.2), beta=("Beta", 0.5)),
-    ),
-    "Equal": _binary(elementwise.ELEMENT_WISE_LOGICAL_EQUALS, _NUMBERS | _TRUTHS),
-    "Greater": _binary(elementwise.ELEMENT_WISE_LOGICAL_GREATER_THAN, _NUMBERS),
-    "Less": _binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN, _NUMBERS),
-    "GreaterOrEqual": _binary(elementwise.ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL, _NUMBERS),
-    "LessOrEqual": _binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL, _NUMBERS),
-    "And": _binary(elementwise.ELEMENT_WISE_LOGICAL_AND, _TRUTHS),
-    "Or": _binary(elementwise.ELEMENT_WISE_LOGICAL_OR, _TRUTHS),
-    "Xor": _binary(elementwise.ELEMENT_WISE_LOGICAL_XOR, _TRUTHS),
-    "Not": _unary(elementwise.ELEMENT_WISE_LOGICAL_NOT, _TRUTHS, since=1),
-    "IsNaN": _unary(elementwise.ELEMENT_WISE_IS_NAN, frozenset({"float32", "float16"})),
-    "IsInf": _Rule(
-        elementwise.ELEMENT_WISE_IS_INFINITY, frozenset({"float32", "float16"}), attributes=_infinity
-    ),
-    "Identity": _unary(unary.ELEMENT_WISE_IDENTITY, MOVED, since=1),
-    "Where": _Rule(elementwise.ELEMENT_WISE_IF, MOVED, (3,), _plain, first=1),
-}

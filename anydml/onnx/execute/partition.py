@@ -11,7 +11,8 @@ from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.execute.directml_lowering import meaning_of
 from anydml.onnx.execute.quirk_search import quirk_inside
 from anydml.onnx.node_builder import OWN
-from anydml.onnx.ops.quirks import Quirk, quirk_of
+from anydml.onnx.ops.opinfo import Quirk
+from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region

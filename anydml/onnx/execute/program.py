@@ -23,11 +23,12 @@ from onnx import ModelProto
 
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.onnx.execute.directml_lowering import MOVED, meaning_of
+from anydml.onnx.execute.directml_lowering import meaning_of
 from anydml.onnx.execute.lower import lower
 from anydml.onnx.execute.partition import Libraries
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
+from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.evaluator import specialise
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplified

@@ -10,7 +10,8 @@ from onnx import GraphProto
 from anydml.errors import InvalidModel
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
-from anydml.onnx.ops.quirks import Quirk, quirks_of
+from anydml.onnx.ops.opinfo import Quirk
+from anydml.onnx.ops.quirks import quirks_of
 from anydml.onnx.partial_eval.annotate import typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import read_body

@@ -7,11 +7,11 @@ from math import prod
 
 from onnx import GraphProto
 
-from anydml.ir.graph import Graph, If, Node, OnnxOp, Value
+from anydml.ir.graph import Graph, If, Node
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import KnownNode, Sizes
+from anydml.onnx.ops.shared import UNKNOWN_SIZE, assumed_sizes
 from anydml.onnx.subgraphs import all_nodes, graphs_of
-
-UNKNOWN_SIZE = 16
-"""Elements that a size of unknown number counts for."""
 
 
 def work(nodes: Sequence[Node | If]) -> int:
@@ -23,27 +23,17 @@ def graph_work(graph: Graph) -> int:
     return work(graph.nodes)
 
 
-def _numbers(value: Value | None) -> list[int]:
-    return [n if isinstance(n, int) else UNKNOWN_SIZE for n in (value.sizes if value else None) or ()]
-
-
 def _work(node: Node) -> int:
-    assert isinstance(node.op, OnnxOp)
-    results = sum(prod(_numbers(v)) for v in node.writes)
-    given = [_numbers(v) for v in node.inputs] + [[]] * 3  # where ONNX has no such operator, any number
-    match "" if node.op.domain else node.op.name:
-        case "MatMul" | "Gemm" | "MatMulInteger" if given[0]:
-            transposed = "transA" in node.attributes and node.attributes["transA"].i
-            return 2 * results * given[0][0 if transposed else -1]
-        case "Conv" | "ConvInteger" if len(given[1]) > 1:
-            return 2 * results * prod(given[1][1:])
-        case "LSTM" | "GRU" | "RNN" if len(given[0]) == 3 and len(given[1]) == 3:
-            gates = sum(prod(w) for w in given[1:3])
-            return 2 * given[0][0] * given[0][1] * gates
-        case "Shape" | "Size" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Constant" | "Flatten":
-            return 0
-    own = max([results, *map(prod, given)])
+    known, info = KnownNode(node, {}), info_of(node.op)
+    results = sum(prod(_assumed(sizes)) for sizes in known.output_sizes())
+    if info is not None and info.flops is not None:
+        return info.flops(known, results)
+    own = max([results, *(prod(assumed_sizes(known, k)) for k in range(known.count))])
     return own + sum(_body_work(graph) for graph in graphs_of(node.attributes.values()))
+
+
+def _assumed(sizes: Sizes | None) -> list[int]:
+    return [n if isinstance(n, int) else UNKNOWN_SIZE for n in sizes or ()]
 
 
 def _body_work(graph: GraphProto) -> int:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.arithmetic import is_64_bit
+from anydml.onnx.ops.directml import HALF_OR_FLOAT, Attributes, DirectMLForm, float_attributes, unary
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, rounded, widened
 from anydml.onnx.ops.shared import in_double, in_single
+from anydml.onnx.ops.speculation import always
+from anydml.ops import activation, elementwise
+from anydml.ops import unary as unary_ops
+from anydml.ops.enums import IsInfinityMode
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 _erfc = np.frompyfunc(math.erfc, 1, 1)
@@ -120,36 +127,125 @@ def _is_inf(node: NodeView, x: Array) -> Any:
     return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))
 
 
+def _slope_broadcasts(n: KnownNode) -> bool:
+    """The slope broadcasts to the input, not the input to it."""
+    x, slope = n.sizes(0), n.sizes(1)
+    if x is None or slope is None or len(slope) > len(x) or None in x:
+        return False
+    return all(a in (1, b) for a, b in zip(slope[::-1], x[::-1], strict=False))
+
+
+_MODES = {
+    (True, True): IsInfinityMode.EITHER,
+    (True, False): IsInfinityMode.POSITIVE,
+    (False, True): IsInfinityMode.NEGATIVE,
+}
+
+
+def _infinity_mode(node: NodeView) -> Attributes | None:
+    """None when neither sign is to be detected: then nothing is infinite, which a library computes."""
+    mode = _MODES.get((node.int("detect_positive") != 0, node.int("detect_negative") != 0))
+    return None if mode is None else {"InfinityMode": mode}
+
+
 OPS = (
-    OpInfo("Acos", fold=_function(np.arccos)),
-    OpInfo("Acosh", fold=_function(np.arccosh)),
-    OpInfo("Asin", fold=_function(np.arcsin)),
-    OpInfo("Asinh", fold=_function(np.arcsinh)),
-    OpInfo("Atan", fold=_function(np.arctan)),
-    OpInfo("Atanh", fold=_function(np.arctanh)),
-    OpInfo("Celu", fold=in_double(_celu)),
-    OpInfo("Cos", fold=_function(np.cos)),
-    OpInfo("Cosh", fold=_function(np.cosh)),
-    OpInfo("Elu", fold=in_double(_elu)),
-    OpInfo("Erf", fold=_function(lambda x: _doubles(_erf(x)))),
-    OpInfo("Gelu", fold=in_double(_gelu)),
-    OpInfo("HardSigmoid", fold=in_single(_hard_sigmoid)),
-    OpInfo("HardSwish", fold=in_single(_hard_swish)),
-    OpInfo("IsInf", fold=_is_inf),
-    OpInfo("IsNaN", fold=lambda node, x: np.isnan(x if x.dtype in FLOATS else x.astype(np.float32))),
-    OpInfo("LeakyRelu", fold=in_single(_leaky_relu)),
-    OpInfo("Mish", fold=_function(lambda x: x * np.tanh(_softplus(x)))),
-    OpInfo("PRelu", fold=_prelu),
-    OpInfo("Relu", fold=_relu),
-    OpInfo("Selu", fold=in_double(_selu)),
-    OpInfo("Shrink", fold=_shrink),
-    OpInfo("Sigmoid", fold=_function(_sigmoid)),
-    OpInfo("Sin", fold=_function(np.sin)),
-    OpInfo("Sinh", fold=_function(np.sinh)),
-    OpInfo("Softplus", fold=_function(_softplus)),
-    OpInfo("Softsign", fold=in_single(lambda node, x: x / (1 + np.abs(x)))),
-    OpInfo("Swish", fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x))),
-    OpInfo("Tan", fold=_function(np.tan)),
-    OpInfo("Tanh", fold=_function(np.tanh)),
-    OpInfo("ThresholdedRelu", fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0))),
+    OpInfo("Acos", fold=_function(np.arccos), speculatable=always),
+    OpInfo("Acosh", fold=_function(np.arccosh), speculatable=always),
+    OpInfo("Asin", fold=_function(np.arcsin), speculatable=always),
+    OpInfo("Asinh", fold=_function(np.arcsinh), speculatable=always),
+    OpInfo("Atan", fold=_function(np.arctan), speculatable=always),
+    OpInfo("Atanh", fold=_function(np.arctanh), speculatable=always),
+    OpInfo("Celu", fold=in_double(_celu), speculatable=always),
+    OpInfo("Cos", fold=_function(np.cos), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_COS)),
+    OpInfo("Cosh", fold=_function(np.cosh), speculatable=always),
+    OpInfo(
+        "Elu",
+        fold=in_double(_elu),
+        speculatable=always,
+        directml=DirectMLForm(activation.ACTIVATION_ELU, attributes=partial(float_attributes, alpha="Alpha")),
+    ),
+    OpInfo(
+        "Erf",
+        fold=_function(lambda x: _doubles(_erf(x))),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ERF),
+    ),
+    OpInfo(
+        "Gelu",
+        fold=in_double(_gelu),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_GELU, attributes=lambda n: {} if n.text("approximate") == "none" else None
+        ),
+    ),
+    OpInfo(
+        "HardSigmoid",
+        fold=in_single(_hard_sigmoid),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_HARD_SIGMOID,
+            attributes=partial(float_attributes, alpha="Alpha", beta="Beta"),
+        ),
+    ),
+    OpInfo("HardSwish", fold=in_single(_hard_swish), speculatable=always),
+    OpInfo(
+        "IsInf",
+        fold=_is_inf,
+        speculatable=always,
+        directml=DirectMLForm(elementwise.ELEMENT_WISE_IS_INFINITY, HALF_OR_FLOAT, attributes=_infinity_mode),
+    ),
+    OpInfo(
+        "IsNaN",
+        fold=lambda node, x: np.isnan(x if x.dtype in FLOATS else x.astype(np.float32)),
+        speculatable=always,
+        directml=unary(elementwise.ELEMENT_WISE_IS_NAN, HALF_OR_FLOAT),
+    ),
+    OpInfo(
+        "LeakyRelu",
+        fold=in_single(_leaky_relu),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_LEAKY_RELU, attributes=partial(float_attributes, alpha="Alpha")
+        ),
+    ),
+    OpInfo("Mish", fold=_function(lambda x: x * np.tanh(_softplus(x))), speculatable=always),
+    OpInfo("PRelu", fold=_prelu, speculatable=_slope_broadcasts),
+    OpInfo("Relu", fold=_relu, speculatable=always),
+    OpInfo("Selu", fold=in_double(_selu), speculatable=always),
+    OpInfo(
+        "Shrink",
+        fold=_shrink,
+        speculatable=always,
+        quirks=(Quirk("onnxruntime takes 64-bit integers as if they were float64", is_64_bit),),
+    ),
+    OpInfo(
+        "Sigmoid",
+        fold=_function(_sigmoid),
+        speculatable=always,
+        directml=unary(activation.ACTIVATION_SIGMOID),
+    ),
+    OpInfo("Sin", fold=_function(np.sin), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SIN)),
+    OpInfo("Sinh", fold=_function(np.sinh), speculatable=always),
+    OpInfo(
+        "Softplus",
+        fold=_function(_softplus),
+        speculatable=always,
+        directml=unary(activation.ACTIVATION_SOFTPLUS),
+    ),
+    OpInfo(
+        "Softsign",
+        fold=in_single(lambda node, x: x / (1 + np.abs(x))),
+        speculatable=always,
+        directml=unary(activation.ACTIVATION_SOFTSIGN),
+    ),
+    OpInfo(
+        "Swish", fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x)), speculatable=always
+    ),
+    OpInfo("Tan", fold=_function(np.tan), speculatable=always),
+    OpInfo("Tanh", fold=_function(np.tanh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_TANH)),
+    OpInfo(
+        "ThresholdedRelu",
+        fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0)),
+        speculatable=always,
+    ),
 )

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.directml import FLOAT, NUMBERS, SIGNED, binary, unary
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, double, rounded, widened
 from anydml.onnx.ops.shared import (
     axis_in,
@@ -19,6 +20,10 @@ from anydml.onnx.ops.shared import (
     single,
     without_old_broadcast,
 )
+from anydml.onnx.ops.speculation import always, broadcasts, if_run, is_integer, scalar_parameters
+from anydml.onnx.ops.symbolic import map_symbols, numbers
+from anydml.ops import arithmetic
+from anydml.ops import unary as unary_ops
 
 
 def _divide(node: NodeView, a: Array, b: Array) -> Array:
@@ -168,33 +173,167 @@ def _variadic(formula: Any) -> Any:
     return rule
 
 
+def is_64_bit(n: KnownNode) -> bool:
+    """Integers that float64 does not hold."""
+    return n.dtype() in ("int64", "uint64")
+
+
+def _overflows_or_by_zero(n: KnownNode) -> bool:
+    """Of 32 and 64 bits, unless it is known not to be of the smallest integer by -1, nor by 0."""
+    if n.dtype() not in (None, "int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod") == 1):
+        return False
+    dividend, divisor = n.content(0), n.content(1)
+    if divisor is not None and not np.isin(divisor, (0, -1)).any():
+        return False
+    return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
+
+
+_DIVISION = Quirk(
+    "onnxruntime ends the process when the smallest integer is divided by -1",
+    _overflows_or_by_zero,
+    fatal=True,
+)
+
+
+def _divided_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    x, divisor = given
+    by = numbers(divisor)
+    return None if by is None or len(by) != 1 else map_symbols(lambda a: a.divided(by[0]), x)
+
+
+def _divides(n: KnownNode) -> bool:
+    if not broadcasts(n):
+        return False
+    if n.op.name == "Mod" and not is_integer(n, 0):
+        return bool(n.attribute("fmod") == 1)
+    divisor = n.integers(1)
+    return not is_integer(n, 0) or (divisor is not None and not {0, -1} & set(divisor))
+
+
 OPS = (
-    OpInfo("Abs", fold=like(np.abs)),
-    OpInfo("Add", fold=old_or(np.add)),
+    OpInfo("Abs", fold=like(np.abs), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ABS, SIGNED)),
+    OpInfo(
+        "Add",
+        fold=old_or(np.add),
+        symbols=lambda n, g, s: np.asarray(g[0] + g[1], object),
+        symbol_inputs=2,
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_ADD, NUMBERS),
+    ),
     OpInfo("BitShift", fold=_bit_shift),
-    OpInfo("BitwiseAnd", fold=like(np.bitwise_and)),
-    OpInfo("BitwiseNot", fold=like(np.invert)),
-    OpInfo("BitwiseOr", fold=like(np.bitwise_or)),
-    OpInfo("BitwiseXor", fold=like(np.bitwise_xor)),
-    OpInfo("Ceil", fold=in_single(lambda node, x: np.ceil(x))),
-    OpInfo("Clip", fold=_clip),
+    OpInfo("BitwiseAnd", fold=like(np.bitwise_and), speculatable=broadcasts),
+    OpInfo("BitwiseNot", fold=like(np.invert), speculatable=always),
+    OpInfo("BitwiseOr", fold=like(np.bitwise_or), speculatable=broadcasts),
+    OpInfo("BitwiseXor", fold=like(np.bitwise_xor), speculatable=broadcasts),
+    OpInfo(
+        "Ceil",
+        fold=in_single(lambda node, x: np.ceil(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_CEIL),
+    ),
+    OpInfo("Clip", fold=_clip, speculatable=scalar_parameters),
     OpInfo("CumProd", fold=_running("cumprod", 1)),
-    OpInfo("CumSum", fold=_running("cumsum", 0)),
-    OpInfo("Div", fold=_divide),
-    OpInfo("Exp", fold=in_double(lambda node, x: np.exp(x))),
-    OpInfo("Floor", fold=in_single(lambda node, x: np.floor(x))),
-    OpInfo("Log", fold=in_double(lambda node, x: np.log(x))),
-    OpInfo("Max", fold=_extreme("maximum")),
-    OpInfo("Mean", fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs))),
-    OpInfo("Min", fold=_extreme("minimum")),
-    OpInfo("Mod", fold=_mod),
-    OpInfo("Mul", fold=old_or(np.multiply)),
-    OpInfo("Neg", fold=like(np.negative)),
-    OpInfo("Pow", fold=_pow),
-    OpInfo("Reciprocal", fold=in_single(lambda node, x: 1 / x)),
-    OpInfo("Round", fold=in_single(lambda node, x: np.rint(x))),
-    OpInfo("Sign", fold=_sign),
-    OpInfo("Sqrt", fold=in_single(lambda node, x: np.sqrt(x))),
-    OpInfo("Sub", fold=old_or(np.subtract)),
-    OpInfo("Sum", fold=_variadic(_sum)),
+    OpInfo("CumSum", fold=_running("cumsum", 0), speculatable=if_run),
+    OpInfo(
+        "Div",
+        fold=_divide,
+        symbols=_divided_symbols,
+        symbol_inputs=2,
+        speculatable=_divides,
+        quirks=(_DIVISION,),
+        directml=binary(arithmetic.ELEMENT_WISE_DIVIDE),
+    ),
+    OpInfo(
+        "Exp",
+        fold=in_double(lambda node, x: np.exp(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_EXP),
+    ),
+    OpInfo(
+        "Floor",
+        fold=in_single(lambda node, x: np.floor(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_FLOOR),
+    ),
+    OpInfo(
+        "Log",
+        fold=in_double(lambda node, x: np.log(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_LOG),
+    ),
+    OpInfo(
+        "Max",
+        fold=_extreme("maximum"),
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_MAX, NUMBERS - FLOAT, since=8),
+    ),
+    OpInfo("Mean", fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)), speculatable=broadcasts),
+    OpInfo(
+        "Min",
+        fold=_extreme("minimum"),
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_MIN, NUMBERS - FLOAT, since=8),
+    ),
+    OpInfo(
+        "Mod",
+        fold=_mod,
+        speculatable=_divides,
+        quirks=(
+            _DIVISION,
+            Quirk(
+                "onnxruntime takes remainders of 64-bit integers as if they were float64",
+                lambda n: n.attribute("fmod") == 1 and is_64_bit(n),
+            ),
+        ),
+        changed=True,
+    ),
+    OpInfo(
+        "Mul",
+        fold=old_or(np.multiply),
+        symbols=lambda n, g, s: np.asarray(g[0] * g[1], object),
+        symbol_inputs=2,
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_MULTIPLY, NUMBERS),
+    ),
+    OpInfo(
+        "Neg",
+        fold=like(np.negative),
+        symbols=lambda n, g, s: map_symbols(lambda a: -a, g[0]),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_NEGATE, SIGNED),
+    ),
+    OpInfo(
+        "Pow",
+        fold=_pow,
+        speculatable=lambda n: broadcasts(n) and not is_integer(n, 0),
+        quirks=(Quirk("onnxruntime takes powers of 64-bit integers as if they were float64", is_64_bit),),
+    ),
+    OpInfo(
+        "Reciprocal",
+        fold=in_single(lambda node, x: 1 / x),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_RECIP),
+    ),
+    OpInfo(
+        "Round",
+        fold=in_single(lambda node, x: np.rint(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ROUND),
+    ),
+    OpInfo("Sign", fold=_sign, speculatable=always),
+    OpInfo(
+        "Sqrt",
+        fold=in_single(lambda node, x: np.sqrt(x)),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_SQRT),
+    ),
+    OpInfo(
+        "Sub",
+        fold=old_or(np.subtract),
+        symbols=lambda n, g, s: np.asarray(g[0] - g[1], object),
+        symbol_inputs=2,
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_SUBTRACT, NUMBERS),
+    ),
+    OpInfo("Sum", fold=_variadic(_sum), speculatable=broadcasts),
 )

@@ -238,6 +238,11 @@ def _bit_cast(node: NodeView, x: Array) -> Array:
 
 OPS = (
     OpInfo("BitCast", fold=_bit_cast),
-    OpInfo("Cast", fold=_cast),
+    OpInfo(
+        "Cast",
+        fold=_cast,
+        symbols=lambda n, g, s: g[0] if n.attribute("to") in (TensorProto.INT32, TensorProto.INT64) else None,
+        speculatable=lambda n: n.dtype() not in (None, "string"),
+    ),
     OpInfo("CastLike", fold=_cast_like),
 )

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anydml.ir.graph import OnnxOp
 from anydml.onnx.ops import (
     activation,
     arithmetic,
+    attention,
     cast,
     convolution,
     generator,
     indexing,
+    layout,
     linalg,
     logical,
     normalization,
     padding,
     pooling,
     quantization,
+    recurrent,
     reduction,
     resize,
     sequence,
     shape,
+    signal,
+    slicing,
     softmax,
     text,
 )
@@ -29,21 +35,31 @@ from anydml.onnx.ops.opinfo import OpInfo
 _FAMILIES = (
     activation.OPS,
     arithmetic.OPS,
+    attention.OPS,
     cast.OPS,
     convolution.OPS,
     generator.OPS,
     indexing.OPS,
+    layout.OPS,
     linalg.OPS,
     logical.OPS,
     normalization.OPS,
     padding.OPS,
     pooling.OPS,
     quantization.OPS,
+    recurrent.OPS,
     reduction.OPS,
     resize.OPS,
     sequence.OPS,
     shape.OPS,
+    signal.OPS,
+    slicing.OPS,
     softmax.OPS,
     text.OPS,
 )
 OPS: Mapping[str, OpInfo] = {info.name: info for family in _FAMILIES for info in family}
+
+
+def info_of(op: object) -> OpInfo | None:
+    """What is known of an operator; None for those of other domains than ONNX's own, and of DirectML."""
+    return OPS.get(op.name) if isinstance(op, OnnxOp) and not op.domain else None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from anydml.onnx.ops.linalg import summed
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.windows import Index, numbers, windows
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.shared import assumed_sizes, both_zero
+from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.windows import Index, numbers, window_too_long, windows
 
 
 def _checked(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
@@ -111,7 +115,53 @@ def _cropped(
     return before, count
 
 
+NO_CHANNELS = Quirk(
+    "onnxruntime answers with memory that nobody wrote, or never, where there are no channels",
+    lambda n: both_zero(n.size(0, 1), n.size(1, 1)),  # with padding
+    fatal=True,
+    empty=True,
+)
+
+
+def conv_flops(n: KnownNode, results: int) -> int:
+    weight = assumed_sizes(n, 1)
+    return 2 * results * prod(weight[1:]) if len(weight) > 1 else results
+
+
+def _conv_fits(n: KnownNode) -> bool:
+    x, w = n.sizes(0), n.sizes(1)
+    if x is None or w is None or not 3 <= len(x) == len(w):
+        return False
+    if not all(isinstance(size, int) for size in (*x[1:], *w)):
+        return False
+    if n.value(2) is not None and n.sizes(2) != (w[0],):
+        return False
+    if tuple(n.ints("kernel_shape") or w[2:]) != w[2:]:
+        return False
+    groups = n.int("group")
+    return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
+
+
 OPS = (
-    OpInfo("Conv", fold=_conv),
-    OpInfo("ConvTranspose", fold=_conv_transpose),
+    OpInfo(
+        "Conv",
+        fold=_conv,
+        impossible=window_too_long,
+        speculatable=_conv_fits,
+        flops=conv_flops,
+        quirks=(NO_CHANNELS,),
+    ),
+    OpInfo(
+        "ConvTranspose",
+        fold=_conv_transpose,
+        speculatable=if_run,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on an empty tensor of three dimensions or more",
+                lambda n: (n.rank(0) or 5) > 4 and n.may_be_empty(0, 2),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+    ),
 )

@@ -11,14 +11,14 @@ import numpy as np
 
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.node_validation import schema_of
-from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import Content, NodeFailed, NodeView, NotFoldable
 from anydml.onnx.types import dtype_name
 
 
 def has_rule(op: OnnxOp) -> bool:
     """Whether nodes of this operator can be computed here."""
-    info = OPS.get(op.name) if not op.domain else None
+    info = info_of(op)
     return info is not None and info.fold is not None
 
 
@@ -32,7 +32,7 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         NodeFailed: the node fails on these inputs.
     """
     assert isinstance(node.op, OnnxOp)
-    info = OPS.get(node.op.name) if not node.op.domain else None
+    info = info_of(node.op)
     signature = _signature(node.op)
     if info is None or info.fold is None or signature is None:
         raise NotFoldable(f"no rule for {node.op}")

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
+from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops.cast import dtype_of
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, rounded, widened
-from anydml.onnx.ops.shared import affordable, single, sizes_in, texts
+from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
+from anydml.onnx.ops.speculation import always
 
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
@@ -89,9 +91,50 @@ def _strings(x: Array) -> Array:
     return texts(found, x.shape)
 
 
+def _no_distribution(n: KnownNode) -> bool:
+    """A scale that is not positive, or a range that is none."""
+    low, high, scale = (n.attribute(name) for name in ("low", "high", "scale"))
+    if scale is not None:
+        return not scale > 0
+    return not (low is not None and high is not None and low <= high and high - low < float("inf"))
+
+
+_RANGE = Quirk(
+    "onnxruntime ends the process where a scale is not positive, or a range is none",
+    _no_distribution,
+    fatal=True,
+)
+
+
+def _range_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    if len(contents) != 3 or any(c is None or c.size != 1 for c in contents):
+        return None
+    start, limit, delta = (c.reshape(-1)[0] for c in contents)
+    if delta.number != 1:
+        return None
+    count = limit - start
+    return [count if count.least is not None and count.least >= 0 else UNKNOWN]
+
+
 OPS = (
-    OpInfo("Constant", fold=_constant),
-    OpInfo("ConstantOfShape", fold=_constant_of_shape),
+    OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops),
+    OpInfo(
+        "ConstantOfShape",
+        fold=_constant_of_shape,
+        sizes=lambda n, sizes, contents: (
+            None if contents[0] is None or contents[0].ndim != 1 else list(contents[0])
+        ),
+    ),
     OpInfo("EyeLike", fold=_eye_like),
-    OpInfo("Range", fold=_range),
+    OpInfo("Range", fold=_range, sizes=_range_sizes),
+    OpInfo("RandomNormal", is_random=True, quirks=(_RANGE,)),
+    OpInfo("RandomNormalLike", is_random=True, quirks=(_RANGE,)),
+    OpInfo("RandomUniform", is_random=True, quirks=(_RANGE,)),
+    OpInfo("RandomUniformLike", is_random=True, quirks=(_RANGE,)),
+    OpInfo("Multinomial", is_random=True),
+    OpInfo(
+        "Bernoulli",
+        is_random=True,
+        quirks=(Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),
+    ),
 )

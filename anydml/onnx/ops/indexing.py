@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widened
-from anydml.onnx.ops.shared import affordable, axis_in, flag, numbers, single
+from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
+from anydml.onnx.ops.speculation import always, if_run
+from anydml.onnx.ops.symbolic import numbers as integers
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -202,17 +208,81 @@ def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     return np.take(x, found, along), found, inverse, counts
 
 
+def _gathered_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    x, places = given
+    wanted = integers(places)
+    if wanted is None or x.ndim != 1 or any(not -x.size <= k < x.size for k in wanted):
+        return None
+    return np.asarray(x[np.array(wanted, int)].reshape(places.shape), object)
+
+
+def _within(n: KnownNode) -> bool:
+    sizes, places, axis = n.sizes(0), n.integers(1), n.int("axis")
+    if sizes is None or places is None or not -len(sizes) <= axis < len(sizes):
+        return False
+    size = sizes[axis]
+    return isinstance(size, int) and all(-size <= k < size for k in places)
+
+
+def _strings_in_slices(n: KnownNode) -> bool:
+    """Gather of texts, more than one at each index."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if n.dtype() != "string" or not isinstance(axis, int):
+        return False
+    if sizes is None:
+        return True
+    after = sizes[axis % len(sizes) + 1 :] if sizes else ()
+    return any(not isinstance(s, int) for s in after) or prod(s for s in after if isinstance(s, int)) > 1
+
+
+def _empty_slices(n: KnownNode) -> bool:
+    """Unique of slices that have no elements."""
+    axis, sizes = n.attribute("axis"), n.sizes(0)
+    if axis is None:
+        return False
+    if sizes is None:
+        return True
+    return any(may_be_zero(s) for k, s in enumerate(sizes) if k != axis % max(len(sizes), 1))
+
+
+_EXTREME_OF_BOOL = Quirk(
+    "onnxruntime has no largest or smallest of bool",
+    lambda n: n.dtype() == "bool" and n.mode("reduction") in ("max", "min"),
+)
+
+
 OPS = (
     OpInfo("Compress", fold=_compress),
-    OpInfo("Gather", fold=_gather),
+    OpInfo(
+        "Gather",
+        fold=_gather,
+        symbols=_gathered_symbols,
+        symbol_inputs=2,
+        speculatable=_within,
+        quirks=(Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
+    ),
     OpInfo("GatherElements", fold=_gather_elements),
     OpInfo("GatherND", fold=_gather_nd),
-    OpInfo("NonZero", fold=_non_zero),
-    OpInfo("OneHot", fold=_one_hot),
+    OpInfo(
+        "NonZero",
+        fold=_non_zero,
+        speculatable=always,
+        quirks=(Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
+    ),
+    OpInfo("OneHot", fold=_one_hot, quirks=(NEGATIVE_LENGTH,)),
     OpInfo("Scatter", fold=_scatter_elements),
-    OpInfo("ScatterElements", fold=_scatter_elements),
-    OpInfo("ScatterND", fold=_scatter_nd),
+    OpInfo("ScatterElements", fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
+    OpInfo("ScatterND", fold=_scatter_nd, quirks=(_EXTREME_OF_BOOL,)),
     OpInfo("TensorScatter", fold=_tensor_scatter),
-    OpInfo("TopK", fold=_top_k),
-    OpInfo("Unique", fold=_unique),
+    OpInfo("TopK", fold=_top_k, speculatable=if_run),
+    OpInfo(
+        "Unique",
+        fold=_unique,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on slices that are empty", _empty_slices, fatal=True, empty=True
+            ),
+        ),
+        reference_error=("is wrong along an axis", lambda n: n.attribute("axis") is not None),
+    ),
 )

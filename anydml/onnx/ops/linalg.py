@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
+from anydml.onnx.ops.shared import assumed_sizes, both_zero
+from anydml.onnx.ops.speculation import can_broadcast, if_run
 
 
 def summed(compute: Callable[..., Array], *factors: Array) -> Array:
@@ -147,10 +149,125 @@ def _det(node: NodeView, x: Array) -> Array:
     return rounded(result, x.dtype)
 
 
+def nothing_inside(n: KnownNode, a: int, b: int) -> bool:
+    """Whether the axis that a product sums over may be empty."""
+    return both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
+
+
+def _vector(n: KnownNode) -> bool:
+    """A product with a vector, or with what may be one."""
+    return (n.rank(0) == 1 or n.rank(1) in (1, None)) and nothing_inside(n, 0, 1)
+
+
+def unequal_batches(n: KnownNode, a: int, b: int) -> bool:
+    """Nothing in one of the factors, and one of them a vector, or stacks of matrices that differ."""
+    x, y = n.sizes(a), n.sizes(b)
+    if x is None or y is None or 0 not in x + y:
+        return False
+    return 1 in (len(x), len(y)) or (min(len(x), len(y)) > 2 and x[:-2] != y[:-2])
+
+
+def _scaled_bias(n: KnownNode) -> bool:
+    """Gemm with a factor before C, where nothing is summed."""
+    if n.value(2) is None or n.attribute("beta") in (0.0, 1.0):
+        return False
+    k_of_a, k_of_b = (0 if n.attribute("transA") else 1), (1 if n.attribute("transB") else 0)
+    return both_zero(n.size(0, k_of_a), n.size(1, k_of_b))
+
+
+def by_rows(n: KnownNode, k: int) -> bool:
+    """A scale or zero point of the first factor that is not one number."""
+    return n.sizes(k) not in (None, (), (1,))
+
+
+def _too_few_dimensions(n: KnownNode) -> bool:
+    """Fewer dimensions than letters, or perhaps."""
+    equation = n.attribute("equation")
+    if not isinstance(equation, bytes):  # of an opset that has no Einsum
+        return True
+    terms = equation.replace(b"...", b"").replace(b" ", b"").split(b"->")[0].split(b",")
+    sizes = [n.sizes(k) for k in range(n.count)]
+    return len(terms) != len(sizes) or any(
+        s is None or len(s) < len(t) for s, t in zip(sizes, terms, strict=True)
+    )
+
+
+NOTHING_TO_SUM = "onnxruntime answers with memory that nobody wrote where there is nothing to sum"
+CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
+
+
+def _multiplies(n: KnownNode) -> bool:
+    a, b = n.sizes(0), n.sizes(1)
+    if not a or not b or None in (*a, *b) or a[-1] != (b[-2] if len(b) > 1 else b[-1]):
+        return False
+    return can_broadcast([a[:-2], b[:-2]])
+
+
+def _gemm_fits(n: KnownNode) -> bool:
+    a, b = n.sizes(0), n.sizes(1)
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return False
+    a, b = a[::-1] if n.int("transA") else a, b[::-1] if n.int("transB") else b
+    rest = n.sizes(2) if n.value(2) is not None else ()
+    if rest is None or len(rest) > 2 or a[1] is None or a[1] != b[0]:
+        return False
+    return can_broadcast([rest, (a[0], b[1])]) and all(
+        size in (1, m) for size, m in zip(rest[::-1], (b[1], a[0]), strict=False)
+    )
+
+
+def product_flops(n: KnownNode, results: int) -> int:
+    first = assumed_sizes(n, 0)
+    return 2 * results * first[0 if n.attribute("transA") else -1] if first else results
+
+
 OPS = (
-    OpInfo("MatMul", fold=_matmul),
-    OpInfo("Gemm", fold=_gemm),
-    OpInfo("MatMulInteger", fold=_matmul_integer),
-    OpInfo("Einsum", fold=_einsum),
+    OpInfo(
+        "MatMul",
+        fold=_matmul,
+        speculatable=_multiplies,
+        flops=product_flops,
+        quirks=(
+            Quirk(NOTHING_TO_SUM, _vector, empty=True),
+            Quirk(CANNOT_BROADCAST, lambda n: unequal_batches(n, 0, 1)),
+        ),
+    ),
+    OpInfo(
+        "Gemm",
+        fold=_gemm,
+        speculatable=_gemm_fits,
+        flops=product_flops,
+        quirks=(
+            Quirk("onnxruntime leaves out beta where there is nothing to sum", _scaled_bias, empty=True),
+        ),
+    ),
+    OpInfo(
+        "MatMulInteger",
+        fold=_matmul_integer,
+        flops=product_flops,
+        quirks=(
+            Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, 0, 1), empty=True),
+            Quirk(CANNOT_BROADCAST, lambda n: unequal_batches(n, 0, 1)),
+            Quirk("onnxruntime takes no zero point for each row", lambda n: by_rows(n, 2)),
+        ),
+    ),
+    OpInfo(
+        "Einsum",
+        fold=_einsum,
+        speculatable=if_run,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on fewer dimensions than letters",
+                _too_few_dimensions,
+                fatal=True,
+            ),
+            Quirk(
+                "onnxruntime ends the process on an empty axis",
+                lambda n: any(n.may_be_empty(k) for k in range(n.count)),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+    ),
     OpInfo("Det", fold=_det),
 )

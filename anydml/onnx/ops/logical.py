@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo
+from anydml.onnx.ops.directml import BOOL, MOVED, NUMBERS, DirectMLForm, binary, no_attributes, unary
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo, Symbols
 from anydml.onnx.ops.shared import like, without_old_broadcast
+from anydml.onnx.ops.speculation import always, broadcasts
+from anydml.onnx.ops.symbolic import at_least, is_zero, numbers
+from anydml.ops import elementwise
 
 
 def _truth(formula: Callable[[Array, Array], Any]) -> Fold:
@@ -21,15 +25,84 @@ def _truth(formula: Callable[[Array, Array], Any]) -> Fold:
     return rule
 
 
+def _chosen_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    condition = numbers(given[0])
+    if condition is None or given[1] is None or given[2] is None:
+        return None
+    truths = np.array(condition, bool).reshape(given[0].shape)
+    return np.asarray(np.where(truths, given[1], given[2]), object)
+
+
+def _negated(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
+
+
 OPS = (
-    OpInfo("And", fold=_truth(np.logical_and)),
-    OpInfo("Equal", fold=_truth(np.equal)),
-    OpInfo("Greater", fold=_truth(np.greater)),
-    OpInfo("GreaterOrEqual", fold=_truth(np.greater_equal)),
-    OpInfo("Less", fold=_truth(np.less)),
-    OpInfo("LessOrEqual", fold=_truth(np.less_equal)),
-    OpInfo("Not", fold=like(np.logical_not)),
-    OpInfo("Or", fold=_truth(np.logical_or)),
-    OpInfo("Where", fold=like(np.where)),
-    OpInfo("Xor", fold=_truth(np.logical_xor)),
+    OpInfo(
+        "And",
+        fold=_truth(np.logical_and),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_AND, BOOL),
+    ),
+    OpInfo(
+        "Equal",
+        fold=_truth(np.equal),
+        compare=is_zero,
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_EQUALS, NUMBERS | BOOL),
+    ),
+    OpInfo(
+        "Greater",
+        fold=_truth(np.greater),
+        compare=lambda d: at_least(d, 1),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_GREATER_THAN, NUMBERS),
+    ),
+    OpInfo(
+        "GreaterOrEqual",
+        fold=_truth(np.greater_equal),
+        compare=lambda d: at_least(d, 0),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL, NUMBERS),
+    ),
+    OpInfo(
+        "Less",
+        fold=_truth(np.less),
+        compare=lambda d: _negated(at_least(d, 0)),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN, NUMBERS),
+    ),
+    OpInfo(
+        "LessOrEqual",
+        fold=_truth(np.less_equal),
+        compare=lambda d: _negated(at_least(d, 1)),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL, NUMBERS),
+    ),
+    OpInfo(
+        "Not",
+        fold=like(np.logical_not),
+        speculatable=always,
+        directml=unary(elementwise.ELEMENT_WISE_LOGICAL_NOT, BOOL, since=1),
+    ),
+    OpInfo(
+        "Or",
+        fold=_truth(np.logical_or),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_OR, BOOL),
+    ),
+    OpInfo(
+        "Where",
+        fold=like(np.where),
+        symbols=_chosen_symbols,
+        symbol_inputs=3,
+        speculatable=broadcasts,
+        directml=DirectMLForm(elementwise.ELEMENT_WISE_IF, MOVED, (3,), no_attributes, first=1),
+    ),
+    OpInfo(
+        "Xor",
+        fold=_truth(np.logical_xor),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_LOGICAL_XOR, BOOL),
+    ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import doubled, rounded, widened
 from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.speculation import if_run, scalar_parameters
 
 _FLOAT = 1
 """ONNX's number of float32."""
@@ -202,14 +203,62 @@ def _dropout(
     return (x,)
 
 
+def _nothing_normalized(n: KnownNode) -> bool:
+    axis, sizes = n.attribute("axis"), n.sizes(0) or ()
+    return isinstance(axis, int) and 0 in sizes[axis if -len(sizes) <= axis else 0 :]
+
+
+_NO_SLICES = Quirk("onnxruntime refuses to normalize empty slices", _nothing_normalized)
+
+
 OPS = (
-    OpInfo("BatchNormalization", fold=_batch),
-    OpInfo("InstanceNormalization", fold=_instance),
-    OpInfo("GroupNormalization", fold=_group),
-    OpInfo("LayerNormalization", fold=_layer),
-    OpInfo("RMSNormalization", fold=_root_mean_square),
-    OpInfo("LpNormalization", fold=_lp),
+    OpInfo(
+        "BatchNormalization",
+        fold=_batch,
+        speculatable=if_run,
+        reference_error=("has another formula before opset 14", lambda n: 9 <= n.version < 14),
+    ),
+    OpInfo(
+        "InstanceNormalization",
+        fold=_instance,
+        speculatable=if_run,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on empty channels",
+                lambda n: n.may_be_empty(0, 2),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+    ),
+    OpInfo(
+        "GroupNormalization",
+        fold=_group,
+        quirks=(Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
+    ),
+    OpInfo("LayerNormalization", fold=_layer, speculatable=if_run, quirks=(_NO_SLICES,)),
+    OpInfo("RMSNormalization", fold=_root_mean_square, quirks=(_NO_SLICES,)),
+    OpInfo(
+        "LpNormalization",
+        fold=_lp,
+        speculatable=if_run,
+        reference_error=("takes another norm", lambda n: n.attribute("p") == 1),
+    ),
     OpInfo("MeanVarianceNormalization", fold=_mean_variance),
-    OpInfo("LRN", fold=_local_response),
-    OpInfo("Dropout", fold=_dropout),
+    OpInfo(
+        "LRN",
+        fold=_local_response,
+        quirks=(Quirk("onnxruntime wants tensors of rank 4 here", lambda n: n.rank(0) not in (None, 4)),),
+    ),
+    OpInfo(
+        "Dropout",
+        fold=_dropout,
+        speculatable=scalar_parameters,
+        is_random=True,
+        quirks=(
+            Quirk(
+                "onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None
+            ),
+        ),
+    ),
 )

@@ -3,25 +3,31 @@
     OpInfo("Add", fold=lambda node, a, b: a + b)
 
 `fold` is the operator in NumPy: what is known is computed with it, before a model runs, and nodes that no
-library runs rightly run by it. It is right for whatever it answers, or it says `NotFoldable`.
+library runs rightly run by it. It is right for whatever it answers, or it says `NotFoldable`. The other facts
+are: what follows from symbolic sizes, when a node cannot fail, what it costs, what providers do wrong with
+it, and which DirectML operator computes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, helper
 
-from anydml.ir.graph import Node, OnnxOp
+from anydml.ir.dims import Affine, Dim, may_be_zero
+from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.node_validation import schema_of
+from anydml.onnx.ops.directml import DirectMLForm
 
 Array = NDArray[Any]
 Content = Array | list[Any] | None
 """A tensor, a sequence, or an optional without content."""
+Sizes = tuple[Dim, ...]
 
 
 class NotFoldable(Exception):
@@ -43,6 +49,11 @@ class NodeView:
         """For each output whether somebody wants it."""
         self._attributes = node.attributes
         self._defaults = _defaults(node.op)
+
+    @property
+    def given(self) -> set[str]:
+        """The names of the attributes that the node has."""
+        return set(self._attributes)
 
     def attribute(self, name: str) -> Any:
         """The value, the schema's default, or None where there is none."""
@@ -85,9 +96,99 @@ def _defaults(op: OnnxOp) -> dict[str, Any]:
     }
 
 
+class KnownNode(NodeView):
+    """A node before it runs, as its rules see it: besides its attributes, what is known of its inputs."""
+
+    def __init__(self, node: Node, constants: Mapping[Value, Constant]) -> None:
+        super().__init__(node)
+        self._node, self._constants = node, constants
+
+    @property
+    def count(self) -> int:
+        """How many inputs it names, those left out included."""
+        return len(self._node.inputs)
+
+    def value(self, k: int) -> Value | None:
+        """Input k; None if it is left out."""
+        return self._node.inputs[k] if k < len(self._node.inputs) else None
+
+    def sizes(self, k: int) -> Sizes | None:
+        """The sizes of input k as far as known; None if it is left out, or of unknown rank."""
+        value = self.value(k)
+        return None if value is None else value.sizes
+
+    def size(self, k: int, axis: int) -> Dim:
+        """One size of input k; None where that is not known. 1 for an axis that it does not have."""
+        sizes = self.sizes(k)
+        if sizes is None:
+            return None
+        return sizes[axis] if -len(sizes) <= axis < len(sizes) else 1
+
+    def rank(self, k: int) -> int | None:
+        sizes = self.sizes(k)
+        return None if sizes is None else len(sizes)
+
+    def dtype(self, k: int = 0) -> str | None:
+        value = self.value(k)
+        return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+    def content(self, k: int) -> Array | None:
+        """The content of input k, if it is a constant."""
+        value = self.value(k)
+        constant = None if value is None else self._constants.get(value)
+        content = None if constant is None else constant.content
+        return content if isinstance(content, np.ndarray) else None
+
+    def integers(self, k: int) -> list[int] | None:
+        """The content of input k as a list, if it is a constant."""
+        content = self.content(k)
+        return None if content is None else content.reshape(-1).tolist()
+
+    def input_sizes(self) -> list[Sizes] | None:
+        """The sizes of all inputs that are there, if their ranks are known."""
+        found = [v.sizes for v in self._node.reads]
+        return None if None in found else [s for s in found if s is not None]
+
+    def output_sizes(self) -> list[Sizes | None]:
+        """The sizes of all outputs that somebody wants."""
+        return [v.sizes for v in self._node.writes]
+
+    def empty(self, *inputs: int) -> bool:
+        """Whether one of these inputs (or of all) is known to have no elements."""
+        return any(0 in (self.sizes(k) or ()) for k in inputs or range(self.count))
+
+    def may_be_empty(self, k: int, first: int = 0, last: int | None = None) -> bool:
+        """Whether one of these axes of input k may be empty."""
+        sizes = self.sizes(k)
+        return self.value(k) is not None and (sizes is None or any(map(may_be_zero, sizes[first:last])))
+
+    def mode(self, name: str) -> str:
+        """An attribute that is a word; "" where it is none."""
+        found = self.attribute(name)
+        return found.decode(errors="replace") if isinstance(found, bytes) else ""
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """Something that onnxruntime does wrong with an operator."""
+
+    reason: str
+    """For explain(): what it does, of which nodes."""
+    when: Callable[[KnownNode], bool]
+    """Whether it may come to that, from what is known of a node before it runs."""
+    fatal: bool = False
+    """Whether it ends the process, or never returns."""
+    empty: bool = False
+    """Whether it does so only where an input has no elements, which can be looked at when it runs."""
+
+
 Fold = Callable[..., Content | Sequence[Content]]
 """fold(node: NodeView, *inputs: Content): inputs that are left out are None, those left out at the end may
 be missing. One output is answered with as it is, several as a tuple."""
+Symbols = Array
+"""Integers as far as they are known: an array of Affine."""
+Speculatable = Callable[[KnownNode], bool | None]
+"""Whether a node cannot fail, whatever is fed; None: it cannot if it runs on zeros of known sizes."""
 
 
 @dataclass(frozen=True)
@@ -97,3 +198,32 @@ class OpInfo:
     name: str
     fold: Fold | None = None
     """The operator in NumPy. Raises NotFoldable; ValueError and IndexError mean that the node fails."""
+    symbols: Callable[[NodeView, list[Any], tuple[int, ...] | None], Symbols | None] | None = None
+    """(node, what is known of the inputs' integers, the output's sizes) -> what is known of the output's."""
+    symbol_inputs: int = 1
+    """So many inputs something must be known of, for that."""
+    compare: Callable[[Affine], bool | None] | None = None
+    """Of a comparison: its result, by what is known of a - b."""
+    sizes: Callable[[NodeView, Any, Any], list[Affine] | None] | None = None
+    """(node, sizes of the inputs, what is known of their integers) -> sizes, where inference has none."""
+    ranks: tuple[int, ...] = ()
+    """The ranks that its first input may have; none: any."""
+    impossible: Callable[[KnownNode, Sequence[Type | None], Sequence[int] | None], bool] | None = None
+    """(node, inferred types, pads) -> whether the sizes, which inference lets pass, prove that it fails."""
+    speculatable: Speculatable | None = None
+    """None: it may fail, or take long."""
+    flops: Callable[[KnownNode, int], int] | None = None
+    """(node, elements of its outputs) -> multiplications and additions; else one for each element."""
+    is_random: bool = False
+    makes_container: bool = False
+    """Whether it makes a sequence or an optional."""
+    quirks: tuple[Quirk, ...] = ()
+    """What onnxruntime does wrong."""
+    reference_error: tuple[str, Callable[[KnownNode], bool]] | None = None
+    """What onnx.reference does wrong, and with which nodes."""
+    extends: Mapping[int, int] = field(default_factory=dict)
+    """Revisions with successors that have only attributes more, which are by default what was before."""
+    changed: bool = False
+    """Whether a revision has another meaning that its signature does not show."""
+    directml: DirectMLForm | None = None
+    """The DirectML operator that computes the same."""

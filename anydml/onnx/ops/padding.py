@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.ir.dims import Affine, whole
+from anydml.ir.graph import Type
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
+from anydml.onnx.ops.symbolic import numbers as integers
 
 
 def _pad(
@@ -75,4 +81,40 @@ def _value(node: NodeView, x: Array, value: Array | None) -> object:
     return value.reshape(-1)[0]
 
 
-OPS = (OpInfo("Pad", fold=_pad),)
+def _known_pads(n: KnownNode) -> list[int] | None:
+    return n.ints("pads") if "pads" in n.given else n.integers(1)
+
+
+def _pads_known(n: KnownNode) -> bool | None:
+    pads, sizes, mode = _known_pads(n), n.sizes(0), n.mode("mode")
+    if pads is None or sizes is None or len(pads) != 2 * len(sizes) or n.count > 3:
+        return False
+    if n.value(2) is not None and n.sizes(2) != ():
+        return False
+    if mode == "constant" and min(pads, default=0) >= 0:
+        return True
+    return None if mode == "reflect" and not _reflects_too_much(n, (), pads) else False
+
+
+def _reflects_too_much(n: KnownNode, outputs: Sequence[Type | None], pads: Sequence[int] | None) -> bool:
+    """A reflection of more elements than there are; `pads`: the content of the second input, if known."""
+    sizes = n.sizes(0)
+    pads = n.ints("pads") if "pads" in n.given else pads
+    if n.mode("mode") != "reflect" or sizes is None or pads is None or len(pads) != 2 * len(sizes):
+        return False
+    return any(
+        isinstance(size, int) and max(pads[k], pads[k + len(sizes)]) >= max(size, 1)
+        for k, size in enumerate(sizes)
+    )
+
+
+def _pad_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    second = integers(contents[1]) if len(contents) > 1 else None
+    pads = node.ints("pads") if "pads" in node.given else second
+    rank = len(sizes[0])
+    if pads is None or len(pads) != 2 * rank or len(contents) > 3:
+        return None
+    return [n + whole(pads[k] + pads[k + rank]) for k, n in enumerate(sizes[0])]
+
+
+OPS = (OpInfo("Pad", fold=_pad, sizes=_pad_sizes, impossible=_reflects_too_much, speculatable=_pads_known),)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened
-from anydml.onnx.ops.windows import Windows, windows
+from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.windows import Windows, window_too_long, windows
 
 
 def _spatial(x: Array) -> tuple[int, ...]:
@@ -128,11 +129,71 @@ def _global_lp(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
     return _root((np.abs(doubled(x)) ** p).sum(axes, keepdims=True), p, x)
 
 
+_NO_CHANNELS = Quirk(
+    "onnxruntime refuses to pool no channels", lambda n: n.rank(0) != 0 and n.size(0, 1) == 0
+)
+
+
+def _uneven(n: KnownNode) -> bool:
+    pads = n.ints("pads") or []
+    return len(set(pads)) > 1 or n.outputs[1:2] == (True,)
+
+
 OPS = (
-    OpInfo("MaxPool", fold=_max),
-    OpInfo("AveragePool", fold=_average),
-    OpInfo("LpPool", fold=_lp),
-    OpInfo("GlobalMaxPool", fold=_global(_global_max)),
-    OpInfo("GlobalAveragePool", fold=_global(_global_average)),
-    OpInfo("GlobalLpPool", fold=_global(_global_lp)),
+    OpInfo(
+        "MaxPool",
+        fold=_max,
+        impossible=window_too_long,
+        speculatable=if_run,
+        quirks=(_NO_CHANNELS,),
+        reference_error=(
+            "is wrong but for two dimensions and equal pads",
+            lambda n: n.rank(0) != 4 or _uneven(n),
+        ),
+    ),
+    OpInfo(
+        "AveragePool",
+        fold=_average,
+        impossible=window_too_long,
+        speculatable=if_run,
+        quirks=(_NO_CHANNELS,),
+        extends={1: 7},
+    ),
+    OpInfo(
+        "LpPool",
+        fold=_lp,
+        impossible=window_too_long,
+        quirks=(_NO_CHANNELS,),
+        reference_error=("takes means", lambda n: True),
+    ),
+    OpInfo(
+        "GlobalMaxPool",
+        fold=_global(_global_max),
+        speculatable=if_run,
+        quirks=(_NO_CHANNELS,),
+        reference_error=("loses an axis", lambda n: n.rank(0) != 4),
+    ),
+    OpInfo("GlobalAveragePool", fold=_global(_global_average), speculatable=if_run, quirks=(_NO_CHANNELS,)),
+    OpInfo("GlobalLpPool", fold=_global(_global_lp), quirks=(_NO_CHANNELS,)),
+    OpInfo(
+        "MaxUnpool",
+        quirks=(
+            Quirk(
+                "onnxruntime refers indices to the pooled shape, not to that of the output",
+                lambda n: n.value(2) is not None,
+            ),
+        ),
+    ),
+    OpInfo(
+        "RoiAlign",
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on empty images",
+                lambda n: n.may_be_empty(0, 2),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+        reference_error=("has another formula before opset 16", lambda n: n.version < 16),
+    ),
 )

@@ -7,11 +7,21 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.onnx.ops.convolution import convolved
-from anydml.onnx.ops.linalg import along, without_zero
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolved
+from anydml.onnx.ops.linalg import (
+    CANNOT_BROADCAST,
+    NOTHING_TO_SUM,
+    along,
+    by_rows,
+    nothing_inside,
+    unequal_batches,
+    without_zero,
+)
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled
 from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.windows import window_too_long
 
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
@@ -252,11 +262,68 @@ def _qlinear_conv(
     return _requantized(total, factor, y_scale, y_zero)
 
 
+def _scales_fit(n: KnownNode) -> bool:
+    """One scale, or one for each place along the axis; and zero points alike."""
+    x, scale, axis = n.sizes(0), n.sizes(1), n.attribute("axis")
+    zeros = n.sizes(2) if n.value(2) is not None else scale
+    if x is None or scale is None or zeros != scale or n.attribute("block_size"):
+        return False
+    if scale in ((), (1,)):
+        return True
+    return axis is not None and -len(x) <= axis < len(x) and scale == (x[axis],) and isinstance(x[axis], int)
+
+
 OPS = (
-    OpInfo("QuantizeLinear", fold=_quantize),
-    OpInfo("DequantizeLinear", fold=_dequantize),
-    OpInfo("DynamicQuantizeLinear", fold=_dynamic),
-    OpInfo("QLinearMatMul", fold=_qlinear_matmul),
-    OpInfo("ConvInteger", fold=_conv_integer),
-    OpInfo("QLinearConv", fold=_qlinear_conv),
+    OpInfo(
+        "QuantizeLinear",
+        fold=_quantize,
+        speculatable=_scales_fit,
+        quirks=(
+            Quirk("onnxruntime does not saturate in blocks", lambda n: bool(n.attribute("block_size"))),
+            Quirk(
+                "onnxruntime ends the process on an empty tensor of blocks",
+                lambda n: bool(n.attribute("block_size")) and n.may_be_empty(0),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+        reference_error=("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
+    ),
+    OpInfo("DequantizeLinear", fold=_dequantize, speculatable=_scales_fit),
+    OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
+    OpInfo(
+        "QLinearMatMul",
+        fold=_qlinear_matmul,
+        quirks=(
+            Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, 0, 3), empty=True),
+            Quirk(CANNOT_BROADCAST, lambda n: unequal_batches(n, 0, 3)),
+            Quirk("onnxruntime takes no scale for each row", lambda n: by_rows(n, 1) or by_rows(n, 2)),
+        ),
+    ),
+    OpInfo(
+        "ConvInteger",
+        fold=_conv_integer,
+        impossible=window_too_long,
+        flops=conv_flops,
+        quirks=(
+            NO_CHANNELS,
+            Quirk(
+                "onnxruntime takes no zero point for each channel",
+                lambda n: n.sizes(3) not in (None, (), (1,)),
+            ),
+        ),
+    ),
+    OpInfo(
+        "QLinearConv",
+        fold=_qlinear_conv,
+        impossible=lambda n, outputs, pads: window_too_long(n, outputs, pads, weight=3),
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process, or answers with unwritten memory, where weights are empty",
+                lambda n: n.may_be_empty(3, 0, 2),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+    ),
 )

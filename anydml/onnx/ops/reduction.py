@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.ir.dims import whole
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
 from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.speculation import has_ranks
+from anydml.onnx.ops.symbolic import of_sizes
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Array, Axes], Array]
@@ -253,17 +259,108 @@ def _arg(largest: bool) -> Fold:
     return rule
 
 
+def _axes_from_the_end(n: KnownNode) -> bool:
+    if not n.may_be_empty(0):
+        return False
+    if n.op.name in ("ArgMax", "ArgMin"):
+        axis = n.attribute("axis")
+        return isinstance(axis, int) and axis < 0
+    if n.value(1) is None:
+        return any(axis < 0 for axis in n.ints("axes") or ())
+    axes = n.content(1)
+    return axes is None or bool((axes < 0).any())
+
+
+_FROM_THE_END = Quirk(
+    "onnxruntime does not reduce an empty tensor over axes that are counted from the end",
+    _axes_from_the_end,
+    empty=True,
+)
+_EMPTY_BOOL = Quirk(
+    "onnxruntime refuses to reduce an empty tensor of bool",
+    lambda n: n.dtype() == "bool" and n.may_be_empty(0),
+    empty=True,
+)
+
+
+def _product_symbol(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    total = whole(1)
+    for x in given[0].reshape(-1):
+        total = total * x
+    return None if sizes is None or prod(sizes) != 1 else of_sizes([total]).reshape(sizes)
+
+
+def _sum_symbol(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    total = reduce(add, given[0].reshape(-1), whole(0))
+    return None if sizes is None or prod(sizes) != 1 else of_sizes([total]).reshape(sizes)
+
+
+def _reduces_any(n: KnownNode) -> bool:
+    """Sums and products of nothing are 0 and 1."""
+    return has_ranks(n) and ("axes" in n.given or n.count < 2 or n.content(1) is not None)
+
+
+def _reduces_some(n: KnownNode) -> bool | None:
+    """A largest of nothing does not exist."""
+    return None if _reduces_any(n) else False
+
+
 OPS = (
-    OpInfo("ReduceSum", fold=_rule(_float_sum, _integer_sum)),
-    OpInfo("ReduceMean", fold=_rule(_float_mean, _integer_mean)),
-    OpInfo("ReduceProd", fold=_rule(_float_product, _integer_product)),
-    OpInfo("ReduceMax", fold=_rule(_float_extreme("max"), _integer_extreme("max"))),
-    OpInfo("ReduceMin", fold=_rule(_float_extreme("min"), _integer_extreme("min"))),
-    OpInfo("ReduceL1", fold=_rule(*_sum_of(np.abs))),
-    OpInfo("ReduceL2", fold=_rule(_float_l2, _integer_l2)),
-    OpInfo("ReduceLogSum", fold=_rule(_float_log_sum, _integer_log_sum)),
-    OpInfo("ReduceLogSumExp", fold=_rule(_float_log_sum_exp, _integer_log_sum_exp)),
-    OpInfo("ReduceSumSquare", fold=_rule(*_sum_of(np.square))),
-    OpInfo("ArgMax", fold=_arg(largest=True)),
-    OpInfo("ArgMin", fold=_arg(largest=False)),
+    OpInfo(
+        "ReduceSum",
+        fold=_rule(_float_sum, _integer_sum),
+        symbols=_sum_symbol,
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceMean",
+        fold=_rule(_float_mean, _integer_mean),
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceProd",
+        fold=_rule(_float_product, _integer_product),
+        symbols=_product_symbol,
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceMax",
+        fold=_rule(_float_extreme("max"), _integer_extreme("max")),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END, _EMPTY_BOOL),
+    ),
+    OpInfo(
+        "ReduceMin",
+        fold=_rule(_float_extreme("min"), _integer_extreme("min")),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END, _EMPTY_BOOL),
+    ),
+    OpInfo("ReduceL1", fold=_rule(*_sum_of(np.abs)), speculatable=_reduces_any, quirks=(_FROM_THE_END,)),
+    OpInfo(
+        "ReduceL2", fold=_rule(_float_l2, _integer_l2), speculatable=_reduces_any, quirks=(_FROM_THE_END,)
+    ),
+    OpInfo(
+        "ReduceLogSum",
+        fold=_rule(_float_log_sum, _integer_log_sum),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceLogSumExp",
+        fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceSumSquare",
+        fold=_rule(*_sum_of(np.square)),
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
+        reference_error=("gives another type", lambda n: n.dtype() in ("int32", "uint32")),
+    ),
+    OpInfo("ArgMax", fold=_arg(largest=True), speculatable=_reduces_some, quirks=(_FROM_THE_END,)),
+    OpInfo("ArgMin", fold=_arg(largest=False), speculatable=_reduces_some, quirks=(_FROM_THE_END,)),
 )

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded
 from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.speculation import if_run
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,37 @@ def _upsample(node: NodeView, x: Array, scales: Array | None = None) -> Array:
     return _upsampled(x, _axes(node, x, scales, None), node.text("mode"))
 
 
+def _aligned_corners(n: KnownNode) -> bool:
+    """Align corners by scales: the sizes that the formula needs are not the rounded ones."""
+    return n.mode("coordinate_transformation_mode") == "align_corners" and n.mode("mode") in (
+        "linear",
+        "cubic",
+    )
+
+
+def _too_many_axes(n: KnownNode) -> bool:
+    ranks = {"linear": (2, 3, 4, 5), "cubic": (2, 4)}.get(n.mode("mode"))
+    return ranks is not None and n.rank(0) not in (None, *ranks)
+
+
+def _aspect_from_the_end(n: KnownNode) -> bool:
+    kept = n.mode("keep_aspect_ratio_policy") in ("not_larger", "not_smaller")
+    return kept and any(axis < 0 for axis in n.ints("axes") or ())
+
+
 OPS = (
-    OpInfo("Resize", fold=_resize),
+    OpInfo(
+        "Resize",
+        fold=_resize,
+        speculatable=if_run,
+        quirks=(
+            Quirk("onnxruntime aligns corners by rounded sizes", _aligned_corners),
+            Quirk("onnxruntime does not interpolate along so many axes", _too_many_axes),
+            Quirk(
+                "onnxruntime does not keep the aspect of axes that are counted from the end",
+                _aspect_from_the_end,
+            ),
+        ),
+    ),
     OpInfo("Upsample", fold=_upsample),
 )

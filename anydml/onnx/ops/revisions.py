@@ -9,14 +9,8 @@ from functools import cache
 
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.node_validation import schema_of, wrong_type
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.subgraphs import graphs_of
-
-_EXTENDED = {("AveragePool", 1): 7}
-"""Revisions whose successor has only attributes more, which are by default what was before."""
-
-_CHANGED = frozenset({"Mod"})
-"""Operators of which a revision has another meaning that its signature does not show: Mod of floats, with
-the sign of the divisor."""
 
 
 def alike(node: Node, opset: int) -> bool:
@@ -26,7 +20,8 @@ def alike(node: Node, opset: int) -> bool:
     ours, theirs = schema_of(node.op), schema_of(other)
     if ours is None or theirs is None or ours.since_version == theirs.since_version:
         return ours is not None and theirs is not None
-    if node.op.name in _CHANGED or any(graphs_of(node.attributes.values())):
+    info = info_of(node.op)
+    if (info is not None and info.changed) or any(graphs_of(node.attributes.values())):
         return False
     if _signature(node.op) != _signature(other):
         return False
@@ -38,8 +33,9 @@ def others(node: Node) -> list[int]:
     assert isinstance(node.op, OnnxOp)
     found: list[int] = []
     schema = None if node.op.domain else schema_of(node.op)
-    if schema is not None and (node.op.name, schema.since_version) in _EXTENDED:
-        found.append(_EXTENDED[node.op.name, schema.since_version])
+    info = info_of(node.op)
+    if schema is not None and info is not None and schema.since_version in info.extends:
+        found.append(info.extends[schema.since_version])
     while schema is not None and schema.since_version > 1:
         opset = schema.since_version - 1
         if not alike(node, opset):

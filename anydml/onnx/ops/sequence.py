@@ -6,8 +6,10 @@ import numpy as np
 from onnx import TensorProto
 
 from anydml.onnx.ops.cast import dtype_of
-from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import axis_in, flag, numbers, single
+from anydml.onnx.ops.speculation import always
+from anydml.onnx.types import leaf
 
 Sequence = list[Array]
 
@@ -109,16 +111,42 @@ def _get_element(node: NodeView, content: Content = None) -> Content:
     return content
 
 
+def _chunks_without_keepdims(n: KnownNode) -> bool:
+    """ONNX ignores keepdims beside lengths; onnxruntime heeds it, as torch does, for a length of 1."""
+    if n.value(1) is None or n.attribute("keepdims") != 0 or n.rank(1) == 1:
+        return False
+    length = n.content(1)
+    return length is None or length.tolist() != 1
+
+
+def _ranks_unknown(n: KnownNode) -> bool:
+    """A sequence whose tensors may be of any ranks."""
+    value = n.value(0)
+    return value is None or value.type is None or leaf(value.type).sizes is None
+
+
 OPS = (
-    OpInfo("ConcatFromSequence", fold=_concat),
-    OpInfo("Optional", fold=_optional),
+    OpInfo(
+        "ConcatFromSequence",
+        fold=_concat,
+        quirks=(
+            Quirk("onnxruntime ends the process on tensors of different ranks", _ranks_unknown, fatal=True),
+        ),
+    ),
+    OpInfo("Optional", fold=_optional, makes_container=True),
     OpInfo("OptionalGetElement", fold=_get_element),
     OpInfo("OptionalHasElement", fold=_has_element),
     OpInfo("SequenceAt", fold=_at),
-    OpInfo("SequenceConstruct", fold=_construct),
-    OpInfo("SequenceEmpty", fold=_empty),
-    OpInfo("SequenceErase", fold=_erase),
-    OpInfo("SequenceInsert", fold=_insert),
+    OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),
+    OpInfo("SequenceEmpty", fold=_empty, makes_container=True),
+    OpInfo("SequenceErase", fold=_erase, makes_container=True),
+    OpInfo("SequenceInsert", fold=_insert, makes_container=True),
     OpInfo("SequenceLength", fold=_length),
-    OpInfo("SplitToSequence", fold=_split),
+    OpInfo(
+        "SplitToSequence",
+        fold=_split,
+        makes_container=True,
+        quirks=(Quirk("onnxruntime fails on chunks of several without keepdims", _chunks_without_keepdims),),
+    ),
+    OpInfo("SequenceMap", makes_container=True),
 )

@@ -1,15 +1,28 @@
-"""Operators about sizes, and those that keep the elements and move or repeat them."""
+"""Operators about sizes: the elements stay as they are."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Content, NodeView, NotFoldable, OpInfo
-from anydml.onnx.ops.shared import affordable, axes_in, axis_in, flag, numbers, single, sizes_in
+from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
+from anydml.ir.graph import TensorType, Type
+from anydml.onnx.ops.directml import MOVED, unary
+from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.shared import (
+    axes_in,
+    axis_in,
+    flag,
+    no_flops,
+    numbers,
+    sizes_in,
+)
+from anydml.onnx.ops.speculation import always, can_broadcast, has_ranks, same_count
+from anydml.onnx.ops.symbolic import quotient, same_order
+from anydml.ops import unary as unary_ops
 
 
 def _shape(node: NodeView, x: Array) -> Array:
@@ -64,166 +77,8 @@ def _unsqueeze(node: NodeView, x: Array, axes: Array | None = None) -> Array:
     return x.reshape([1 if k in found else next(old) for k in range(x.ndim + len(given))])
 
 
-def _transpose(node: NodeView, x: Array) -> Array:
-    order = node.ints("perm")
-    if order is None:
-        return x.transpose()
-    if sorted(order) != list(range(x.ndim)):
-        raise ValueError(f"expected an order of {x.ndim} axes, but got {order}")
-    return x.transpose(order)
-
-
 def _expand(node: NodeView, x: Array, shape: Array) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(sizes_in(shape))))
-
-
-def _concat(node: NodeView, *inputs: Array) -> Array:
-    axis = node.attribute("axis")
-    rank = inputs[0].ndim
-    if any(x.ndim != rank for x in inputs):
-        raise ValueError(f"expected equal ranks, but got {[x.ndim for x in inputs]}")
-    return np.concatenate(inputs, axis_in(1 if axis is None else axis, rank))
-
-
-def _split(node: NodeView, x: Array, split: Array | None = None) -> tuple[Array, ...]:
-    if node.version < 2:
-        raise NotFoldable("Split of opset 1")
-    axis, count = axis_in(node.int("axis"), x.ndim), len(node.outputs)
-    size = x.shape[axis]
-    given = node.ints("split") if node.version < 13 else None if split is None else numbers(split)
-    if given == []:
-        raise NotFoldable("no sizes")
-    if given is None:
-        given = _equal_parts(node, size, count)
-    if len(given) != count or sum(given) != size or min(given) < 0:
-        raise ValueError(f"expected {count} sizes that add up to {size}, but got {given}")
-    ends = np.cumsum([0, *given]).tolist()
-    along = (slice(None),) * axis
-    return tuple([x[(*along, slice(a, b))] for a, b in pairwise(ends)])
-
-
-def _equal_parts(node: NodeView, size: int, count: int) -> list[int]:
-    """With num_outputs the last one is smaller; else there must be none such."""
-    told = node.attribute("num_outputs") if node.version >= 18 else None
-    if told is None:
-        if size % count:
-            raise ValueError(f"expected a size that {count} divides, but got {size}")
-        return [size // count] * count
-    if told != count:
-        raise ValueError(f"expected {told} outputs, but got {count}")
-    part = -(-size // count)
-    last = size - part * (count - 1)
-    if last < 0:
-        raise NotFoldable(f"{size} in {count} equal parts")
-    return [part] * (count - 1) + [last]
-
-
-def _slice(
-    node: NodeView,
-    x: Array,
-    starts: Array | None = None,
-    ends: Array | None = None,
-    axes: Array | None = None,
-    steps: Array | None = None,
-) -> Array:
-    given: list[list[int] | None]
-    if node.version < 10:
-        given = [node.ints("starts"), node.ints("ends"), node.ints("axes"), None]
-    else:
-        given = [None if x is None else numbers(x) for x in (starts, ends, axes, steps)]
-    first, last, along, by = given
-    if first is None or last is None:
-        raise NotFoldable("no starts or ends")
-    along = list(range(len(first))) if along is None else along
-    by = [1] * len(first) if by is None else by
-    if not len(first) == len(last) == len(along) == len(by):
-        raise ValueError("expected as many starts as ends, axes and steps")
-    found = [slice(None)] * x.ndim
-    for axis, a, b, step in zip(axes_in(along, x.ndim), first, last, by, strict=True):
-        found[axis] = _range(x.shape[axis], a, b, step)
-    return x[tuple(found)]
-
-
-def _range(size: int, start: int, end: int, step: int) -> slice:
-    """Backward, a start before the first element is the first; for Python there is nothing then."""
-    if step == 0:
-        raise ValueError("expected steps other than 0")
-    start, end = (n + size if n < 0 else n for n in (start, end))
-    if step > 0:
-        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
-    if not size:
-        return slice(0, 0)
-    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
-    return slice(start, end if end >= 0 else None, step)
-
-
-def _tile(node: NodeView, x: Array, repeats: Array, axis: Array | None = None) -> Array:
-    if node.version < 6:
-        raise NotFoldable("Tile of opset 1")
-    times = sizes_in(repeats)
-    if len(times) != x.ndim:
-        raise ValueError(f"expected {x.ndim} repeats, but got {len(times)}")
-    affordable([n * m for n, m in zip(x.shape, times, strict=True)], x.dtype)
-    return np.tile(x, times)
-
-
-def _depth_to_space(node: NodeView, x: Array) -> Array:
-    size, mode = node.int("blocksize"), node.text("mode") if node.version >= 11 else "DCR"
-    n, c, h, w = _image(x, size)
-    if c % (size * size):
-        raise ValueError(f"expected channels that {size * size} divides, but got {c}")
-    depth = c // (size * size)
-    if mode == "DCR":
-        y = x.reshape(n, size, size, depth, h, w).transpose(0, 3, 4, 1, 5, 2)
-    elif mode == "CRD":
-        y = x.reshape(n, depth, size, size, h, w).transpose(0, 1, 4, 2, 5, 3)
-    else:
-        raise NotFoldable(f"mode {mode}")
-    return y.reshape(n, depth, h * size, w * size)
-
-
-def _space_to_depth(node: NodeView, x: Array) -> Array:
-    size, mode = node.int("blocksize"), node.text("mode") if node.version >= 28 else "DCR"
-    n, c, h, w = _image(x, size)
-    if h % size or w % size:
-        raise ValueError(f"expected sizes that {size} divides, but got {h} and {w}")
-    y = x.reshape(n, c, h // size, size, w // size, size)
-    if mode not in ("DCR", "CRD"):
-        raise NotFoldable(f"mode {mode}")
-    y = y.transpose((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return y.reshape(n, c * size * size, h // size, w // size)
-
-
-def _image(x: Array, size: int) -> tuple[int, ...]:
-    if x.ndim != 4 or size < 1:
-        raise ValueError(f"expected a tensor of rank 4 and blocks of 1 or more, but got {x.ndim} and {size}")
-    return x.shape
-
-
-def _reverse_sequence(node: NodeView, x: Array, lengths: Array) -> Array:
-    batch, time = node.int("batch_axis"), node.int("time_axis")
-    if x.ndim < 2 or {batch, time} != {0, 1}:
-        raise ValueError(f"expected the axes 0 and 1, but got {batch} and {time} of {x.ndim}")
-    wanted = sizes_in(lengths)
-    if len(wanted) != x.shape[batch] or max(wanted, default=0) > x.shape[time]:
-        raise ValueError(f"expected {x.shape[batch]} lengths up to {x.shape[time]}, but got {wanted}")
-    result = x.copy()
-    there, back = (np.moveaxis(y, (batch, time), (0, 1)) for y in (x, result))
-    for k, length in enumerate(wanted):
-        back[k, :length] = there[k, :length][::-1]
-    return result
-
-
-def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
-    if x.ndim < 2:
-        raise ValueError(f"expected a matrix, but got rank {x.ndim}")
-    if x.dtype == object:
-        raise NotFoldable("a triangle of strings")
-    rows, columns = x.shape[-2:]
-    offset = 0 if k is None else min(max(single(k), -rows), columns)
-    distance = np.arange(columns) - np.arange(rows)[:, None]
-    kept = distance >= offset if flag(node, "upper") else distance <= offset
-    return np.where(kept, x, np.zeros((), x.dtype))
 
 
 def _identity(node: NodeView, x: Content) -> Content:
@@ -234,22 +89,107 @@ def _size(node: NodeView, x: Array) -> Any:
     return np.array(x.size, np.int64)
 
 
+def _reshape_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    shape = contents[1] if len(contents) > 1 else None
+    if shape is None or shape.ndim != 1 or node.attribute("allowzero"):
+        return None
+    given = sizes[0]
+    wanted = [given[k] if n.number == 0 and k < len(given) else n for k, n in enumerate(shape)]
+    for k, n in enumerate(wanted):  # a symbol may turn out to be 0, which means the input's size
+        if n.number is None and not (n.least is not None and n.least > 0) and n not in given[k : k + 1]:
+            wanted[k] = UNKNOWN
+    rest = [k for k, n in enumerate(wanted) if n.number == -1]
+    if len(rest) == 1:
+        wanted[rest[0]] = quotient(sizes[0], [n for k, n in enumerate(wanted) if k != rest[0]])
+    return wanted
+
+
+def _broadcast_size(a: Affine, b: Affine) -> Affine:
+    if a == b or b.number == 1:
+        return a
+    if a.number == 1:
+        return b
+    known = [x for x in (a, b) if x.number is not None]
+    return known[0] if len(known) == 1 else UNKNOWN  # a symbol beside a number is that number, or 1
+
+
+def _expand_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    shape = contents[1] if len(contents) > 1 else None
+    if shape is None or shape.ndim != 1 or any(n.least is None or n.least < 0 for n in shape):
+        return None
+    rank = max(len(shape), len(sizes[0]))
+    ones = [whole(1)]
+    pairs = zip(
+        ones * (rank - len(sizes[0])) + list(sizes[0]), ones * (rank - len(shape)) + list(shape), strict=True
+    )
+    return [_broadcast_size(a, b) for a, b in pairs]
+
+
+def _known_axes(n: KnownNode) -> list[int] | None:
+    return n.ints("axes") if "axes" in n.given else n.integers(1)
+
+
+def _squeezes(n: KnownNode) -> bool:
+    sizes, axes = n.sizes(0), _known_axes(n)
+    if n.count < 2 and "axes" not in n.given:
+        return sizes is not None
+    if sizes is None or axes is None:
+        return False
+    return all(-len(sizes) <= k < len(sizes) and sizes[k] == 1 for k in axes)
+
+
+def _keeps_count(n: KnownNode) -> bool:
+    before, (after,) = n.sizes(0), n.output_sizes()
+    if before is None or after is None or not same_count(before, after):
+        return False
+    shape = n.integers(1) if "shape" not in n.given else []
+    if shape is None:  # there may be a -1 in it, and of nothing no size follows
+        return not any(map(may_be_zero, before))
+    rest = [size for size, asked in zip(after, shape, strict=False) if asked != -1]
+    return -1 not in shape or not any(map(may_be_zero, rest))
+
+
+def _other_count(n: KnownNode, outputs: Sequence[Type | None], pads: Sequence[int] | None) -> bool:
+    before = None if (value := n.value(0)) is None else value.known_sizes
+    after = outputs[0].known_sizes if isinstance(outputs[0], TensorType) else None
+    return before is not None and after is not None and prod(before) != prod(after)
+
+
+def _expands(n: KnownNode) -> bool:
+    before, (after,), shape = n.sizes(0), n.output_sizes(), n.integers(1)
+    if before is None or after is None or shape is None:
+        return False
+    return can_broadcast([before, tuple(shape)]) and all(size >= 0 for size in shape)
+
+
 OPS = (
-    OpInfo("Concat", fold=_concat),
-    OpInfo("DepthToSpace", fold=_depth_to_space),
-    OpInfo("Expand", fold=_expand),
-    OpInfo("Flatten", fold=_flatten),
-    OpInfo("Identity", fold=_identity),
-    OpInfo("Reshape", fold=_reshape),
-    OpInfo("ReverseSequence", fold=_reverse_sequence),
-    OpInfo("Shape", fold=_shape),
-    OpInfo("Size", fold=_size),
-    OpInfo("Slice", fold=_slice),
-    OpInfo("SpaceToDepth", fold=_space_to_depth),
-    OpInfo("Split", fold=_split),
-    OpInfo("Squeeze", fold=_squeeze),
-    OpInfo("Tile", fold=_tile),
-    OpInfo("Transpose", fold=_transpose),
-    OpInfo("Trilu", fold=_trilu),
-    OpInfo("Unsqueeze", fold=_unsqueeze),
+    OpInfo("Expand", fold=_expand, sizes=_expand_sizes, speculatable=_expands),
+    OpInfo("Flatten", fold=_flatten, symbols=same_order, speculatable=has_ranks, flops=no_flops),
+    OpInfo(
+        "Identity",
+        fold=_identity,
+        symbols=same_order,
+        speculatable=always,
+        flops=no_flops,
+        directml=unary(unary_ops.ELEMENT_WISE_IDENTITY, MOVED, since=1),
+    ),
+    OpInfo(
+        "Reshape",
+        fold=_reshape,
+        symbols=same_order,
+        sizes=_reshape_sizes,
+        impossible=_other_count,
+        speculatable=_keeps_count,
+        flops=no_flops,
+    ),
+    OpInfo("Shape", fold=_shape, speculatable=always, flops=no_flops),
+    OpInfo("Size", fold=_size, speculatable=always, flops=no_flops),
+    OpInfo("Squeeze", fold=_squeeze, symbols=same_order, speculatable=_squeezes, flops=no_flops),
+    OpInfo(
+        "Unsqueeze",
+        fold=_unsqueeze,
+        symbols=same_order,
+        speculatable=lambda n: has_ranks(n) and _known_axes(n) is not None,
+        flops=no_flops,
+    ),
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable
+from anydml.ir.dims import Dim, may_be_zero
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, Quirk
 from anydml.onnx.ops.precision import double, rounded, widened
 from anydml.runtime.memory import size_problem
 
@@ -121,3 +122,34 @@ def affordable(sizes: Sequence[int], dtype: np.dtype[Any]) -> Sequence[int]:
 def zero_of(dtype: np.dtype[Any]) -> Any:
     """What tensors are filled with by default."""
     return "" if dtype.kind == "O" else np.zeros((), dtype)[()]
+
+
+def no_flops(n: KnownNode, results: int) -> int:
+    return 0
+
+
+UNKNOWN_SIZE = 16
+"""Elements that a size of unknown number counts for, where a cost is estimated."""
+
+
+def assumed_sizes(n: KnownNode, k: int) -> list[int]:
+    """The sizes of input k, for an estimate."""
+    return [size if isinstance(size, int) else UNKNOWN_SIZE for size in n.sizes(k) or ()]
+
+
+def both_zero(a: Dim, b: Dim) -> bool:
+    """Whether an axis may be empty of which two inputs tell the size."""
+    known = [n for n in (a, b) if isinstance(n, int)]
+    return 0 in known if known else may_be_zero(a) and may_be_zero(b)
+
+
+def _is_negative(n: KnownNode) -> bool:
+    lengths = n.content(1)
+    return lengths is not None and lengths.dtype.kind in "if" and bool((lengths < 0).any())
+
+
+NEGATIVE_LENGTH = Quirk(
+    "onnxruntime makes a negative size of a negative length, and can end the process",
+    _is_negative,
+    fatal=True,
+)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import doubled, rounded
 from anydml.onnx.ops.reduction import extreme_index
 from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.speculation import has_ranks, if_run
 
 _ALONG_ONE_AXIS = 13
 """The opset since which it is that."""
@@ -53,7 +54,10 @@ def _hardmax(x: Array, axis: int) -> Array:
 
 
 OPS = (
-    OpInfo("Softmax", fold=_rule(_softmax)),
-    OpInfo("LogSoftmax", fold=_rule(_log_softmax)),
-    OpInfo("Hardmax", fold=_rule(_hardmax)),
+    OpInfo("Softmax", fold=_rule(_softmax), speculatable=has_ranks),
+    OpInfo("LogSoftmax", fold=_rule(_log_softmax), speculatable=has_ranks),
+    OpInfo("Hardmax", fold=_rule(_hardmax), speculatable=if_run),
+    OpInfo(
+        "SoftmaxCrossEntropyLoss", quirks=(Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),)
+    ),
 )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from types import EllipsisType
 
-from anydml.onnx.ops.opinfo import NodeView, NotFoldable
+from anydml.ir.dims import Dim
+from anydml.ir.graph import Type
+from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
 
 Index = tuple[EllipsisType | slice | int, ...]
 """Of NumPy: the last axes."""
@@ -107,3 +109,33 @@ def _count(node: NodeView, size: int, before: int, after: int, extent: int, stri
         if node.version < _IGNORED_SINCE or node.op.name == "LpPool":
             raise NotFoldable("a window that would start in the padding")
     return count
+
+
+def window_fits(n: NodeView, sizes: Sequence[Dim], kernel: Sequence[int]) -> bool:
+    """Whether the kernel is no longer than the padded input, along every axis whose size is a number."""
+    axes, automatic = len(kernel), n.attribute("auto_pad") or b"NOTSET"
+    if automatic not in (b"NOTSET", b"VALID"):
+        return True
+    pads = (n.ints("pads") if automatic == b"NOTSET" else None) or [0] * 2 * axes
+    dilations = n.ints("dilations") or [1] * axes
+    if len(pads) != 2 * axes or len(dilations) != axes:
+        return False
+    return all(
+        not isinstance(size, int) or size + pads[k] + pads[k + axes] >= dilations[k] * (kernel[k] - 1) + 1
+        for k, size in enumerate(sizes[2:])
+    )
+
+
+def window_too_long(
+    n: KnownNode, outputs: Sequence[Type | None], pads: Sequence[int] | None, weight: int = 1
+) -> bool:
+    """Whether a window is longer than its padded input, or of another rank."""
+    sizes, kernel = n.sizes(0), n.ints("kernel_shape")
+    if kernel is None:
+        weights = n.sizes(weight) or ()
+        kernel = [size for size in weights[2:] if isinstance(size, int)]
+        if len(weights) < 2 or len(kernel) != len(weights) - 2:
+            return False
+    if sizes is None:
+        return False
+    return len(kernel) != len(sizes) - 2 or not window_fits(n, sizes, kernel)

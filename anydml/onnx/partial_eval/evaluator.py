@@ -22,11 +22,10 @@ import numpy as np
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, replace_uses
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.agreed import agreed
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import (
-    CONTAINERS,
-    RANDOM,
     Fact,
     Oracle,
     either,
@@ -336,8 +335,12 @@ def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
 
     Two sequences that are outputs must: before opset 14 no Identity makes two of one.
     """
-    assert isinstance(node.op, OnnxOp)
-    if node.op.name in RANDOM | CONTAINERS or node.captures or any(graphs_of(node.attributes.values())):
+    info = info_of(node.op)
+    if (
+        (info is not None and (info.is_random or info.makes_container))
+        or node.captures
+        or any(graphs_of(node.attributes.values()))
+    ):
         return None
     attributes = tuple(sorted((n, a.SerializeToString()) for n, a in node.attributes.items()))
     return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)

@@ -19,19 +19,18 @@ from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.node_validation import schema_of
+from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
+from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
-    Content,
     compared,
     computed,
     decided,
     measured,
-    numbers,
-    of_array,
     sized,
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
@@ -45,18 +44,9 @@ SMALL = 1024
 
 MOST_TEXT = 1 << 16
 """Characters of strings that are worth following."""
-RANDOM = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split(" ")
-)
 _NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
 """Operators that fail rather than make something without elements, unless batch or channels have none."""
-CONTAINERS = frozenset(
-    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceMap SplitToSequence Optional".split(
-        " "
-    )
-)
-"""Operators that make a sequence or an optional."""
-UNFOLDED = RANDOM | {"RegexFullMatch"}
+UNFOLDED = frozenset({n for n, info in OPS.items() if info.is_random} | {"RegexFullMatch"})
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 
 
@@ -69,7 +59,7 @@ class Fact:
 
     value: Value
     constant: Constant | None = None
-    integers: Content | None = None
+    integers: Symbols | None = None
 
 
 class Oracle:
@@ -107,7 +97,7 @@ class Oracle:
 
     def contents(
         self, node: Node, inputs: list[Fact | None]
-    ) -> tuple[list[np.ndarray] | None, Content | None]:
+    ) -> tuple[list[np.ndarray] | None, Symbols | None]:
         """The outputs' contents if they follow from what is known; else what is known of the integers."""
         contents = self._fold(node, inputs)
         return (contents, None) if contents is not None else self._follow(node, inputs)
@@ -220,7 +210,7 @@ class Oracle:
         dims = _dims(fact)
         return None if dims is None else [as_affine(n) for n in dims]
 
-    def integers(self, fact: Fact | None) -> Content | None:
+    def integers(self, fact: Fact | None) -> Symbols | None:
         """What is known of an input's integers."""
         if fact is None or fact.constant is None:
             return None if fact is None else fact.integers
@@ -232,7 +222,7 @@ class Oracle:
 
     def _follow(
         self, node: Node, inputs: list[Fact | None]
-    ) -> tuple[list[np.ndarray] | None, Content | None]:
+    ) -> tuple[list[np.ndarray] | None, Symbols | None]:
         """The only output's content if it follows from symbols; else what is known of its integers."""
         value = node.outputs[0] if len(node.outputs) == 1 else None
         type = None if value is None else value.type

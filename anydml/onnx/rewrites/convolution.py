@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.partial_eval.shape_errors import window_fits
+from anydml.onnx.ops.opinfo import NodeView
+from anydml.onnx.ops.windows import window_fits
 from anydml.onnx.rewrites.reshape import reshape_node
 
 MAX_WEIGHT = 1 << 22
@@ -77,7 +78,7 @@ def _taps(
     automatic = node.attributes["auto_pad"].s if "auto_pad" in node.attributes else b"NOTSET"
     if automatic != b"NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[2:]):
         return None
-    if not window_fits(node, given, weight[2:]):
+    if not window_fits(NodeView(node), given, weight[2:]):
         return None
     taps = []
     for k in range(axes):

@@ -16,12 +16,14 @@ from onnx import numpy_helper, parser
 
 import anydml as dml
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops.quirks import QUIRKS, SEEN, quirk_of, quirks_of, reference_error
+from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.quirks import SEEN, quirk_of, quirks_of, reference_error
 from anydml.onnx.types import of_content
 from tools import search_provider_quirks as search
 from tools.quirk_cases import Case
 from tools.quirk_worker import model
 
+QUIRKS = {name: info.quirks for name, info in OPS.items() if info.quirks}
 NEWEST = 24
 """An opset that every onnxruntime of the searched version knows."""
 F, I, U, B = np.float32, np.int64, np.uint8, np.bool_  # noqa: E741

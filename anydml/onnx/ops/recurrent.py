@@ -1,0 +1,27 @@
+"""LSTM, GRU and RNN, which have no rule of ours."""
+
+from __future__ import annotations
+
+from math import prod
+
+from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk
+from anydml.onnx.ops.shared import assumed_sizes
+from anydml.onnx.ops.speculation import if_run
+
+
+def _flops(n: KnownNode, results: int) -> int:
+    x, w, r = (assumed_sizes(n, k) for k in range(3))
+    return 2 * x[0] * x[1] * (prod(w) + prod(r)) if len(x) == len(w) == 3 else results
+
+
+_EMPTY = Quirk(
+    "onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0), fatal=True, empty=True
+)
+_LENGTHS = ("ignores sequence_lens", lambda n: n.value(4) is not None)
+
+
+OPS = (
+    OpInfo("LSTM", ranks=(3,), speculatable=if_run, flops=_flops, quirks=(_EMPTY,), reference_error=_LENGTHS),
+    OpInfo("GRU", ranks=(3,), speculatable=if_run, flops=_flops, quirks=(_EMPTY,), reference_error=_LENGTHS),
+    OpInfo("RNN", ranks=(3,), speculatable=if_run, flops=_flops, reference_error=_LENGTHS),
+)

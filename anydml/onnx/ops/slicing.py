@@ -1,0 +1,250 @@
+"""Concat, Slice, Split, ReverseSequence: parts of an axis."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
+from anydml.onnx.ops.shared import (
+    axes_in,
+    axis_in,
+    numbers,
+    sizes_in,
+)
+from anydml.onnx.ops.speculation import has_ranks
+from anydml.onnx.ops.symbolic import numbers as integers
+
+
+def _concat(node: NodeView, *inputs: Array) -> Array:
+    axis = node.attribute("axis")
+    rank = inputs[0].ndim
+    if any(x.ndim != rank for x in inputs):
+        raise ValueError(f"expected equal ranks, but got {[x.ndim for x in inputs]}")
+    return np.concatenate(inputs, axis_in(1 if axis is None else axis, rank))
+
+
+def _split(node: NodeView, x: Array, split: Array | None = None) -> tuple[Array, ...]:
+    if node.version < 2:
+        raise NotFoldable("Split of opset 1")
+    axis, count = axis_in(node.int("axis"), x.ndim), len(node.outputs)
+    size = x.shape[axis]
+    given = node.ints("split") if node.version < 13 else None if split is None else numbers(split)
+    if given == []:
+        raise NotFoldable("no sizes")
+    if given is None:
+        given = _equal_parts(node, size, count)
+    if len(given) != count or sum(given) != size or min(given) < 0:
+        raise ValueError(f"expected {count} sizes that add up to {size}, but got {given}")
+    ends = np.cumsum([0, *given]).tolist()
+    along = (slice(None),) * axis
+    return tuple([x[(*along, slice(a, b))] for a, b in pairwise(ends)])
+
+
+def _equal_parts(node: NodeView, size: int, count: int) -> list[int]:
+    """With num_outputs the last one is smaller; else there must be none such."""
+    told = node.attribute("num_outputs") if node.version >= 18 else None
+    if told is None:
+        if size % count:
+            raise ValueError(f"expected a size that {count} divides, but got {size}")
+        return [size // count] * count
+    if told != count:
+        raise ValueError(f"expected {told} outputs, but got {count}")
+    part = -(-size // count)
+    last = size - part * (count - 1)
+    if last < 0:
+        raise NotFoldable(f"{size} in {count} equal parts")
+    return [part] * (count - 1) + [last]
+
+
+def _slice(
+    node: NodeView,
+    x: Array,
+    starts: Array | None = None,
+    ends: Array | None = None,
+    axes: Array | None = None,
+    steps: Array | None = None,
+) -> Array:
+    given: list[list[int] | None]
+    if node.version < 10:
+        given = [node.ints("starts"), node.ints("ends"), node.ints("axes"), None]
+    else:
+        given = [None if x is None else numbers(x) for x in (starts, ends, axes, steps)]
+    first, last, along, by = given
+    if first is None or last is None:
+        raise NotFoldable("no starts or ends")
+    along = list(range(len(first))) if along is None else along
+    by = [1] * len(first) if by is None else by
+    if not len(first) == len(last) == len(along) == len(by):
+        raise ValueError("expected as many starts as ends, axes and steps")
+    found = [slice(None)] * x.ndim
+    for axis, a, b, step in zip(axes_in(along, x.ndim), first, last, by, strict=True):
+        found[axis] = _range(x.shape[axis], a, b, step)
+    return x[tuple(found)]
+
+
+def _range(size: int, start: int, end: int, step: int) -> slice:
+    """Backward, a start before the first element is the first; for Python there is nothing then."""
+    if step == 0:
+        raise ValueError("expected steps other than 0")
+    start, end = (n + size if n < 0 else n for n in (start, end))
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    if not size:
+        return slice(0, 0)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(start, end if end >= 0 else None, step)
+
+
+def _reverse_sequence(node: NodeView, x: Array, lengths: Array) -> Array:
+    batch, time = node.int("batch_axis"), node.int("time_axis")
+    if x.ndim < 2 or {batch, time} != {0, 1}:
+        raise ValueError(f"expected the axes 0 and 1, but got {batch} and {time} of {x.ndim}")
+    wanted = sizes_in(lengths)
+    if len(wanted) != x.shape[batch] or max(wanted, default=0) > x.shape[time]:
+        raise ValueError(f"expected {x.shape[batch]} lengths up to {x.shape[time]}, but got {wanted}")
+    result = x.copy()
+    there, back = (np.moveaxis(y, (batch, time), (0, 1)) for y in (x, result))
+    for k, length in enumerate(wanted):
+        back[k, :length] = there[k, :length][::-1]
+    return result
+
+
+def _joined_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    if not any(x is not None for x in given) or any(x is None or x.ndim != 1 for x in given):
+        return None
+    return np.concatenate(given)
+
+
+def _sliced_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
+    x = given[0]
+    told = [integers(v) for v in given[1:]]
+    if node.version < 10:
+        told = [node.ints(n) for n in ("starts", "ends", "axes") if n in node.given]
+    if x.ndim != 1 or len(told) < 2 or any(t is None or len(t) != 1 for t in told):
+        return None
+    step = told[3][0] if len(told) > 3 and told[3] else 1
+    return np.asarray(x[told[0][0] : told[1][0] : step], object) if step > 0 else None  # type: ignore[index]
+
+
+def _concat_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    if any(s is None or len(s) != len(sizes[0]) for s in sizes):
+        return None
+    axis = node.int("axis")
+    if not -len(sizes[0]) <= axis < len(sizes[0]):
+        return None
+    result = [
+        next((s[k] for s in sizes if s[k].number is not None), sizes[0][k]) for k in range(len(sizes[0]))
+    ]
+    result[axis] = reduce(add, (s[axis] for s in sizes))
+    return result
+
+
+def _slice_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    """Where a Slice takes all of an axis, its size stays."""
+    told = [n for c in contents[1:] if (n := integers(c)) is not None]
+    if len(told) < 2 or len(told) < len(contents) - 1:
+        return None
+    starts, ends, *more = told
+    axes = more[0] if more else list(range(len(starts)))
+    steps = more[1] if len(more) > 1 else [1] * len(starts)
+    result = list(sizes[0])
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+        if not -len(result) <= axis < len(result):
+            return None
+        if (start, step) != (0, 1) or end < (1 << 31) - 1:
+            result[axis] = UNKNOWN
+    return result
+
+
+def _joins(n: KnownNode) -> bool:
+    sizes = n.input_sizes()
+    if not sizes or len({len(s) for s in sizes}) != 1:
+        return False
+    axis = n.int("axis") % max(len(sizes[0]), 1)
+    columns = [c for k, c in enumerate(zip(*sizes, strict=True)) if k != axis]
+    return all(len(set(c)) == 1 and None not in c for c in columns)
+
+
+def _has_places(n: KnownNode) -> bool:
+    """As many starts as ends; axes and steps that are known, and no axis twice."""
+    sizes = n.sizes(0)
+    if not has_ranks(n) or sizes is None:
+        return False
+    axes, steps = n.ints("axes") if "axes" in n.given else n.integers(3), n.integers(4)
+    if "starts" in n.given:
+        counts: list[Dim] = [len(n.ints(name) or ()) for name in ("starts", "ends")]
+    else:
+        given = [n.sizes(k) for k in (1, 2)]
+        counts = [s[0] for s in given if s is not None and len(s) == 1]
+        if len(counts) < 2 or any(n.value(k) is not None and n.integers(k) is None for k in (3, 4)):
+            return False
+    count = counts[0]
+    if len(set(counts)) != 1 or not isinstance(count, int) or (steps is not None and 0 in steps):
+        return False
+    axes = list(range(count)) if axes is None else axes
+    if any(not -len(sizes) <= k < len(sizes) for k in axes) or (steps is not None and len(steps) != count):
+        return False
+    return len(axes) == count == len({k % len(sizes) for k in axes})
+
+
+def _splits_whole(n: KnownNode) -> bool:
+    sizes, axis, results = n.sizes(0), n.int("axis"), n.output_sizes()
+    if sizes is None or not all(r is not None and -len(r) <= axis < len(r) == len(sizes) for r in results):
+        return False
+    parts = [r[axis] for r in results if r is not None]
+    size, known = sizes[axis], [part for part in parts if isinstance(part, int) and part >= 0]
+    if not isinstance(size, int) or len(known) != len(parts):
+        return False
+    return sum(known) == size and ("num_outputs" not in n.given or len(parts) <= size)  # as onnxruntime asks
+
+
+def _backwards_to_the_end(n: KnownNode) -> bool:
+    """Slice backwards to what stands for the end forwards."""
+    ends, steps = n.content(2), n.content(4)
+    if ends is None or steps is None or ends.shape != steps.shape:
+        return False
+    return bool(((steps < 0) & np.isin(ends, _LARGEST)).any())
+
+
+def _split_evenly(n: KnownNode) -> bool:
+    axis = n.attribute("axis")
+    given = n.attribute("num_outputs") is not None
+    return given and isinstance(axis, int) and may_be_zero(n.size(0, axis))
+
+
+_LARGEST = (2**31 - 1, 2**63 - 1)
+
+
+OPS = (
+    OpInfo(
+        "Concat",
+        fold=_concat,
+        symbols=_joined_symbols,
+        symbol_inputs=0,
+        sizes=_concat_sizes,
+        speculatable=_joins,
+    ),
+    OpInfo("ReverseSequence", fold=_reverse_sequence),
+    OpInfo(
+        "Slice",
+        fold=_slice,
+        symbols=_sliced_symbols,
+        sizes=_slice_sizes,
+        speculatable=_has_places,
+        quirks=(
+            Quirk("onnxruntime takes the largest end for the beginning, backwards", _backwards_to_the_end),
+        ),
+    ),
+    OpInfo(
+        "Split",
+        fold=_split,
+        speculatable=_splits_whole,
+        quirks=(Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly, empty=True),),
+    ),
+)

@@ -1,0 +1,61 @@
+"""When a node cannot fail, whatever it is fed: what rules of several operators need.
+
+A rule answers None where it needs more than a proof: the node cannot fail if it runs on zeros.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+from anydml.ir.dims import Affine
+from anydml.onnx.ops.opinfo import KnownNode, Sizes
+
+
+def always(n: KnownNode) -> bool:
+    return True
+
+
+def if_run(n: KnownNode) -> None:
+    """It can run if it runs on zeros."""
+    return
+
+
+def has_ranks(n: KnownNode) -> bool:
+    """Whatever is wrong with it, the rank would tell."""
+    return n.input_sizes() is not None and None not in n.output_sizes()
+
+
+def can_broadcast(sizes: Sequence[Sizes]) -> bool:
+    """Whether shapes broadcast whatever their symbols are."""
+    rank = max(map(len, sizes), default=0)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in sizes]
+    return all(None not in axis and len({*axis} - {1}) <= 1 for axis in zip(*padded, strict=True))
+
+
+def broadcasts(n: KnownNode) -> bool:
+    """Whether its inputs do; scalars fit whatever the other one is."""
+    if n.version < 7:
+        return False
+    others = [s for k in range(n.count) if n.value(k) is not None and (s := n.sizes(k)) != ()]
+    known = [s for s in others if s is not None]
+    return len(others) < 2 or (len(known) == len(others) and can_broadcast(known))
+
+
+def scalar_parameters(n: KnownNode) -> bool:
+    """Whether all inputs but the first are scalars, where they are there."""
+    return all(n.value(k) is None or n.sizes(k) == () for k in range(1, n.count))
+
+
+def is_integer(n: KnownNode, k: int) -> bool:
+    return "int" in (n.dtype(k) or "")
+
+
+def same_count(before: Sizes, after: Sizes) -> bool:
+    """Whether two shapes have equally many elements whatever their symbols are."""
+    if None in before or None in after:
+        return False
+    symbols = [Counter(n for n in sizes if isinstance(n, Affine)) for sizes in (before, after)]
+    numbers = [prod(n for n in sizes if isinstance(n, int)) for sizes in (before, after)]
+    return symbols[0] == symbols[1] and numbers[0] == numbers[1]

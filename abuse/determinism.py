@@ -45,12 +45,12 @@ def _results(seed: int, offset: int) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _computed(operator: Operator, rng: np.random.Generator, offset: int) -> NDArray[Any]:
     inputs: list[Any] = []
-    for slot, content in zip(operator.inputs, operator.example.inputs, strict=True):
+    for operand, content in zip(operator.inputs, operator.example.inputs, strict=True):
         if content is None:
             inputs.append(None)
             continue
-        dtype = np.dtype(operator.example_type(slot.dtype).label)
-        shape = (1, 1) if slot.sizes == ONE else (1, SIZE)
+        dtype = np.dtype(operator.example_type(operand.dtype).label)
+        shape = (1, 1) if operand.sizes == ONE else (1, SIZE)
         drawn = rng.standard_normal(shape) * 3 if dtype.kind == "f" else rng.integers(0, 100, shape)
         inputs.append(_aligned(np.asarray(drawn).astype(dtype), offset))
     attributes = {k: [1] if k == "axes" else v for k, v in operator.example.attributes.items()}

@@ -21,7 +21,7 @@ from anydml.directml.descriptions import to_graph
 from anydml.eager import read_parameters
 from anydml.ops.dtypes import NUMPY, SIZE
 from anydml.ops.interpret import evaluate
-from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.reference import run_reference
 
@@ -90,10 +90,10 @@ def operator_case(case: Case) -> None:
         fields["Axes"] = [a + rank for a in axes]
     (output,) = operator.outputs
     layouts = {output.name: draw.layout_for(rng, sizes, repeats=False, packed=packed)}
-    for slot in operator.inputs:
-        if slot.name not in left_out:
-            own = (1,) * rank if slot.sizes == ONE else sizes
-            layouts[slot.name] = draw.layout_for(rng, own, repeats=True, packed=packed)
+    for operand in operator.inputs:
+        if operand.name not in left_out:
+            own = (1,) * rank if operand.sizes == ONE else sizes
+            layouts[operand.name] = draw.layout_for(rng, own, repeats=True, packed=packed)
     shared = _in_place(case, operator, types, left_out)
     if shared:
         case.facts.add("in place")
@@ -164,7 +164,7 @@ def _desc(rng: draw.Rng, dtype: dml.TensorDataType, layout: Layout, *, owned: bo
     )
 
 
-def _as_reference(made: DeviceOperator, result: Held, output: Slot, copies: dict[str, Array]) -> None:
+def _as_reference(made: DeviceOperator, result: Held, output: Operand, copies: dict[str, Array]) -> None:
     buffers = {name: x.copy() for name, x in copies.items()}
     with np.errstate(all="ignore"):
         graph = to_graph(made._checked)
@@ -201,17 +201,17 @@ def function_case(case: Case) -> None:
     shared = _in_place(case, operator, types, left_out)
     held: dict[str, Held] = {}
     given: list[Any] = []
-    for slot in operator.inputs:
-        dtype = NUMPY[types[slot.dtype]]
-        if slot.name in left_out:
+    for operand in operator.inputs:
+        dtype = NUMPY[types[operand.dtype]]
+        if operand.name in left_out:
             given.append(None)
-        elif slot.name != shared and _may_be_number(operator, slot, held) and draw.chance(rng, 0.1):
+        elif operand.name != shared and _may_be_number(operator, operand, held) and draw.chance(rng, 0.1):
             given.append(2 if dtype.kind in "iu" else 0.5)
         else:
-            own = _own_shape(rng, operator, slot, sizes, whole=slot.name == shared or not held)
-            layout = draw.layout_for(rng, own, repeats=slot.name != shared, signed=True, packed=packed)
-            held[slot.name] = case.held(dtype, layout)
-            given.append(held[slot.name].seen())
+            own = _own_shape(rng, operator, operand, sizes, whole=operand.name == shared or not held)
+            layout = draw.layout_for(rng, own, repeats=operand.name != shared, signed=True, packed=packed)
+            held[operand.name] = case.held(dtype, layout)
+            given.append(held[operand.name].seen())
     several = [x for s, x in zip(operator.inputs, given, strict=True) if s.sizes != ONE]
     shape = np.broadcast_shapes(*(np.shape(x) for x in several if x is not None))
     wanted = None
@@ -241,16 +241,16 @@ def function_case(case: Case) -> None:
         same("result", np.asarray(result), wanted, summed=rows)
 
 
-def _may_be_number(operator: Operator, slot: Slot, held: Mapping[str, Held]) -> bool:
+def _may_be_number(operator: Operator, operand: Operand, held: Mapping[str, Held]) -> bool:
     """Whether an array that is there already gives a number its type."""
-    return any(s.dtype == slot.dtype and s.name in held for s in operator.inputs)
+    return any(s.dtype == operand.dtype and s.name in held for s in operator.inputs)
 
 
 def _own_shape(
-    rng: draw.Rng, operator: Operator, slot: Slot, sizes: tuple[int, ...], *, whole: bool
+    rng: draw.Rng, operator: Operator, operand: Operand, sizes: tuple[int, ...], *, whole: bool
 ) -> tuple[int, ...]:
     """A shape that broadcasts to the others."""
-    if slot.sizes == ONE:
+    if operand.sizes == ONE:
         return (1,) * int(rng.integers(0, 3))
     if whole or len(operator.inputs) == 1 or draw.chance(rng, 0.6):
         return sizes
@@ -284,11 +284,11 @@ def _out(
 def _by_numpy(operator: Operator, types: draw.Types, fields: Mapping[str, Any], given: list[Any]) -> Array:
     """The result as the record has it, from copies."""
     inputs, kinds = [], []
-    for slot, x in zip(operator.inputs, given, strict=True):
-        kinds.append(None if x is None else types[slot.dtype])
+    for operand, x in zip(operator.inputs, given, strict=True):
+        kinds.append(None if x is None else types[operand.dtype])
         if x is not None:
-            array = np.array(x, NUMPY[types[slot.dtype]])
-            inputs.append(array.reshape(()) if slot.sizes == ONE else array)
+            array = np.array(x, NUMPY[types[operand.dtype]])
+            inputs.append(array.reshape(()) if operand.sizes == ONE else array)
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
     if not prod(shape):
         (output,) = operator.outputs

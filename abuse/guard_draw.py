@@ -48,7 +48,7 @@ def types_for(rng: Rng, operator: Operator) -> dict[str, TensorDataType]:
     """A type behind each letter, of those that the newest level allows."""
     table = operator.table(NEWEST)
     assert table is not None
-    types = {letter: choice(rng, allowed) for letter, allowed in table.dtypes.items()}
+    types = {type_variable: choice(rng, allowed) for type_variable, allowed in table.dtypes.items()}
     if operator.name == "ELEMENT_WISE_QUANTIZE_LINEAR":
         types["C"] = FLOAT32 if types["T"] is INT32 else types["T"]
     return types

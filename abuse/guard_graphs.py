@@ -17,7 +17,7 @@ from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import NUMPY
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import packed_strides
-from anydml.runtime.prepared import Repeated
+from anydml.runtime.prepared import PreparedGraph
 from anydml.runtime.reference import run_reference
 
 OPERATORS = [o for o in CATALOG if not any(s.sizes == ONE for s in o.tensors)]
@@ -84,10 +84,10 @@ class Growing:
         favoured = draw.chance(recipe, 0.7) and operator.name != "ELEMENT_WISE_QUANTIZE_LINEAR"
         table = operator.table(draw.NEWEST)
         assert table is not None
-        for letter, allowed in table.dtypes.items():
+        for type_variable, allowed in table.dtypes.items():
             at_hand = [t for t in fitting if t in allowed]
             if at_hand and favoured:
-                types[letter] = draw.choice(recipe, at_hand)
+                types[type_variable] = draw.choice(recipe, at_hand)
         operands: list[Any] = [self.operand(types[s.dtype]) for s in operator.inputs]
         if "_BIT_" in operator.name:
             operands = [settled(e) for e in operands]
@@ -117,7 +117,7 @@ def settled(e: Expression) -> Expression:
 
 def _repeated(case: Case, graph: CompiledGraph, inputs: list[Held], outputs: list[Held]) -> None:
     """The way of ONNX sessions: made once, for memory that is another one each time."""
-    repeated = Repeated(graph._graph, draw.choice(case.recipe, (1, 2)))
+    repeated = PreparedGraph(graph._graph, draw.choice(case.recipe, (1, 2)))
     for _ in range(2):
         results: list[Held] = []
 

@@ -69,9 +69,9 @@ def the_last_chunk_is_whole() -> None:
     words = kernel._words
 
     def more(group: Any, layout: Any, **rest: Any) -> Any:
-        job = words(group, layout, **rest)
-        job[2] = job[0] * job[1]
-        return job
+        descriptor = words(group, layout, **rest)
+        descriptor[2] = descriptor[0] * descriptor[1]
+        return descriptor
 
     kernel._words = more
 
@@ -105,13 +105,13 @@ def backwards_begins_one_too_far() -> None:
 
 def _in_rows(pattern: str, becomes: Callable[[re.Match[str]], str]) -> None:
     """Other code in the row functions."""
-    write = kernel.row_function
+    write = kernel.kernel_body
 
     def otherwise(*args: Any) -> str:
         text: str = write(*args)
         return re.sub(pattern, becomes, text)
 
-    kernel.row_function = otherwise
+    kernel.kernel_body = otherwise
 
 
 def vectors_to_the_end() -> None:
@@ -126,12 +126,12 @@ def vectors_to_the_end() -> None:
 
 def blocks_are_always_whole() -> None:
     """blocks.py copies a whole block where fewer elements are left."""
-    moves = blocks.Blocks._moves
+    moves = blocks.BlockedLoopEmitter._moves
 
     def whole(self: Any, b: str, size: str, operands: Sequence[int], *, inward: bool) -> None:
         moves(self, b, str(self.lanes), operands, inward=inward)
 
-    blocks.Blocks._moves = whole
+    blocks.BlockedLoopEmitter._moves = whole
 
 
 def streams_do_not_wait_for_alignment() -> None:

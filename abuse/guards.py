@@ -36,7 +36,7 @@ from abuse.guard_graphs import graph_case
 from abuse.guard_memory import Memory
 from abuse.guard_mutations import MUTATIONS
 from anydml.codegen import jit
-from anydml.codegen.group import Group
+from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import Target
 
 # As Any: the children exchange some of what they contain.
@@ -77,8 +77,8 @@ def run_case(seed: int, number: int, memory: Memory) -> tuple[list[str], str]:
     own = np.random.default_rng([seed, number, 2])
     kind = draw.choice(recipe, ("operator",) * 10 + ("function",) * 7 + ("graph",) * 3)
     streams = (1 << 14, 1 << 14, 1 << 18, 1 << 25)  # from how many bytes on outputs pass the caches
-    kernel.STREAM_FROM = draw.choice(recipe, streams)
-    kernel.SPLIT_FROM = draw.choice(recipe, (1 << 12, 1 << 15))
+    kernel.MIN_STREAMED_BYTES = draw.choice(recipe, streams)
+    kernel.MIN_SPLIT_ELEMENTS = draw.choice(recipe, (1 << 12, 1 << 15))
     operator = draw.operator_for(seed, number // RECIPE)
     case, wrong = Case(recipe, own, memory, operator), ""
     case.facts |= {kind, f"operator {operator.name}"}
@@ -100,7 +100,7 @@ def _watch_jobs() -> None:
     """Note in `_jobs_seen` which kinds of jobs there are."""
     make = kernel._words
 
-    def noted(group: Group, layout: Any, **rest: Any) -> Any:
+    def noted(group: KernelSpec, layout: Any, **rest: Any) -> Any:
         words = make(group, layout, **rest)
         if min(layout.addresses[: len(group.operands)]) > 0:  # else only compiled, not run
             kinds = {"rows": group.axes, "streamed": layout.shape.stream, "in chunks": words[0] > 1}

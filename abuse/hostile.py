@@ -34,7 +34,7 @@ from abuse.figures import Figure
 from abuse.seeds import Corpus, corpus
 from abuse.worker import SECONDS, kept, read_note
 
-BATCH = 1000
+MAX_BATCH_ROWS = 1000
 """Cases of one child."""
 GRACE = 20
 """Seconds beyond which a child that says nothing is ended from outside."""
@@ -88,7 +88,7 @@ class Hunt:
 
     def run(self, first: int, last: int, progress: Callable[[float], object]) -> None:
         """Try the cases of these numbers."""
-        waiting = [(k, min(k + BATCH, last)) for k in range(first, last, BATCH)][::-1]
+        waiting = [(k, min(k + MAX_BATCH_ROWS, last)) for k in range(first, last, MAX_BATCH_ROWS)][::-1]
         running: list[_Child] = []
         chooser = selectors.DefaultSelector()
         done = 0

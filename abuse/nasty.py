@@ -42,10 +42,10 @@ def results(
 ) -> Iterator[tuple[Entry, dict[str, Any]]]:
     """What came of each entry; `wrong` says what is not as expected, and is empty otherwise."""
     with tempfile.TemporaryDirectory(prefix="nasty-") as cache, ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [(e, pool.submit(_tried, e, cache)) for e in entries]
-        for k, (entry, job) in enumerate(jobs):
-            yield entry, job.result()
-            progress((k + 1) / len(jobs))
+        descriptors = [(e, pool.submit(_probe, e, cache)) for e in entries]
+        for k, (entry, descriptor) in enumerate(descriptors):
+            yield entry, descriptor.result()
+            progress((k + 1) / len(descriptors))
 
 
 def figures(found: list[tuple[Entry, dict[str, Any]]]) -> list[Figure]:
@@ -62,7 +62,7 @@ def figures(found: list[tuple[Entry, dict[str, Any]]]) -> list[Figure]:
     return made
 
 
-def _tried(entry: Entry, cache: str) -> dict[str, Any]:
+def _probe(entry: Entry, cache: str) -> dict[str, Any]:
     """An entry in a child."""
     with tempfile.TemporaryDirectory(prefix="nasty-") as folder:
         command = [sys.executable, "-X", "faulthandler", "-m", "abuse.nasty", entry.name, "--told"]

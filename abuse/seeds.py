@@ -342,15 +342,18 @@ def descs() -> Iterator[tuple[str, dict[str, Any]]]:
         example = operator.example
         shape = list(np.shape(example.output)) or [1]
         fields: dict[str, Any] = {}
-        for slot, given in zip(operator.inputs, example.inputs, strict=True):
+        for operand, given in zip(operator.inputs, example.inputs, strict=True):
             if given is not None:
                 sizes = list(np.shape(given)) or shape
-                fields[slot.name] = {
-                    "DataType": operator.example_type(slot.dtype).label.upper(),
+                fields[operand.name] = {
+                    "DataType": operator.example_type(operand.dtype).label.upper(),
                     "Sizes": sizes,
                 }
-        for slot in operator.outputs:
-            fields[slot.name] = {"DataType": operator.example_type(slot.dtype).label.upper(), "Sizes": shape}
+        for operand in operator.outputs:
+            fields[operand.name] = {
+                "DataType": operator.example_type(operand.dtype).label.upper(),
+                "Sizes": shape,
+            }
         for attribute in operator.attributes:
             value = example.attributes.get(attribute.parameter, attribute.default)
             if attribute.name == "MinMaxDataType":

@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from anydml.errors import InvalidInput, Problem, Unsupported, shown
+from anydml.errors import InvalidInput, Problem, Unsupported, short_repr
 from anydml.session import Session, load
 
 
@@ -55,7 +55,7 @@ class AnyDML(Backend):
             Unsupported: another device than the CPU.
         """
         if not cls.supports_device(device):
-            raise Unsupported(Problem("device", f"expected CPU, but got {shown(device)}"))
+            raise Unsupported(Problem("device", f"expected CPU, but got {short_repr(device)}"))
         return SessionRep(load(model, **kwargs))
 
     @classmethod

@@ -24,7 +24,7 @@ from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.verification import drawn
 from anydml.session import load
 
-TURNS = 10
+MAX_TURNS = 10
 """Each contender gets its time in so many turns, so that all meet the same machine."""
 
 
@@ -102,12 +102,12 @@ def bench(
                 peer()
             memory["onnxruntime"] = _megabytes() - before
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(TURNS):
+    for turn in range(MAX_TURNS):
         for name, run in runs.items():
-            count = None if iterations is None else max(1, -(-iterations // TURNS))
-            _spend(run, times[name], seconds / TURNS, count)
+            count = None if iterations is None else max(1, -(-iterations // MAX_TURNS))
+            _spend(run, times[name], seconds / MAX_TURNS, count)
         if progress is not None:
-            progress(turn + 1, TURNS)
+            progress(turn + 1, MAX_TURNS)
     return [Timing(n, np.array(t[: iterations or None]), memory[n]) for n, t in times.items()]
 
 

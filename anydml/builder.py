@@ -22,7 +22,7 @@ from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.directml.validation import check, check_tensor
 from anydml.eager import asked_type
-from anydml.errors import InvalidInput, InvalidOperator, Problem, kind_name, shown
+from anydml.errors import InvalidInput, InvalidOperator, Problem, short_repr, type_name
 from anydml.expression import ANY_TENSOR, Expression
 from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code
@@ -30,7 +30,7 @@ from anydml.ops.attributes import AxesKind
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.dtypes import FROM_NUMPY, NUMPY, SIZE
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
-from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
@@ -53,7 +53,7 @@ class GraphBuilder:
     def __init__(self, device: Device | None = None) -> None:
         self.device = Device() if device is None else device
         if not isinstance(self.device, Device):
-            raise InvalidInput(Problem("GraphBuilder", f"expected a Device, but got {kind_name(device)}"))
+            raise InvalidInput(Problem("GraphBuilder", f"expected a Device, but got {type_name(device)}"))
         level = self.device.feature_level
         if level < FeatureLevel.FL_2_1:
             message = f"expected a feature level of 2_1 or newer, but got {level.label}"
@@ -118,7 +118,9 @@ class GraphBuilder:
         for name, e in outputs.items():
             if not isinstance(e, Expression) or e._builder is not self:
                 wrong.append(
-                    Problem(f"output {name!r}", f"expected an expression of this graph, but got {shown(e)}")
+                    Problem(
+                        f"output {name!r}", f"expected an expression of this graph, but got {short_repr(e)}"
+                    )
                 )
             elif name in self._inputs:
                 wrong.append(Problem(f"output {name!r}", "expected a name that no input has"))
@@ -164,10 +166,10 @@ class GraphBuilder:
         count = self._counts[operator.function] = self._counts.get(operator.function, 0) + 1
         name = f"{operator.function.rstrip('_')}_{count}"
         where = f"node {name!r} ({operator.name})"
-        slots = operator.inputs
+        operands = operator.inputs
         numbers = [
             self._number_or_none(x, s, f"{where}: {s.parameter}")
-            for s, x in zip(slots, arguments, strict=True)
+            for s, x in zip(operands, arguments, strict=True)
         ]
         typed = {k: x.data_type for k, x in enumerate(arguments) if isinstance(x, Expression)}
         types, result, _ = infer_types(operator, typed, numbers, asked_type(operator, output))
@@ -175,24 +177,24 @@ class GraphBuilder:
         values: list[Value | None] = []
         views: dict[int, TensorType] = {}
         tensors: dict[str, TensorDesc] = {}
-        for k, (slot, x) in enumerate(zip(slots, arguments, strict=True)):
+        for k, (operand, x) in enumerate(zip(operands, arguments, strict=True)):
             number = numbers[k]
             if number is not None:
                 dtype = types[k] or next(iter(typed.values()))
-                x = self._constant(as_number(number, dtype, f"{where}: {slot.parameter}"))
+                x = self._constant(as_number(number, dtype, f"{where}: {operand.parameter}"))
             if x is None:
                 values.append(None)
                 continue
-            if slot.sizes != ONE:
+            if operand.sizes != ONE:
                 x = x.broadcast_to(sizes)
             elif prod(x.sizes) == 1:
                 x = x._seen((1,) * len(sizes), (0,) * len(sizes))
             values.append(x._value)
             views[k] = TensorType(x.data_type.label, x.sizes, x.desc.effective_strides)
-            tensors[slot.name] = x.desc
+            tensors[operand.name] = x.desc
         given = self._attributes(operator, attributes, where, len(sizes), result)
         (out,) = operator.outputs
-        tied = [dtype for k, dtype in typed.items() if slots[k].dtype == out.dtype]
+        tied = [dtype for k, dtype in typed.items() if operands[k].dtype == out.dtype]
         result = tied[0] if tied else result  # whatever is wrong with it, `compile` tells
         tensors[out.name] = TensorDesc(result, sizes)
         value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
@@ -200,20 +202,20 @@ class GraphBuilder:
         self._nodes.append(Node(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
-    def _number_or_none(self, x: Any, slot: Slot, where: str) -> bool | int | float | None:
+    def _number_or_none(self, x: Any, operand: Operand, where: str) -> bool | int | float | None:
         """An argument that is a number; None for an expression, or where nothing is given."""
         if isinstance(x, Expression):
             if x._builder is not self:
                 raise InvalidInput(Problem(where, "expected an expression of the same graph"))
             return None
-        if x is None and slot.optional is not None:
+        if x is None and operand.optional is not None:
             return None
         if isinstance(x, np.generic):
             x = x.item()
         if not isinstance(x, bool | int | float):
             remedy = "make an array an input of the graph" if isinstance(x, np.ndarray) else ""
             raise InvalidInput(
-                Problem(where, f"expected an expression or a number, but got {kind_name(x)}", remedy)
+                Problem(where, f"expected an expression or a number, but got {type_name(x)}", remedy)
             )
         return x
 
@@ -246,10 +248,10 @@ class GraphBuilder:
         for p in check(operator, tensors, attributes, level):
             inner = p.where.removeprefix(operator.name).removeprefix(": ")
             yield Problem(f"{where}: {inner}" if inner else where, p.message, p.remedy)
-        for slot in operator.inputs:
-            if slot.name not in tensors and slot.optional is not None and level < slot.optional:
-                later = f"it may be left out from {slot.optional.label}"
-                yield Problem(where, f"expected {slot.name}, but it is missing", later)
+        for operand in operator.inputs:
+            if operand.name not in tensors and operand.optional is not None and level < operand.optional:
+                later = f"it may be left out from {operand.optional.label}"
+                yield Problem(where, f"expected {operand.name}, but it is missing", later)
 
 
 def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.group import Group
+from anydml.codegen.group import KernelSpec
 from anydml.codegen.kernel import group
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number, infer_types
@@ -26,7 +26,7 @@ from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.ops.attributes import AxesKind, signs
 from anydml.ops.dtypes import FROM_NUMPY, NUMPY, UINT8, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
-from anydml.ops.opdef import ONE, Operator, Slot
+from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
 
@@ -49,7 +49,7 @@ Out = TypeVar("Out", bound=Array | SharesMemory)
 class _Signature:
     """What the types of a call's arguments decide."""
 
-    group: Group
+    group: KernelSpec
     inputs: tuple[np.dtype | None, ...]
     output: np.dtype
     keeps_bool: bool  # every array behind the output's type is bool, so the result is bool
@@ -65,8 +65,10 @@ def compute(
 ) -> Any:
     """`operator` on arrays (None: an optional one that is not there) and values of its parameters."""
     given: list[Any] = [
-        x if type(x) is np.ndarray or (x is None and slot.optional is not None) else _taken(operator, slot, x)
-        for slot, x in zip(operator.inputs, arguments, strict=True)
+        x
+        if type(x) is np.ndarray or (x is None and operand.optional is not None)
+        else _taken(operator, operand, x)
+        for operand, x in zip(operator.inputs, arguments, strict=True)
     ]
     kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
     values = read_parameters(operator, attributes) if attributes else ()
@@ -92,8 +94,8 @@ def compute(
         inputs = _shaped(operator, given, inputs, values, signature.output)
     shape = broadcast_shape([x.shape for x in inputs])
     if shape is None:
-        slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
-        shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(slots, inputs, strict=True))
+        operands = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
+        shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(operands, inputs, strict=True))
         raise InvalidInput(Problem(operator.name, f"expected shapes that broadcast, but got {shapes}"))
     late = None
     if out is None:
@@ -121,7 +123,7 @@ def _deciding(operator: Operator, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def read_parameters(operator: Operator, attributes: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of the parameters as records compute with them."""
+    """The values of the parameters as definitions compute with them."""
     return tuple(
         None
         if value is None and attribute.optional
@@ -166,14 +168,14 @@ def _signature(
     inputs, output, problems = infer_types(operator, arrays, numbers, wanted)
     if problems:
         raise InvalidOperator(*problems)
-    (slot,) = operator.outputs
+    (operand,) = operator.outputs
     values = {a.name: v for a, v in zip(operator.parameters, attributes, strict=True)}
     expression = operator.expression(inputs, output, values, rank)
     tied = [
-        d for s, d in zip(operator.inputs, dtypes, strict=True) if s.dtype == slot.dtype and d is not None
+        d for s, d in zip(operator.inputs, dtypes, strict=True) if s.dtype == operand.dtype and d is not None
     ]
-    all_bool = operator.of_truths and bool(tied) and all(d == np.bool_ for d in tied)
-    truth = expression.word == "convert" and expression.args[0].dtype == "bool"
+    all_bool = operator.of_bool and bool(tied) and all(d == np.bool_ for d in tied)
+    truth = expression.opcode == "convert" and expression.args[0].dtype == "bool"
     return _Signature(
         group(tuple(t for t in inputs if t is not None), (expression,)),
         tuple(None if t is None else NUMPY[t] for t in inputs),
@@ -191,18 +193,20 @@ def _shaped(
     output: np.dtype,
 ) -> list[Array]:
     """Inputs of one element as such, and the rules that depend on shapes."""
-    slots = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
+    operands = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
     problems = [
         Problem(_where(operator, s), f"expected one element, but got shape {x.shape}")
-        for s, x in zip(slots, inputs, strict=True)
+        for s, x in zip(operands, inputs, strict=True)
         if s.sizes == ONE and x.size != 1
     ]
     shaped = [
-        x.reshape(()) if s.sizes == ONE and x.size == 1 else x for s, x in zip(slots, inputs, strict=True)
+        x.reshape(()) if s.sizes == ONE and x.size == 1 else x for s, x in zip(operands, inputs, strict=True)
     ]
     table = operator.table(FeatureLevel.newest())
     assert table is not None
-    tensors = {s.name: TensorDesc(FROM_NUMPY[x.dtype], x.shape) for s, x in zip(slots, inputs, strict=True)}
+    tensors = {
+        s.name: TensorDesc(FROM_NUMPY[x.dtype], x.shape) for s, x in zip(operands, inputs, strict=True)
+    }
     tensors[operator.outputs[0].name] = TensorDesc(FROM_NUMPY[output], inputs[0].shape)
     values: dict[str, Any] = {}
     for attribute, value in zip(operator.parameters, attributes, strict=True):
@@ -221,30 +225,30 @@ def _shaped(
 
 def _in_parameters(operator: Operator, text: str) -> str:
     """A message about fields as one about the parameters of the function."""
-    for part in operator.slots:
+    for part in operator.operands:
         text = re.sub(rf"\b{part.name}\b", part.parameter, text)
     return text
 
 
-def _where(operator: Operator, slot: Slot) -> str:
-    return f"{operator.name}: {slot.parameter}"
+def _where(operator: Operator, operand: Operand) -> str:
+    return f"{operator.name}: {operand.parameter}"
 
 
-def _taken(operator: Operator, slot: Slot, x: Any) -> Array | bool | int | float:
+def _taken(operator: Operator, operand: Operand, x: Any) -> Array | bool | int | float:
     """An argument as an array, or as the Python number that it is."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise InvalidInput(
             Problem(
-                _where(operator, slot),
+                _where(operator, operand),
                 "expected an array without mask, but got a MaskedArray",
                 "fill it first",
             )
         )
     if isinstance(x, np.ndarray | np.generic):
         return np.asarray(x)
-    return from_dlpack(x, _where(operator, slot))
+    return from_dlpack(x, _where(operator, operand))
 
 
 def from_dlpack(x: Any, where: str) -> Array:
@@ -303,10 +307,10 @@ def _target(
     except TooIntricate:
         broken(f"expected strides that provably do not overlap, but got {y.strides}")
     if not problems:
-        for slot, x in zip(operator.inputs, given, strict=True):
+        for operand, x in zip(operator.inputs, given, strict=True):
             if isinstance(x, np.ndarray) and overlaps(x, y) and not same_elements(x, y):
                 broken(
-                    f"expected memory apart from {slot.parameter}, but got an overlap",
+                    f"expected memory apart from {operand.parameter}, but got an overlap",
                     "give a new array, or exactly that input if its elements are as large",
                 )
     if problems:

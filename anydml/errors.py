@@ -86,8 +86,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def telling_memory(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A door behind which memory may run out anywhere: what comes out is an error of ours."""
+def translate_memory_error(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A call behind which memory may run out anywhere: what comes out is an error of ours."""
 
     @wraps(function)
     def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -102,7 +102,7 @@ def telling_memory(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return told
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value in a message: as Python writes it, but never more than a line of it."""
     try:
         text = repr(value)
@@ -113,7 +113,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:80]} ... ({len(text)} characters)"
 
 
-def kind_name(value: object) -> str:
+def type_name(value: object) -> str:
     """What sort of thing a value is, in a message that expected another sort."""
     return "nothing" if value is None else type(value).__name__
 

@@ -7,12 +7,12 @@ from operator import index
 from typing import Any, Protocol
 
 from anydml.directml.validation import check_tensor
-from anydml.errors import InvalidOperator, Problem, shown
+from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ir.graph import Value
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.dtypes import FLOATING, SIZE
 from anydml.ops.enums import TensorDataType, parse
-from anydml.ops.opdef import Operator, Slot
+from anydml.ops.opdef import Operand, Operator
 from anydml.ops.tensor_desc import MAX_RANK, TensorDesc
 
 
@@ -24,7 +24,7 @@ class Recorder(Protocol):
     ) -> Expression: ...
 
 
-ANY_TENSOR = Slot("", "input", "", "")
+ANY_TENSOR = Operand("", "input", "", "")
 
 
 class Expression:
@@ -95,7 +95,7 @@ class Expression:
         asked = _whole_numbers(given, where) if axes else tuple(range(rank))[::-1]
         order = [a + rank if -rank <= a < 0 else a for a in asked]
         if sorted(order) != list(range(rank)):
-            message = f"expected each of the {rank} dimensions once, but got {shown(asked)}"
+            message = f"expected each of the {rank} dimensions once, but got {short_repr(asked)}"
             raise InvalidOperator(Problem(where, message))
         strides = self._desc.effective_strides
         return self._seen([self.sizes[a] for a in order], [strides[a] for a in order])
@@ -106,7 +106,7 @@ class Expression:
         wanted = _whole_numbers(sizes, where)
         own = (1,) * (len(wanted) - len(self.sizes)) + self.sizes
         if len(own) != len(wanted) or any(a not in (1, n) for a, n in zip(own, wanted, strict=True)):
-            message = f"expected sizes that {self.sizes} broadcasts to, but got {shown(wanted)}"
+            message = f"expected sizes that {self.sizes} broadcasts to, but got {short_repr(wanted)}"
             raise InvalidOperator(Problem(where, message))
         lead = len(wanted) - len(self.sizes)
         strides = [
@@ -242,4 +242,4 @@ def _whole_numbers(values: object, where: str) -> tuple[int, ...]:
     try:
         return tuple(index(v) for v in values)  # type: ignore[attr-defined]
     except TypeError:
-        raise InvalidOperator(Problem(where, f"expected integers, but got {shown(values)}")) from None
+        raise InvalidOperator(Problem(where, f"expected integers, but got {short_repr(values)}")) from None

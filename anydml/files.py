@@ -24,15 +24,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.errors import InvalidInput, Problem, shown
+from anydml.errors import InvalidInput, Problem, short_repr
 
 MAX_MODEL = (1 << 31) - 1
 """Bytes of an ONNX model: protobuf reads no more."""
 _CHUNK = 1 << 24
-_HEADER = 10_000
+_MAX_HEADER_CHARACTERS = 10_000
 """Characters of a .npy file's header, at most."""
-_MOST_LINKS = 40
-_SPOOLED = 1 << 24
+_MAX_LINKS = 40
+_MAX_SPOOLED_BYTES = 1 << 24
 """Bytes for a pipe or a device that wait in memory; more of them wait on disk."""
 
 
@@ -85,7 +85,7 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
         with _opened(path) as file:
             shape, is_fortran, dtype = _npy_header(file)
             wanted = prod(shape) * dtype.itemsize
-            told = f"its header tells {dtype}{shown(list(shape))}, {_bytes(wanted)}"
+            told = f"its header tells {dtype}{short_repr(list(shape))}, {_bytes(wanted)}"
             there = _size(file)
             if 0 <= there < file.tell() + wanted:
                 raise ValueError(f"{told}, but {_bytes(there - file.tell())} follow")
@@ -99,13 +99,13 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
     except (OSError, ValueError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         why = why[:1].lower() + why[1:]
-        message = f"expected a NumPy file, but got {shown_path(name)}: {why}"
+        message = f"expected a NumPy file, but got {short_path(name)}: {why}"
         raise InvalidInput(Problem("", message)) from error
 
 
-def shown_path(path: str) -> str:
+def short_path(path: str) -> str:
     """A path in a message: as it is, if it can be printed in a line."""
-    return path if path.isprintable() and len(path) <= 300 else shown(path)
+    return path if path.isprintable() and len(path) <= 300 else short_repr(path)
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -119,7 +119,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         with warnings.catch_warnings():  # NumPy warns of what Python 2 wrote
             warnings.simplefilter("ignore")
             read = readers[np.lib.format.read_magic(file)]
-            shape, is_fortran, dtype = read(file, max_header_size=_HEADER)
+            shape, is_fortran, dtype = read(file, max_header_size=_MAX_HEADER_CHARACTERS)
     except OSError:
         raise
     except Exception as error:  # the header is parsed by Python: hostile ones end in many ways
@@ -127,7 +127,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not read")
     if any(n < 0 for n in shape) or not dtype.itemsize:
-        raise ValueError(f"its header tells {dtype}{shown(list(shape))}")
+        raise ValueError(f"its header tells {dtype}{short_repr(list(shape))}")
     return shape, is_fortran, dtype
 
 
@@ -221,7 +221,7 @@ class Pending:
         self._temporary: Path | None = None
         self._spooled: IO[bytes] | None = None
         if status is not None and not _is_replaced(self._place, status):
-            self._spooled = tempfile.SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115
+            self._spooled = tempfile.SpooledTemporaryFile(_MAX_SPOOLED_BYTES)  # noqa: SIM115
             with self._or_not_at_all():
                 write(self._spooled)
             return
@@ -291,7 +291,7 @@ def _followed(path: Path) -> tuple[Path, os.stat_result | None]:
     Under /proc stand open files of processes: they look like links, whose ends may have no name.
     """
     place = path
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         folder = Path(os.path.realpath(place.parent))
         place = folder / place.name
         if folder.parts[:2] == ("/", "proc") or not place.is_symlink():

@@ -19,21 +19,21 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto
 
-from anydml.errors import InvalidInput, Problem, VerificationFailed, shown, telling_memory
+from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
 from anydml.ir.dims import are_sizes
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import eliminate_dead_code, replace_values
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
-from anydml.onnx.if_conversion.cost import graph_work
-from anydml.onnx.if_conversion.placeholders import stand_in
+from anydml.onnx.if_conversion.cost import graph_flops
+from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.input_shapes import Shapes, sized, unknown_names
-from anydml.onnx.partial_eval.annotate import typed
-from anydml.onnx.partial_eval.evaluator import Folded, specialise
-from anydml.onnx.partial_eval.shape_inference import Oracle
+from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold_weights import fold_weights
-from anydml.onnx.rewrites.pipeline import simplified
+from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import Model, read_body, read_proto
 from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inlined
 from anydml.onnx.serde.parse import ModelSource, parse
@@ -55,7 +55,7 @@ class IfReport:
         path: the way through the branches to it, and its name.
         decision: `folded`, `merged`, `converted`, `guarded` or `kept`.
         because: why.
-        extra_work: multiplications and additions that now run in vain, about and at most.
+        extra_work: multiplications and additions that now run speculatively, about and at most.
         nodes: how many there are more than before, or fewer; those of Ifs in it are told with them.
     """
 
@@ -104,7 +104,7 @@ Attempt = tuple[ModelProto, Report]
 MIN_VERIFY_SECONDS, MAX_THOROUGH_SECONDS = 0.5, 60.0
 
 
-@telling_memory
+@translate_memory_error
 def flatten(
     model: ModelSource,
     *,
@@ -159,9 +159,9 @@ def flatten(
         graph = work.flattened(read.graph, types, contents, witnesses)
         if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk()):
             # what it says of types is what follows, and not how it came to be
-            graph = typed(graph, read.opsets, OnnxRuntime())
+            graph = annotate_types(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
-        sizes = _size(proto, work.work_before), _size(result, graph_work(graph))
+        sizes = _size(proto, work.flops_before), _size(result, graph_flops(graph))
         return result, Report(tuple(work.reports), *sizes, None)
 
     done = attempt({})
@@ -226,9 +226,9 @@ class _Flattening:
         self.avoided = avoided
         self.opsets, self.proto = model.opsets, proto
         self.convert, self.max_extra_cost = convert, max_extra_cost
-        self.oracle = Oracle(model.opsets, OnnxRuntime())
+        self.oracle = ShapeInference(model.opsets, OnnxRuntime())
         self.reports: list[IfReport] = []
-        self.work_before = 0
+        self.flops_before = 0
 
     def flattened(
         self,
@@ -259,14 +259,14 @@ class _Flattening:
         kept: list[Decision] = []
         inside: list[IfReport] = []
         for number in range(MAX_ROUNDS):
-            special = specialise(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
+            special = specialize(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
             self.reports += [_folded(f, around) for f in special.folded]
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
             witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
-            folded = simplified(special.graph)
+            folded = simplify(special.graph)
             if not around and not number:
-                self.work_before = graph_work(folded)
+                self.flops_before = graph_flops(folded)
             result, decisions = self._converted(folded, witnesses, around)
             kept = [d for d in decisions if d.what == "kept"]
             self.reports += [_decided(d, around) for d in decisions if d.what != "kept"]
@@ -289,10 +289,10 @@ class _Flattening:
             self.opsets.get("", 1),
             self.convert,
             self.max_extra_cost,
-            lambda branch: stand_in(branch, self.oracle, witnesses, graph.constants),
-            avoided=lambda node: self.avoided.get(way_to(node, around)),
+            lambda branch: safe_placeholders(branch, self.oracle, witnesses, graph.constants),
+            avoided=lambda node: self.avoided.get(path_to(node, around)),
         )
-        converted = merge_duplicates(simplified(conversion.converted(graph)))
+        converted = merge_duplicates(simplify(conversion.converted(graph)))
         return fold_weights(converted, self.oracle), conversion.decisions
 
     def _looped(self, graph: Graph, witnesses: Witnesses, around: str, kept: list[IfReport]) -> Graph:
@@ -322,7 +322,7 @@ class _Flattening:
             if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
                 types[body.inputs[1]] = TensorType("bool")
             inner = {v: witnesses[o] for v, o in outside.items() if o in witnesses}
-            flat, stood, left = self._flattened(body, types, known, inner, way_to(node, around))
+            flat, stood, left = self._flattened(body, types, known, inner, path_to(node, around))
             kept += left
             captured = dict(zip(stood[own:], node.captures, strict=True))
             changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
@@ -345,11 +345,11 @@ def _checked(
     problems: list[Problem] = []
     inputs = {v.name: v for v in model.graph.inputs}
     if convert not in ("auto", "always", "never"):
-        problems.append(Problem("convert", f"expected auto, always or never, but got {shown(convert)}"))
+        problems.append(Problem("convert", f"expected auto, always or never, but got {short_repr(convert)}"))
     for word, given in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
         problems += unknown_names(word, given, inputs)
     problems += [
-        Problem(f"witness {name!r}", f"expected sizes, but got {shown(asked)}")
+        Problem(f"witness {name!r}", f"expected sizes, but got {short_repr(asked)}")
         for name, asked in witness.items()
         if not are_sizes(asked)
     ]
@@ -382,11 +382,11 @@ def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | No
         given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
         array = given.astype(dtype)
     except (TypeError, ValueError, OverflowError):
-        return None, f"expected {type.dtype}, but got {shown(value)}"
+        return None, f"expected {type.dtype}, but got {short_repr(value)}"
     if type.dtype != "string" and (
         given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)
     ):
-        return None, f"expected {type.dtype}, but got {shown(value)}"
+        return None, f"expected {type.dtype}, but got {short_repr(value)}"
     rank = None if type.sizes is None else len(type.sizes)
     if (
         rank is not None
@@ -411,25 +411,25 @@ def _outline(graph: Graph) -> object:
     )
 
 
-def way_to(node: Node | If, around: str) -> str:
+def path_to(node: Node | If, around: str) -> str:
     """How a report calls a node: the way through the branches to it, behind the way to the body it is in."""
     own = node.name or ("If" if isinstance(node, If) else str(node.op))
     return "/".join((*filter(None, [around]), *node.path, own))
 
 
-def _folded(folded: Folded, around: str) -> IfReport:
+def _folded(folded: FoldedIf, around: str) -> IfReport:
     decision = "merged" if folded.taken is None else "folded"
     because = folded.because
     if folded.taken is not None:
         because = f"{'then' if folded.taken else 'else'}: {because}"
     gone = folded.node.branches if folded.taken is None else folded.node.branches[int(folded.taken) :][:1]
     saved = 1 + sum(len(list(b.walk())) for _, b in gone)
-    return IfReport(way_to(folded.node, around), decision, because, nodes=-saved)
+    return IfReport(path_to(folded.node, around), decision, because, nodes=-saved)
 
 
 def _decided(decision: Decision, around: str) -> IfReport:
     return IfReport(
-        way_to(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
+        path_to(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
     )
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
-from anydml.errors import AnyDMLError, telling_memory
-from anydml.flattening import IfReport, flatten, way_to
+from anydml.errors import AnyDMLError, translate_memory_error
+from anydml.flattening import IfReport, flatten, path_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.if_conversion.cost import graph_work
-from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.if_conversion.cost import graph_flops
+from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import Model, read_body, read_proto
 from anydml.onnx.serde.local_functions import called, inlined
@@ -88,7 +88,7 @@ class Inspection:
         return asdict(self)
 
 
-@telling_memory
+@translate_memory_error
 def inspect(model: ModelSource) -> Inspection:
     """Look at a model without running it; local functions are inlined.
 
@@ -157,7 +157,7 @@ def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
     proto, folder, where = parse(model)
     whole = inlined(proto, where)
     read = read_proto(whole, folder, where)
-    return proto, read, typed(read.graph, read.opsets, OnnxRuntime(), read.declared)
+    return proto, read, annotate_types(read.graph, read.opsets, OnnxRuntime(), read.declared)
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:
@@ -215,7 +215,7 @@ class _Inspector:
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 body = self._body(attribute.g, node)
-                drawn["branches"][name] = self.drawing(body, {}, way_to(node, way))
+                drawn["branches"][name] = self.drawing(body, {}, path_to(node, way))
             else:
                 drawn["attributes"][name] = _attribute_text(attribute)
         return drawn
@@ -232,7 +232,7 @@ class _Inspector:
         return [name, type]
 
     def _fate(self, node: If, way: str) -> str:
-        one = self.decisions.get(way_to(node, way))
+        one = self.decisions.get(path_to(node, way))
         return "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
 
     def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node], way: str) -> Control:
@@ -245,7 +245,7 @@ class _Inspector:
 
     def _loop(self, node: Node, graph: Graph, way: str) -> Control:
         branches = {}
-        inner = way_to(node, way)
+        inner = path_to(node, way)
         for name, attribute in node.attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 body = self._body(attribute.g, node)
@@ -258,14 +258,14 @@ class _Inspector:
     def _body(self, proto: GraphProto, node: Node) -> Graph:
         declared: dict[Value, Type] = {}
         body = read_body(proto, node.captures, self.opsets, declared)
-        return typed(body, self.opsets, OnnxRuntime(), declared)
+        return annotate_types(body, self.opsets, OnnxRuntime(), declared)
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
         return Branch(
             tuple(_described(v) for v in graph.inputs),
             tuple(_described(v) for v in graph.outputs),
             len(list(graph.walk())),
-            graph_work(graph),
+            graph_flops(graph),
             self.controls(graph, makers, way),
         )
 

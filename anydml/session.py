@@ -17,9 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from anydml.errors import ExecutionFailed, InvalidInput, Problem, kind_name, nearest, shown, telling_memory
+from anydml.errors import (
+    ExecutionFailed,
+    InvalidInput,
+    Problem,
+    nearest,
+    short_repr,
+    translate_memory_error,
+    type_name,
+)
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
-from anydml.onnx.execute.partition import Libraries
+from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.serde.deserialize import Argument, Meta, read
@@ -44,7 +52,7 @@ class NodeArg:
     shape: list[int | str | None] | None
 
 
-@telling_memory
+@translate_memory_error
 def load(model: ModelSource, *, threads: int | None = None, dims: Mapping[str, int] | None = None) -> Session:
     """An ONNX model, ready to run.
 
@@ -69,7 +77,9 @@ class _Loaded:
         self.source = Source(model)
         self.model = read(model, dims)
         self.threads, self.dims = threads, dict(dims or {})
-        self.program = Program(self.model.graph, Libraries(self.model.opsets, threads or default_threads()))
+        self.program = Program(
+            self.model.graph, ProviderRegistry(self.model.opsets, threads or default_threads())
+        )
 
     def described(self) -> Key:
         described = self.source.described(self.model.files)
@@ -141,7 +151,7 @@ class Session:
 
     def __reduce__(self) -> tuple[Any, ...]:
         key = self._loaded.described()
-        if self._loaded.source.sure:
+        if self._loaded.source.nofail:
             _known.add(key, self._loaded)
         return _restored, (key,)
 
@@ -181,17 +191,17 @@ class Session:
             if name not in self._outputs:
                 guess = nearest(name, self._outputs)
                 problems.append(
-                    Problem("outputs", f"expected a name of an output, but got {shown(name)}", guess)
+                    Problem("outputs", f"expected a name of an output, but got {short_repr(name)}", guess)
                 )
             elif not isinstance(y, np.ndarray) or not y.flags.writeable:
-                message = f"expected an array to write to, but got {kind_name(y)}"
+                message = f"expected an array to write to, but got {type_name(y)}"
                 problems.append(Problem(f"output {name!r}", message))
         if problems:
             raise InvalidInput(*problems)
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         return Bound(self, self._checked(inputs), places)
 
-    @telling_memory
+    @translate_memory_error
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
     ) -> list[Any]:
@@ -214,12 +224,14 @@ class Session:
         """
         if type(input_feed) is not dict and not isinstance(input_feed, Mapping):
             raise InvalidInput(
-                Problem("inputs", f"expected a dictionary by name, but got {kind_name(input_feed)}")
+                Problem("inputs", f"expected a dictionary by name, but got {type_name(input_feed)}")
             )
         if output_names is not None and (
             isinstance(output_names, str) or not isinstance(output_names, Sequence)
         ):
-            raise InvalidInput(Problem("outputs", f"expected a list of names, but got {shown(output_names)}"))
+            raise InvalidInput(
+                Problem("outputs", f"expected a list of names, but got {short_repr(output_names)}")
+            )
         if not output_names:
             return self._results(input_feed)
         problems = [
@@ -264,7 +276,7 @@ class Session:
             if name not in self._names:
                 guess = nearest(name, self._names)
                 problems.append(
-                    Problem("inputs", f"expected a name of an input, but got {shown(name)}", guess)
+                    Problem("inputs", f"expected a name of an input, but got {short_repr(name)}", guess)
                 )
         values = []
         for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
@@ -321,7 +333,7 @@ class Bound:
 _known = _Known()
 
 
-@telling_memory
+@translate_memory_error
 def _restored(key: Key) -> Session:
     return Session(_known.loaded(key))
 
@@ -356,13 +368,13 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
             return [] if value is None else _feed_problems(value, element)
         case SequenceType(element):
             if not isinstance(value, list):
-                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {kind_name(value)}")]
+                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {type_name(value)}")]
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
         case TensorType(dtype, sizes):
             if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
                 return [
                     Problem(
-                        "", f"expected an array of {dtype}, but got {kind_name(value)}", "use np.array(...)"
+                        "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"
                     )
                 ]
             problems = []

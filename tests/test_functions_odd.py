@@ -154,14 +154,14 @@ def test_the_cache_takes_away_its_own_files_only(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "MAX_ENTRIES", 5)
     cache.directory.cache_clear()
     cache._room_made.clear()
-    letters = [tmp_path / f"letter{k}.txt" for k in range(20)]
-    for letter in letters:
-        letter.write_text("dear")
+    type_variables = [tmp_path / f"letter{k}.txt" for k in range(20)]
+    for type_variable in type_variables:
+        type_variable.write_text("dear")
     for k in range(10):
         (tmp_path / cache.key_of(str(k))).write_bytes(b"old")
         os.utime(tmp_path / cache.key_of(str(k)), (k, k))
     cache.store(cache.key_of("new"), b"code")
     cache.directory.cache_clear()
-    assert all(letter.exists() for letter in letters)
+    assert all(type_variable.exists() for type_variable in type_variables)
     assert sum(p.name.startswith("letter") for p in tmp_path.iterdir()) == 20
     assert len(list(tmp_path.iterdir())) == 20 + 5 + 1

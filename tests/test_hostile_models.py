@@ -255,7 +255,7 @@ def test_parts_that_nobody_wants(names):
      "p = Gather <axis = 3> (x, two)", "p = QuantizeLinear <axis = 7> (x, x)", "p = Flatten <axis = 9> (x)"],
 )  # fmt: skip
 def test_branches_on_axes_that_are_not_there(node):
-    """Whether they may run in vain is asked of every node."""
+    """Whether they may run speculatively is asked of every node."""
     for rank in ("float", "float[3]"):
         text = f"""m (bool c, {rank} x) => (float[n] y) <int64[1] two = {{2}}> {{
             y = If (c) <then_branch = t () => (float[n] p) {{ {node} }}, else_branch = e () => ({rank} q) {{ q = Identity (x) }}> }}"""

@@ -1,4 +1,4 @@
-"""Every floor of the house once, on the smallest of examples."""
+"""Every layer once, on the smallest of examples."""
 
 import numpy as np
 import onnx

@@ -15,7 +15,7 @@ from anydml.ops.attributes import EnumKind
 from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import listed
 from anydml.ops.enums import TensorDataType
-from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operator, Slot
+from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator
 
 TARGET = Path(__file__).parent.parent / "anydml" / "functions.py"
 NAMES = TARGET.with_name("names.py")
@@ -126,12 +126,12 @@ def _in_order(operator: Operator) -> list[Attribute]:
 
 
 def _parameter(operator: Operator, k: int, kind: str) -> str:
-    slot = operator.inputs[k]
-    if slot.optional is None:
-        return f"{slot.parameter}: {kind}"
+    operand = operator.inputs[k]
+    if operand.optional is None:
+        return f"{operand.parameter}: {kind}"
     last = all(s.optional is not None for s in operator.inputs[k:])
     kind = kind if kind == "Any" else f"{kind} | None"
-    return f"{slot.parameter}: {kind}{' = None' if last else ''}"
+    return f"{operand.parameter}: {kind}{' = None' if last else ''}"
 
 
 def _attribute(a: Attribute) -> str:
@@ -162,8 +162,8 @@ def _docstring(operator: Operator, attributes: list[Attribute], free: tuple[Tens
     if operator.notes:
         lines += [operator.notes, ""]
     lines.append("Args:")
-    for slot in operator.inputs:
-        lines.append(f"    {slot.parameter}: {_slot(slot, table.dtypes[slot.dtype])}.")
+    for operand in operator.inputs:
+        lines.append(f"    {operand.parameter}: {_slot(operand, table.dtypes[operand.dtype])}.")
     for a in attributes:
         lines.append(f"    {a.parameter}: {a.kind.documented}{'' if isinstance(a.kind, EnumKind) else '.'}")
     (output,) = operator.outputs
@@ -190,14 +190,14 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def _slot(slot: Slot, types: tuple[TensorDataType, ...]) -> str:
+def _slot(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
     said = listed(types)
-    if slot.sizes == ONE:
+    if operand.sizes == ONE:
         said += ", one element"
-    return said + ("; may be left out" if slot.optional is not None else "")
+    return said + ("; may be left out" if operand.optional is not None else "")
 
 
-def _result(operator: Operator, output: Slot, free: tuple[TensorDataType, ...]) -> str:
+def _result(operator: Operator, output: Operand, free: tuple[TensorDataType, ...]) -> str:
     tied = next((s.parameter for s in operator.inputs if s.dtype == output.dtype), "")
     kind = "that type" if free else f"the type of {tied}" if tied else "UINT8"
     if free and tied:
@@ -210,8 +210,8 @@ def _example(operator: Operator) -> list[str]:
     """The record's example as a doctest."""
     example = operator.example
     arguments = []
-    for slot, content in zip(operator.inputs, example.inputs, strict=True):
-        dtype = operator.example_type(slot.dtype)
+    for operand, content in zip(operator.inputs, example.inputs, strict=True):
+        dtype = operator.example_type(operand.dtype)
         arguments.append(_array(content, dtype) if isinstance(content, list) else repr(content))
     for a in _in_order(operator):
         if a.parameter in example.attributes:

@@ -18,7 +18,7 @@ from typing import IO, Any, Literal, TextIO
 import click
 import numpy as np
 
-from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, shown_path, write_atomically
+from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, short_path, write_atomically
 
 MODEL = click.argument("model", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 """The argument; `given_model` reads what it names."""
@@ -95,7 +95,7 @@ class Output:
         """Raises OSError where nothing can be written, before there is anything to be written."""
         self.is_stdout = text in _STDOUT
         self.path = Path(text)
-        self.name = "standard output" if self.is_stdout else shown_path(text)
+        self.name = "standard output" if self.is_stdout else short_path(text)
         if not self.is_stdout:
             if text.endswith(("/", os.sep)):
                 raise IsADirectoryError(errno.EISDIR, "expected a file to write, but got a folder", text)
@@ -133,7 +133,7 @@ def saved(folder: Path, names: Iterable[str], results: Iterable[Any]) -> Iterato
             path = _free_file(folder, item, taken)
             plain = array.astype(str) if array.dtype == object else array
             write_atomically(path, partial(np.save, arr=plain, allow_pickle=False))
-            yield f"{shown_path(item)}: saved to {path}"
+            yield f"{short_path(item)}: saved to {path}"
 
 
 def _items(name: str, result: Any) -> Iterator[tuple[str, Any]]:

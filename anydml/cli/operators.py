@@ -12,7 +12,7 @@ from rich.table import Table
 import anydml
 from anydml.builder import CompiledGraph, GraphBuilder
 from anydml.cli.common import EMIT, console, is_terminal
-from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, shown
+from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words
 from anydml.ops.enums import FeatureLevel, OperatorType, parse, short_name
@@ -82,7 +82,7 @@ def _list_operators(level: FeatureLevel) -> None:
 
 
 def _operator(name: str) -> Operator:
-    """The record that a user means."""
+    """The definition that a user means."""
     wanted = short_name(OperatorType, name.removeprefix("dml."))
     functions = {o.function.upper(): o for o in CATALOG}
     for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
@@ -95,7 +95,7 @@ def _operator(name: str) -> Operator:
             message = "DirectML has this operator, but anydml does not implement it yet"
             raise Unsupported(Problem(prefix + wanted, message))
     short = [n.removeprefix("ELEMENT_WISE_").removeprefix("ACTIVATION_") for n in BY_NAME]
-    message = f"expected an operator that exists here, but got {shown(name)}"
+    message = f"expected an operator that exists here, but got {short_repr(name)}"
     raise InvalidInput(Problem("operators", message, nearest(wanted, [*BY_NAME, *short])))
 
 
@@ -103,9 +103,9 @@ def _example_graph(operator: Operator) -> CompiledGraph:
     """The operator alone, over its example's types and rows of 1024."""
     graph = GraphBuilder()
     given = []
-    for slot, content in zip(operator.inputs, operator.example.inputs, strict=True):
-        sizes = [1, 1] if slot.sizes == ONE else [64, 1024]
-        dtype = operator.example_type(slot.dtype)
-        given.append(None if content is None else graph.input(slot.parameter, dtype, sizes))
+    for operand, content in zip(operator.inputs, operator.example.inputs, strict=True):
+        sizes = [1, 1] if operand.sizes == ONE else [64, 1024]
+        dtype = operator.example_type(operand.dtype)
+        given.append(None if content is None else graph.input(operand.parameter, dtype, sizes))
     function = getattr(anydml, operator.function)
     return graph.compile({operator.outputs[0].parameter: function(*given, **operator.example.attributes)})

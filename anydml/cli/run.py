@@ -18,7 +18,7 @@ from anydml.cli.common import EMIT, array_in, pairs
 from anydml.cli.files import MODEL, given_model, saved
 from anydml.dxdispatch.model import DispatchModel
 from anydml.dxdispatch.timing import DispatchTiming
-from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, shown
+from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, short_repr
 from anydml.session import Session, load
 
 _DIRECTX_FLAGS = (
@@ -247,7 +247,7 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
     except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
         if "string" not in type:
             hint = "true and false are written small" if text.lower() in ("true", "false") else ""
-            message = f"expected a JSON literal or @file.npy, but got {shown(text)}"
+            message = f"expected a JSON literal or @file.npy, but got {short_repr(text)}"
             raise InvalidInput(Problem(where, message, hint)) from error
         value = text
     sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
@@ -274,7 +274,7 @@ def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
         if dtype.kind in "iu" and natural.size and (array != natural).any():
             raise ValueError("a number is out of range")
     except (ValueError, OverflowError, TypeError) as error:
-        message = f"expected a literal of {dtype}, but got {shown(value)}"
+        message = f"expected a literal of {dtype}, but got {short_repr(value)}"
         why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
         raise InvalidInput(Problem(where, message, why)) from error
     return _shaped(array, rank)

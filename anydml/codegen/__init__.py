@@ -1,1 +1,1 @@
-"""Expressions to machine code. Nothing here knows an operator by name; only this room imports llvmlite."""
+"""Expressions to machine code. Nothing here knows an operator by name; only this layer imports llvmlite."""

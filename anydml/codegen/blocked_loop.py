@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from anydml.codegen.emit import Emitter, element_type, mangled, value_type
-from anydml.codegen.group import Access, Group, Hold, Shape
+from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.stages import (
     Reduction,
@@ -14,13 +14,13 @@ from anydml.codegen.stages import (
     needed_for,
     stages_of,
 )
-from anydml.codegen.writer import Writer, stream_alignment
+from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.dtypes import SIZE
 from anydml.ops.expr import BOOL, Expr, convert, read
 
 
-class Blocks(Writer):
-    def __init__(self, group: Group, shape: Shape, target: Target) -> None:
+class BlockedLoopEmitter(LoopEmitter):
+    def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
         self.lanes = lanes_of(group, shape, target)
         self.rank = shape.dims
@@ -49,13 +49,13 @@ class Blocks(Writer):
         """The blocks on the stack, and what the operands and their strides are."""
         for k, dtype in enumerate(self.types):
             if not self._splat(k):
-                self.say(f"%block{k} = alloca [{self.lanes} x {element_type(dtype)}], align 64")
+                self.emit_lines(f"%block{k} = alloca [{self.lanes} x {element_type(dtype)}], align 64")
         if self.scratch:
-            self.say(f"%scratch = alloca [{self.target.scratch + 8 * self.lanes} x i8], align 64")
+            self.emit_lines(f"%scratch = alloca [{self.target.scratch + 8 * self.lanes} x i8], align 64")
         everything = range(len(self.group.operands))
         self.operands(everything)
         for k in everything:
-            self.word(f"s{k}", "%strides", k)
+            self.opcode(f"s{k}", "%strides", k)
 
     def blocks(
         self,
@@ -76,10 +76,10 @@ class Blocks(Writer):
         lanes, b = self.lanes, self.label()
         index, keep, kept = row or ("0", None, None)
         given = dict(known)
-        wanted = [*outputs, *(r.word.args[0] for r, _ in reductions), *([keep] if keep else [])]
+        wanted = [*outputs, *(r.opcode.args[0] for r, _ in reductions), *([keep] if keep else [])]
         at_hand = {*known, kept} if kept else set(known)
         needed = {e for w in wanted for e in needed_for(w, at_hand)}
-        used = {e.value for e in needed if e.word == "read"}
+        used = {e.value for e in needed if e.opcode == "read"}
         stored = [self.count + j for j in range(len(outputs))] or ([self.hold] if keep else [])
         loaded = sorted(used) + ([self.hold] if kept is not None else [])
         moved = [k for k in dict.fromkeys([*loaded, *stored]) if not self._splat(k)]
@@ -88,42 +88,42 @@ class Blocks(Writer):
         strided_in = [k for k in loaded if self.is_(k, Access.STRIDED)]
         strided_out = [k for k in stored if self.is_(k, Access.STRIDED)]
 
-        self.say(f"br label %{b}.pre", f"{b}.pre:", f"%{b}.most = sub i64 {size}, {lanes}")
+        self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"%{b}.most = sub i64 {size}, {lanes}")
         first, head = str(lanes), self.shape.stream and not self.rank  # rows are aligned
         if head:
-            self.say(
+            self.emit_lines(
                 f"%{b}.ready = icmp eq i64 %head.n, 0",
                 f"%{b}.first = select i1 %{b}.ready, i64 {lanes}, i64 %head.n",
             )
             first = f"%{b}.first"
-        self.say(f"br label %{b}", f"{b}:")
-        self.say(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
+        self.emit_lines(f"br label %{b}", f"{b}:")
+        self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
         if head:
-            self.say(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
+            self.emit_lines(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
         for j, (r, start) in enumerate(reductions):
             kind = value_type(r.dtype, r.lanes(lanes))
-            self.say(f"%{b}.so{j} = phi {kind} [ {start}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
+            self.emit_lines(f"%{b}.so{j} = phi {kind} [ {start}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
         cap = f"%{b}.cap" if head else str(lanes)
-        self.say(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
-        self.say(f"%{b}.m = select i1 %{b}.short, i64 %{b}.left, i64 {cap}")
-        self.say(f"%{b}.whole = icmp eq i64 %{b}.m, {lanes}")
+        self.emit_lines(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
+        self.emit_lines(f"%{b}.m = select i1 %{b}.short, i64 %{b}.left, i64 {cap}")
+        self.emit_lines(f"%{b}.whole = icmp eq i64 %{b}.m, {lanes}")
         for k in moved:
             if self.is_(k, Access.PACKED):
                 kind = element_type(self.types[k])
-                self.say(f"%{b}.d{k} = getelementptr {kind}, ptr {pointers[k]}, i64 %{b}.i")
+                self.emit_lines(f"%{b}.d{k} = getelementptr {kind}, ptr {pointers[k]}, i64 %{b}.i")
             else:
-                self.say(f"%{b}.o{k} = mul i64 %{b}.i, {strides[k]}")
-                self.say(f"%{b}.d{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
+                self.emit_lines(f"%{b}.o{k} = mul i64 %{b}.i, {strides[k]}")
+                self.emit_lines(f"%{b}.d{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
         self._copies(f"{b}.gather", f"%{b}.m", strided_in, strides, lambda k: (f"%{b}.d{k}", f"%block{k}"))
-        self.say(f"br i1 %{b}.whole, label %{b}.direct, label %{b}.part")
-        self.say(f"{b}.direct:", f"br label %{b}.body", f"{b}.part:")
+        self.emit_lines(f"br i1 %{b}.whole, label %{b}.direct, label %{b}.part")
+        self.emit_lines(f"{b}.direct:", f"br label %{b}.body", f"{b}.part:")
         self._moves(b, f"%{b}.m", [k for k in parted if k in loaded], inward=True)
-        self.say(f"br label %{b}.body", f"{b}.body:")
+        self.emit_lines(f"br label %{b}.body", f"{b}.body:")
         fast = len(packed) == len(moved)
 
         def either(name: str, kind: str, direct: str, part: str, next: str) -> str:
             edges = f"[ {direct}, %{b}.direct ], [ {part}, %{b}.part ]"
-            self.say(f"{name} = phi {kind} {edges}" + (f", [ {next}, %{b}.fast ]" if fast else ""))
+            self.emit_lines(f"{name} = phi {kind} {edges}" + (f", [ {next}, %{b}.fast ]" if fast else ""))
             return name
 
         at = {k: f"%block{k}" for k in moved}
@@ -137,16 +137,16 @@ class Blocks(Writer):
         for j, (r, _) in enumerate(reductions):
             kind = value_type(r.dtype, r.lanes(lanes))
             either(f"%{b}.acc{j}", kind, f"%{b}.so{j}", f"%{b}.so{j}", f"%{b}.after{j}")
-        self.say(f"%{b}.all = icmp sge i64 %{b}.last, 0")
+        self.emit_lines(f"%{b}.all = icmp sge i64 %{b}.last, 0")
         for k in loaded:
             dtype = self.types[k]
             leaf = read(k, dtype) if k < self.count else kept
             assert leaf is not None
             if self._splat(k):
-                self.say(f"%{b}.one{k} = load {element_type(dtype)}, ptr {pointers[k]}, align 1")
+                self.emit_lines(f"%{b}.one{k} = load {element_type(dtype)}, ptr {pointers[k]}, align 1")
                 given[leaf] = self.broadcast(f"%{b}.one{k}", dtype, f"{b}.x{k}")
             else:
-                self.say(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
+                self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
                 given[leaf] = f"%{b}.x{k}"
                 if keep and self.is_(k, Access.PACKED):
                     self._fetch_ahead(f"{b}.n{k}", k, at[k])
@@ -162,22 +162,24 @@ class Blocks(Writer):
             stream = self.shape.stream and k != self.hold and self.is_(k, Access.PACKED)
             align = stream_alignment(dtype, lanes) if stream else 1
             mark = ", !nontemporal !0" if stream else ""
-            self.say(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
+            self.emit_lines(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
         if fast:
-            self.say(f"%{b}.at1 = add i64 %{b}.at, {lanes}", f"%{b}.go = icmp sle i64 %{b}.at1, %{b}.last")
-            self.say(f"br i1 %{b}.go, label %{b}.fast, label %{b}.slow", f"{b}.fast:")
+            self.emit_lines(
+                f"%{b}.at1 = add i64 %{b}.at, {lanes}", f"%{b}.go = icmp sle i64 %{b}.at1, %{b}.last"
+            )
+            self.emit_lines(f"br i1 %{b}.go, label %{b}.fast, label %{b}.slow", f"{b}.fast:")
             for k in packed:
                 kind = element_type(self.types[k])
-                self.say(f"%{b}.f{k} = getelementptr {kind}, ptr {at[k]}, i64 {lanes}")
-            self.say(f"br label %{b}.body", f"{b}.slow:")
+                self.emit_lines(f"%{b}.f{k} = getelementptr {kind}, ptr {at[k]}, i64 {lanes}")
+            self.emit_lines(f"br label %{b}.body", f"{b}.slow:")
         self._copies(
             f"{b}.scatter", f"%{b}.m", strided_out, strides, lambda k: (f"%block{k}", f"%{b}.d{k}"), out=True
         )
-        self.say(f"br i1 %{b}.all, label %{b}.latch, label %{b}.out", f"{b}.out:")
+        self.emit_lines(f"br i1 %{b}.all, label %{b}.latch, label %{b}.out", f"{b}.out:")
         self._moves(b, f"%{b}.m", [k for k in parted if k in stored], inward=False)
-        self.say(f"br label %{b}.latch", f"{b}.latch:")
-        self.say(f"%{b}.next = add i64 %{b}.at, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
-        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+        self.emit_lines(f"br label %{b}.latch", f"{b}.latch:")
+        self.emit_lines(f"%{b}.next = add i64 %{b}.at, %{b}.m", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
+        self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
         return [f"%{b}.after{j}" for j in range(len(reductions))]
 
     def is_(self, k: int, access: Access) -> bool:
@@ -192,7 +194,7 @@ class Blocks(Writer):
         """Ask for the same block in the next batch of rows, whose turn comes when this one is done."""
         self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(0, self.lanes * SIZE[self.types[k]], 64):
-            self.say(
+            self.emit_lines(
                 f"%{name}.o{line} = add i64 %ahead{k}, {line}",
                 f"%{name}.p{line} = getelementptr i8, ptr {pointer}, i64 %{name}.o{line}",
                 f"call void @llvm.prefetch.p0(ptr %{name}.p{line}, i32 0, i32 3, i32 1)",
@@ -200,20 +202,22 @@ class Blocks(Writer):
 
     def _positions(self, b: str, index: str, needed: set[Expr], given: dict[Expr, str]) -> None:
         """row_index, where it is used."""
-        for word in (e for e in needed if e.word == "row_index"):
-            assert word.dtype != BOOL
-            self.say(f"%{b}.here = add i64 {index}, %{b}.at", f"%{b}.here32 = trunc i64 %{b}.here to i32")
-            start = self.broadcast(f"%{b}.here32", word.dtype, f"{b}.start")
-            kind = value_type(word.dtype, self.lanes)
-            self.say(f"%{b}.index = add {kind} {start}, {self._iota()}")
-            given[word] = f"%{b}.index"
+        for opcode in (e for e in needed if e.opcode == "row_index"):
+            assert opcode.dtype != BOOL
+            self.emit_lines(
+                f"%{b}.here = add i64 {index}, %{b}.at", f"%{b}.here32 = trunc i64 %{b}.here to i32"
+            )
+            start = self.broadcast(f"%{b}.here32", opcode.dtype, f"{b}.start")
+            kind = value_type(opcode.dtype, self.lanes)
+            self.emit_lines(f"%{b}.index = add {kind} {start}, {self._iota()}")
+            given[opcode] = f"%{b}.index"
 
     def _iota(self) -> str:
         return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
 
     def _accumulate(self, emitter: Emitter, b: str, j: int, r: Reduction) -> None:
         """The accumulator after this block; lanes beyond its end contribute nothing."""
-        (given,) = r.word.args
+        (given,) = r.opcode.args
         assert given.dtype != BOOL
         kind, truths = value_type(given.dtype, self.lanes), value_type(BOOL, self.lanes)
         argument = emitter.value(given)
@@ -237,7 +241,7 @@ class Blocks(Writer):
 
     def _combined(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
         """The accumulator with a block's values; adds to the emitter's lines."""
-        (given,) = r.word.args
+        (given,) = r.opcode.args
         assert given.dtype != BOOL
         wide = Emitter(self.target, self.lanes, {read(-1, given.dtype): argument}, f"{self.label()}.v")
         value = wide.value(convert(read(-1, given.dtype), r.dtype))
@@ -281,23 +285,23 @@ class Blocks(Writer):
         """Element by element between a strided operand and its block."""
         if not operands:
             return
-        self.say(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
-        self.say(f"%{b}.j = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b} ]")
+        self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.emit_lines(f"%{b}.j = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b} ]")
         for k in operands:
             kind, (source, target) = element_type(self.types[k]), ends(k)
             block, far = (source, target) if out else (target, source)
-            self.say(
+            self.emit_lines(
                 f"%{b}.o{k} = mul i64 %{b}.j, {strides[k]}",
                 f"%{b}.f{k} = getelementptr i8, ptr {far}, i64 %{b}.o{k}",
             )
-            self.say(f"%{b}.n{k} = getelementptr {kind}, ptr {block}, i64 %{b}.j")
+            self.emit_lines(f"%{b}.n{k} = getelementptr {kind}, ptr {block}, i64 %{b}.j")
             source, target = (f"%{b}.n{k}", f"%{b}.f{k}") if out else (f"%{b}.f{k}", f"%{b}.n{k}")
-            self.say(
+            self.emit_lines(
                 f"%{b}.x{k} = load {kind}, ptr {source}, align 1",
                 f"store {kind} %{b}.x{k}, ptr {target}, align 1",
             )
-        self.say(f"%{b}.next = add i64 %{b}.j, 1", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
-        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+        self.emit_lines(f"%{b}.next = add i64 %{b}.j, 1", f"%{b}.more = icmp slt i64 %{b}.next, {size}")
+        self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
 
     def _moves(self, b: str, size: str, operands: Sequence[int], *, inward: bool) -> None:
         """Packed memory between an operand and its block."""
@@ -310,16 +314,18 @@ class Blocks(Writer):
             truths = f"<{self.lanes} x i1>"
             self.declared.add(f"declare {kind} @{name}(ptr, i32, {truths}, {kind})")
             given = f"ptr %{b}.d{k}, i32 1, {truths} %{b}.given, {kind} zeroinitializer"
-            self.say(f"%{b}.in{k} = call {kind} @{name}({given})")
-            self.say(f"store {kind} %{b}.in{k}, ptr %block{k}, align 64")
+            self.emit_lines(f"%{b}.in{k} = call {kind} @{name}({given})")
+            self.emit_lines(f"store {kind} %{b}.in{k}, ptr %block{k}, align 64")
         copied = [k for k in operands if k not in masked]
         if copied:
             self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         for k in copied:
             count = f"%{b}.{'in' if inward else 'out'}{k}"
-            self.say(f"{count} = mul i64 {size}, {SIZE[self.types[k]]}")
+            self.emit_lines(f"{count} = mul i64 {size}, {SIZE[self.types[k]]}")
             source, target = (f"%{b}.d{k}", f"%block{k}") if inward else (f"%block{k}", f"%{b}.d{k}")
-            self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)")
+            self.emit_lines(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)"
+            )
 
     def _first(self, name: str, count: str) -> list[str]:
         """Lines for %name: true in the first `count` lanes."""

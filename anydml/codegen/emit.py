@@ -1,7 +1,7 @@
 """Expressions as LLVM instructions on one element or on a vector of them.
 
 A value is an LLVM value of its own type, except that a FLOAT16 travels as its 16 bits: it is widened
-where a word computes with it. Selection, loads and stores copy bits, so NaN payloads and signs stay.
+where a op computes with it. Selection, loads and stores copy bits, so NaN payloads and signs stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from anydml.codegen.jit import Target
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, SIGNED, SIZE, UNSIGNED
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import BOOL, Expr, ScalarType, convert, expanded
+from anydml.ops.expr import BOOL, Expr, ScalarType, convert, inline_calls
 
 
 def element_type(dtype: ScalarType) -> str:
@@ -49,7 +49,7 @@ class Emitter:
         self.declared: set[str] = set()
         """Declarations of the intrinsics that the lines call."""
         self.some: dict[Expr, str] = {}
-        """Registers that tell whether any lane of a truth is true, where that is known already."""
+        """Registers that tell whether any lane of a bool is true, where that is known already."""
         self._known: dict[Expr, str] = dict(known)
         self._count = 0
 
@@ -58,13 +58,13 @@ class Emitter:
         stack = [expr]
         while expr not in self._known:
             last = stack[-1]
-            needed = last.args if last.word != "rarely" else (last.args[0], last.args[2])
+            needed = last.args if last.opcode != "select_lazy" else (last.args[0], last.args[2])
             missing = [arg for arg in needed if arg not in self._known]
             if missing:
                 stack += reversed(missing)
                 continue
             if last not in self._known:
-                self._known[last] = _WORDS.get(last.word, Emitter._plain)(self, last)
+                self._known[last] = _WORDS.get(last.opcode, Emitter._plain)(self, last)
             stack.pop()
         return self._known[expr]
 
@@ -87,22 +87,22 @@ class Emitter:
         return self.line(f"call {result} @llvm.{name}({', '.join(map(' '.join, args))})")
 
     def any_lane(self, condition: str) -> str:
-        """Whether a truth is true in any lane."""
+        """Whether a bool is true in any lane."""
         if self.lanes == 1:
             return condition
         return self.intrinsic(f"vector.reduce.or.v{self.lanes}i1", "i1", (self.type(BOOL), condition))
 
-    # ---- words
+    # ---- ops
 
     def _plain(self, expr: Expr) -> str:
         """Words that are one instruction or intrinsic on operands of the result's type."""
         dtype, kind = expr.dtype, self.type(expr.dtype)
         args = [self.value(arg) for arg in expr.args]
         family = "f" if dtype in FLOATING else "u" if dtype in UNSIGNED else "s"
-        instruction = _INSTRUCTIONS.get((expr.word, family)) or _INSTRUCTIONS.get((expr.word, ""))
+        instruction = _INSTRUCTIONS.get((expr.opcode, family)) or _INSTRUCTIONS.get((expr.opcode, ""))
         if instruction is not None:
             return self.line(f"{instruction} {kind} {', '.join(args)}")
-        name = f"{_INTRINSICS[expr.word]}.{mangled(element_type(dtype), self.lanes)}"
+        name = f"{_INTRINSICS[expr.opcode]}.{mangled(element_type(dtype), self.lanes)}"
         return self.intrinsic(name, kind, *((kind, a) for a in args))
 
     def _constant(self, expr: Expr) -> str:
@@ -114,7 +114,7 @@ class Emitter:
         kind = self.type(expr.dtype)
         return self.line(f"select {self.type(BOOL)} {condition}, {kind} {a}, {kind} {b}")
 
-    def _rarely(self, expr: Expr) -> str:
+    def _emit_select_lazy(self, expr: Expr) -> str:
         """Branch past the unlikely value where no lane needs it."""
         condition, usual, kind = self.value(expr.args[0]), self.value(expr.args[2]), self.type(expr.dtype)
         some = self.some.get(expr.args[0]) or self.any_lane(condition)
@@ -137,15 +137,15 @@ class Emitter:
     def _compare(self, expr: Expr) -> str:
         dtype = expr.args[0].dtype
         if dtype in FLOATING:
-            exact = dtype is FLOAT16 and expr.word in ("eq", "ne") and any(map(_one_pattern, expr.args))
+            exact = dtype is FLOAT16 and expr.opcode in ("eq", "ne") and any(map(_one_pattern, expr.args))
             if not exact:
                 a, b = (self.value(convert(arg, FLOAT32) if dtype is FLOAT16 else arg) for arg in expr.args)
                 kind = self.type(FLOAT32 if dtype is FLOAT16 else dtype)
-                order = "une" if expr.word == "ne" else f"o{expr.word}"
+                order = "une" if expr.opcode == "ne" else f"o{expr.opcode}"
                 return self.line(f"fcmp {order} {kind} {a}, {b}")
         a, b = (self.value(arg) for arg in expr.args)
-        sign = "" if expr.word in ("eq", "ne") else "s" if dtype in SIGNED else "u"
-        return self.line(f"icmp {sign}{expr.word} {self.type(dtype)} {a}, {b}")
+        sign = "" if expr.opcode in ("eq", "ne") else "s" if dtype in SIGNED else "u"
+        return self.line(f"icmp {sign}{expr.opcode} {self.type(dtype)} {a}, {b}")
 
     def _not(self, expr: Expr) -> str:
         ones = self.splat("true" if expr.dtype == BOOL else -1, element_type(expr.dtype))
@@ -191,7 +191,7 @@ class Emitter:
         none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element_type(expr.dtype))}")
         return self._zero_where(none, expr.dtype, rest)
 
-    def _quotient(self, expr: Expr, word: str) -> str:
+    def _quotient(self, expr: Expr, opcode: str) -> str:
         """Integer division that cannot trap. Up to 32 bits as floats, which have room for it to be exact."""
         dtype, kind = expr.dtype, self.type(expr.dtype)
         assert dtype != BOOL
@@ -207,7 +207,7 @@ class Emitter:
                 both = self.line(f"and {self.type(BOOL)} {ones}, {least}")
                 trap = self.line(f"or {self.type(BOOL)} {none}, {both}")
             safe = self.line(f"select {self.type(BOOL)} {trap}, {kind} {self.splat(1, element)}, {kind} {b}")
-            return self._zero_where(none, dtype, self.line(f"{sign}{word} {kind} {a}, {safe}"))
+            return self._zero_where(none, dtype, self.line(f"{sign}{opcode} {kind} {a}, {safe}"))
         wide = self.type(FLOAT64 if width == 32 else FLOAT32)
         signed = vector("i64" if width == 32 else "i32", self.lanes)
         safe = self.line(f"select {self.type(BOOL)} {none}, {kind} {self.splat(1, element)}, {kind} {b}")
@@ -224,10 +224,10 @@ class Emitter:
     def _shift(self, expr: Expr) -> str:
         dtype, kind = expr.dtype, self.type(expr.dtype)
         assert dtype != BOOL
-        instruction = "shl" if expr.word == "shl" else "ashr" if dtype in SIGNED else "lshr"
+        instruction = "shl" if expr.opcode == "shl" else "ashr" if dtype in SIGNED else "lshr"
         a, count = (self.value(arg) for arg in expr.args)
         width, element = 8 * SIZE[dtype], element_type(dtype)
-        if expr.args[1].word == "constant" and 0 <= expr.args[1].value < width:
+        if expr.args[1].opcode == "constant" and 0 <= expr.args[1].value < width:
             return self.line(f"{instruction} {kind} {a}, {count}")
         fits = self.line(f"icmp ult {kind} {count}, {self.splat(width, element)}")
         zero = self.splat(0, element)
@@ -242,7 +242,7 @@ class Emitter:
         return self.line(f"bitcast {self.type(arg.dtype)} {self.value(arg)} to {self.type(expr.dtype)}")
 
     def _call(self, expr: Expr) -> str:
-        return self.value(expanded(expr))
+        return self.value(inline_calls(expr))
 
     def _convert(self, expr: Expr) -> str:
         (arg,) = expr.args
@@ -254,20 +254,20 @@ class Emitter:
             return self._narrowed(value)
         if target in FLOATING:
             if source in FLOATING:
-                word = "fpext" if target is FLOAT64 else "fptrunc"
+                opcode = "fpext" if target is FLOAT64 else "fptrunc"
             else:
-                word = "sitofp" if source in SIGNED else "uitofp"
-            return self.line(f"{word} {its} {value} to {ours}")
+                opcode = "sitofp" if source in SIGNED else "uitofp"
+            return self.line(f"{opcode} {its} {value} to {ours}")
         if source in FLOATING:
-            word = "fptosi" if target in SIGNED else "fptoui"
-            name = f"{word}.sat.{mangled(element_type(target), self.lanes)}"
+            opcode = "fptosi" if target in SIGNED else "fptoui"
+            name = f"{opcode}.sat.{mangled(element_type(target), self.lanes)}"
             return self.intrinsic(f"{name}.{mangled(element_type(source), self.lanes)}", ours, (its, value))
         if source == BOOL:
             return self.line(f"zext {its} {value} to {ours}")
         if SIZE[source] == SIZE[target]:  # type: ignore[index]
             return value
-        word = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"  # type: ignore[index]
-        return self.line(f"{word} {its} {value} to {ours}")
+        opcode = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"  # type: ignore[index]
+        return self.line(f"{opcode} {its} {value} to {ours}")
 
     def _widened(self, half: str) -> str:
         """float16 bits as float32; without hardware by integer arithmetic and one exact multiplication.
@@ -344,10 +344,10 @@ def literal(value: int | float, dtype: TensorDataType) -> str:
 
 def _one_pattern(expr: Expr) -> bool:
     """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
-    return expr.word == "constant" and expr.value != 0 and expr.value == expr.value
+    return expr.opcode == "constant" and expr.value != 0 and expr.value == expr.value
 
 
-_INSTRUCTIONS = {  # by word and kind of the result: float, signed, unsigned, or any
+_INSTRUCTIONS = {  # by op and kind of the result: float, signed, unsigned, or any
     ("add", "f"): "fadd",
     ("sub", "f"): "fsub",
     ("mul", "f"): "fmul",
@@ -372,7 +372,7 @@ _INTRINSICS = {
 _WORDS: dict[str, Callable[[Emitter, Expr], str]] = {
     "constant": Emitter._constant,
     "select": Emitter._select,
-    "rarely": Emitter._rarely,
+    "select_lazy": Emitter._emit_select_lazy,
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), Emitter._compare),
     "not": Emitter._not,
     "absolute": Emitter._absolute,

@@ -1,4 +1,4 @@
-"""What a kernel computes (`Group`) and the circumstances that its code is made for (`Shape`)."""
+"""What a kernel computes (`KernelSpec`) and the circumstances that its code is made for (`KernelVariant`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import BOOL, Expr, walk
 from anydml.ops.reductions import REDUCTIONS, Axes
 
-PLAIN_WORDS = 32
-"""Words of expressions up to which a row function is plain."""
+MAX_VECTOR_LOOP_OPS = 32
+"""Words of expressions up to which a kernel body is plain."""
 
 
 class Access(Enum):
@@ -33,8 +33,8 @@ class Hold(Enum):
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a row function is made for, beside its expressions."""
+class KernelVariant:
+    """What a kernel body is made for, beside its expressions."""
 
     access: tuple[Access, ...]
     stream: bool = False
@@ -46,7 +46,7 @@ class Shape:
     """Rows are many long blocks, or whole ones: they are served best by these."""
 
 
-class Group:
+class KernelSpec:
     """Expressions over one iteration space, an output each; operands are the inputs, then the outputs.
 
     Made by `kernel.group`, which gives one object for equal expressions: it carries their compiled code.
@@ -60,18 +60,18 @@ class Group:
         self.width = sum(self.widths)
         self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
         """Jobs over packed operands, without their addresses, by size, pool and threads."""
-        self.rows: dict[Shape, int] = {}
-        """Addresses of the row functions made so far."""
+        self.rows: dict[KernelVariant, int] = {}
+        """Addresses of the kernel bodies made so far."""
 
     @cached_property
     def words(self) -> list[Expr]:
-        """Every word that is computed, functions written out."""
+        """Every op that is computed, functions written out."""
         return list(walk(*self.outputs, deep=True))
 
     @cached_property
     def axes(self) -> Axes | None:
         """The axes of its rows, if rows are reduced."""
-        found = {e.value for e in self.words if e.word in REDUCTIONS or e.word == "row_index"}
+        found = {e.value for e in self.words if e.opcode in REDUCTIONS or e.opcode == "row_index"}
         assert len(found) <= 1, "one kernel reduces over one set of axes"
         return found.pop() if found else None
 
@@ -79,6 +79,6 @@ class Group:
     def plain(self) -> bool:
         return (
             self.axes is None
-            and len(self.words) <= PLAIN_WORDS
-            and all(e.word not in ("rarely", "rem") for e in self.words)
+            and len(self.words) <= MAX_VECTOR_LOOP_OPS
+            and all(e.opcode not in ("select_lazy", "rem") for e in self.words)
         )

@@ -1,7 +1,7 @@
-"""Kernels: a group of expressions as machine code, and jobs that run it over strided operands.
+"""Kernels: a group of expressions as machine code, and launch descriptors that run it over strided operands.
 
 A kernel fixes the expressions and how each operand advances along the innermost dimension; sizes,
-addresses and all other strides are data of the job. So one compiled kernel serves every shape.
+addresses and all other strides are data of the launch descriptor. So one compiled kernel serves every shape.
 """
 
 from __future__ import annotations
@@ -12,83 +12,88 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from anydml.codegen.group import Access, Group, Hold, Shape
+from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, compiling, host
-from anydml.codegen.kernel_body import row_function
+from anydml.codegen.kernel_body import kernel_body
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 
-MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the words that describe reduced rows
+MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the ops that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
-HELD = 512
+MAX_SCRATCH_ROW = 512
 """Elements of a row up to which values are better held near than where the output is to stand."""
-STREAM_FROM = 1 << 25
+MIN_STREAMED_BYTES = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
-SPLIT_FROM = 1 << 15
-"""Bytes moved from which a job is cut into chunks that a waiting worker may take."""
-WAKE_FROM = 1 << 17
+MIN_SPLIT_ELEMENTS = 1 << 15
+"""Bytes moved from which a launch descriptor is cut into chunks that a waiting worker may take."""
+MIN_ELEMENTS_TO_WAKE = 1 << 17
 """Bytes moved from which a sleeping worker is woken, which costs some microseconds."""
 
 
 @cache
-def group(inputs: tuple[TensorDataType, ...], outputs: tuple[Expr, ...]) -> Group:
-    return Group(inputs, outputs)
+def group(inputs: tuple[TensorDataType, ...], outputs: tuple[Expr, ...]) -> KernelSpec:
+    return KernelSpec(inputs, outputs)
 
 
 @dataclass(frozen=True)
-class Operand:
+class MemoryOperand:
     """Where an operand lies: address of index 0 and bytes between neighbours along each dimension."""
 
     address: int
     strides: tuple[int, ...]
 
 
-def row_address(group: Group, shape: Shape) -> int:
-    """The compiled row function, made when first asked for."""
+def kernel_address(group: KernelSpec, shape: KernelVariant) -> int:
+    """The compiled kernel body, made when first asked for."""
     address = group.rows.get(shape)
     if address is None:
         with compiling:
             address = group.rows.get(shape)
             if address is None:
-                (address,) = compile_ir(row_function(group, shape, host()), ["row"])
+                (address,) = compile_ir(kernel_body(group, shape, host()), ["row"])
                 group.rows[shape] = address
     return address
 
 
-# ---- jobs --------------------------------------------------------------------------------------------
+# ---- launch descriptors ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Operands over collapsed dimensions: what a job consists of beside its threads."""
+    """Operands over collapsed dimensions: what a launch descriptor consists of beside its threads."""
 
     inner: int
     addresses: Sequence[int]
     steps: Sequence[int]
     outer: Sequence[tuple[int, tuple[int, ...]]]
-    shape: Shape
+    shape: KernelVariant
     row: int = 1
-    """Elements of a tensor behind one of the job."""
+    """Elements of a tensor behind one of the launch descriptor."""
 
 
-def make_job(
-    group: Group, sizes: Sequence[int], operands: Sequence[Operand], *, pool: int = 0, threads: int = 1
+def make_descriptor(
+    group: KernelSpec,
+    sizes: Sequence[int],
+    operands: Sequence[MemoryOperand],
+    *,
+    pool: int = 0,
+    threads: int = 1,
 ) -> array[int]:
-    """The words that the driver runs: `group` over index space `sizes`, which must not be empty.
+    """The ops that the driver runs: `group` over index space `sizes`, which must not be empty.
 
     The caller vouches that every address that sizes and strides reach is readable (of outputs: writable,
-    and reached once), stays so while the job runs, and that no output is an input under another stride.
+    and reached once), stays so while it runs, and that no output is an input under another stride.
     """
     return _words(group, _layout(group, sizes, operands), pool=pool, threads=threads)
 
 
-def shape_of(group: Group, sizes: Sequence[int], operands: Sequence[Operand]) -> Shape:
-    """What the row function of such a job is made for."""
+def shape_of(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOperand]) -> KernelVariant:
+    """What the kernel body of such a launch descriptor is made for."""
     return _layout(group, sizes, operands).shape
 
 
-def _layout(group: Group, sizes: Sequence[int], operands: Sequence[Operand]) -> _Layout:
+def _layout(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOperand]) -> _Layout:
     addresses = [o.address for o in operands]
     strides = [o.strides for o in operands]
     if group.axes is not None:
@@ -103,7 +108,7 @@ def _layout(group: Group, sizes: Sequence[int], operands: Sequence[Operand]) -> 
 
 
 def _laid_out(
-    group: Group,
+    group: KernelSpec,
     inner: int,
     addresses: Sequence[int],
     steps: Sequence[int],
@@ -111,15 +116,15 @@ def _laid_out(
 ) -> _Layout:
     access = access_of(group, inner, steps)
     moved = inner * prod(size for size, _ in outer) * group.width
-    large = moved >= STREAM_FROM and inner >= 4096 and host().streams
+    large = moved >= MIN_STREAMED_BYTES and inner >= 4096 and host().streams
     stream = large and can_stream(group, access, addresses)
-    return _Layout(inner, addresses, steps, outer, Shape(access, stream))
+    return _Layout(inner, addresses, steps, outer, KernelVariant(access, stream))
 
 
 def _layout_of_rows(
-    group: Group, sizes: Sequence[int], addresses: list[int], strides: list[tuple[int, ...]]
+    group: KernelSpec, sizes: Sequence[int], addresses: list[int], strides: list[tuple[int, ...]]
 ) -> _Layout:
-    """Elements are rows; what the row function must know of them follows the operands' addresses."""
+    """Elements are rows; what the kernel body must know of them follows the operands' addresses."""
     assert group.axes is not None
     reduced = sorted(a % len(sizes) for a in group.axes)
     free = [d for d in range(len(sizes)) if d not in reduced]
@@ -130,22 +135,22 @@ def _layout_of_rows(
     moved = length * inner * prod(n for n, _ in rows) * group.width
     aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
     fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
-    large = moved >= STREAM_FROM
+    large = moved >= MIN_STREAMED_BYTES
     stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
-    if stream or (fits and not large and length <= HELD):
+    if stream or (fits and not large and length <= MAX_SCRATCH_ROW):
         hold = Hold.SCRATCH
     else:
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
-    shape = Shape(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
-    extents = [word for size, steps in within for word in (size, *steps)]
+    shape = KernelVariant(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
+    extents = [opcode for size, steps in within for opcode in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
     return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length)
 
 
 def _outputs_apart(
-    group: Group, sizes: Sequence[int], addresses: Sequence[int], strides: Sequence[tuple[int, ...]]
+    group: KernelSpec, sizes: Sequence[int], addresses: Sequence[int], strides: Sequence[tuple[int, ...]]
 ) -> bool:
     """Whether no output shares memory with another operand."""
     reached = []
@@ -161,44 +166,49 @@ def _outputs_apart(
     )
 
 
-def packed_job(group: Group, size: int, bases: list[int], *, pool: int, threads: int) -> array[int]:
-    """A job over packed operands of one shape, `size` elements each, too few to stream; see `make_job`.
+def packed_descriptor(
+    group: KernelSpec, size: int, bases: list[int], *, pool: int, threads: int
+) -> array[int]:
+    """A launch descriptor over packed operands of one shape, `size` elements each, too few to stream.
 
     Most calls are of this kind, and many repeat a size: what does not depend on the bases is kept.
     """
     key = (size, pool, threads)
     parts = group.packed.get(key)
     if parts is None:
-        job = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
+        descriptor = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
-        parts = group.packed[key] = (job[:FIRST_ADDRESS], job[FIRST_ADDRESS + len(group.widths) :])
+        parts = group.packed[key] = (
+            descriptor[:FIRST_ADDRESS],
+            descriptor[FIRST_ADDRESS + len(group.widths) :],
+        )
     return parts[0] + array("q", bases) + parts[1]
 
 
-def streams(group: Group, size: int) -> bool:
+def streams(group: KernelSpec, size: int) -> bool:
     """Whether packed operands of `size` elements are so large that their stores may stream."""
-    return size * group.width >= STREAM_FROM
+    return size * group.width >= MIN_STREAMED_BYTES
 
 
 FIRST_ADDRESS = 9
-"""Among a job's words, of its operands."""
+"""Among a launch descriptor's ops, of its operands."""
 
 
-def access_of(group: Group, inner: int, steps: Sequence[int]) -> tuple[Access, ...]:
+def access_of(group: KernelSpec, inner: int, steps: Sequence[int]) -> tuple[Access, ...]:
     return tuple(
         Access.PACKED if step == width or inner == 1 else Access.SPLAT if step == 0 else Access.STRIDED
         for step, width in zip(steps, group.widths, strict=True)
     )
 
 
-def _words(group: Group, layout: _Layout, *, pool: int, threads: int) -> array[int]:
-    """The words of nest.ll's job."""
+def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> array[int]:
+    """The ops of nest.ll's launch descriptor."""
     row = layout.row
     elements = layout.inner * prod(size for size, _ in layout.outer)
     moved = elements * row * group.width
     chunk = elements
-    if threads > 1 and moved >= SPLIT_FROM:
+    if threads > 1 and moved >= MIN_SPLIT_ELEMENTS:
         least = -(-1024 // row)
         chunk = min(max(elements // (4 * threads), least), max((1 << 17) // row, 1))
         chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
@@ -210,9 +220,9 @@ def _words(group: Group, layout: _Layout, *, pool: int, threads: int) -> array[i
         layout.inner,
         len(layout.outer),
         len(layout.addresses),
-        row_address(group, layout.shape),
+        kernel_address(group, layout.shape),
         pool,
-        int(moved >= WAKE_FROM),
+        int(moved >= MIN_ELEMENTS_TO_WAKE),
     ]
     words = [*head, *layout.addresses, *layout.steps, *(size for size, _ in layout.outer)]
     for _, strides in layout.outer:
@@ -220,7 +230,7 @@ def _words(group: Group, layout: _Layout, *, pool: int, threads: int) -> array[i
     return array("q", words)
 
 
-def can_stream(group: Group, access: tuple[Access, ...], addresses: Sequence[int]) -> bool:
+def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequence[int]) -> bool:
     """Streaming needs packed outputs that reach a vector's alignment at the same element."""
     first = len(group.inputs)
     outputs = range(first, len(group.operands))

@@ -7,7 +7,7 @@ element to the next. Two kinds are written. A *plain* one, for cheap expressions
 two scalar ones. A *block* one, for expensive expressions, contains their code only once, in a loop over
 blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack.
 
-Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
+Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further ops:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
 passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
 rows go through the stages in batches.
@@ -15,17 +15,19 @@ rows go through the stages in batches.
 
 from __future__ import annotations
 
-from anydml.codegen.blocked_loop import Blocks
-from anydml.codegen.group import Group, Shape
+from anydml.codegen.blocked_loop import BlockedLoopEmitter
+from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
-from anydml.codegen.reduction import Rows
-from anydml.codegen.vector_loop import Plain
-from anydml.codegen.writer import Writer
+from anydml.codegen.reduction import ReductionEmitter
+from anydml.codegen.vector_loop import VectorLoopEmitter
+from anydml.codegen.writer import LoopEmitter
 
 
-def row_function(group: Group, shape: Shape, target: Target) -> str:
-    """LLVM IR of a module with the row function."""
-    kind: type[Writer] = Plain if group.plain else Blocks if group.axes is None else Rows
+def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
+    """LLVM IR of a module with the kernel body."""
+    kind: type[LoopEmitter] = (
+        VectorLoopEmitter if group.plain else BlockedLoopEmitter if group.axes is None else ReductionEmitter
+    )
     writer = kind(group, shape, target)
     writer.write()
     lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]

@@ -4,87 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anydml.codegen.blocked_loop import Blocks
+from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.stages import Reduction, accumulator_of
 from anydml.ops.dtypes import SIZE
 from anydml.ops.expr import BOOL, Expr, convert, read, walk
 
-BATCH = 16
+MAX_BATCH_ROWS = 16
 """Rows of a batch, at most: while one is folded to a number, the next one's elements are on their way."""
-NEAR = 1024
+BATCH_ELEMENTS = 1024
 """Elements of a batch, about: what the nearest cache holds from one stage to the next."""
 
 
-class Rows(Blocks):
+class ReductionEmitter(BlockedLoopEmitter):
     def write(self) -> None:
         count = len(self.group.operands)
         self.memory()
         for d in range(self.rank):
             base = count + d * (1 + count)
-            self.word(f"size{d}", "%operands", base)
+            self.opcode(f"size{d}", "%operands", base)
             for k in range(count):
-                self.word(f"step{d}.{k}", "%operands", base + 1 + k)
+                self.opcode(f"step{d}.{k}", "%operands", base + 1 + k)
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in self.stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
-                self.say(f"%row{s}.{j} = alloca [{BATCH} x {self._element(r)}], align 64")
+                self.emit_lines(f"%row{s}.{j} = alloca [{MAX_BATCH_ROWS} x {self._element(r)}], align 64")
         self._batches(reductions)
 
     def _batches(self, reductions: Sequence[Sequence[Reduction]]) -> None:
         length = "1"
         for d in range(self.rank):
-            self.say(f"%length{d} = mul i64 {length}, %size{d}")
+            self.emit_lines(f"%length{d} = mul i64 {length}, %size{d}")
             length = f"%length{d}"
-        self.say(
-            f"%many = udiv i64 {NEAR}, {length}",
-            f"%few = call i64 @llvm.umin.i64(i64 %many, i64 {BATCH})",
+        self.emit_lines(
+            f"%many = udiv i64 {BATCH_ELEMENTS}, {length}",
+            f"%few = call i64 @llvm.umin.i64(i64 %many, i64 {MAX_BATCH_ROWS})",
             "%batch = call i64 @llvm.umax.i64(i64 %few, i64 1)",
         )
         self.declared |= {f"declare i64 @llvm.{m}.i64(i64, i64)" for m in ("umin", "umax")}
         for k in range(len(self.group.operands)):
-            self.say(f"%ahead{k} = mul i64 %s{k}, %batch")
+            self.emit_lines(f"%ahead{k} = mul i64 %s{k}, %batch")
         if self.scratch:  # whole blocks, so that nothing beyond a row's end is in the way
-            self.say(
+            self.emit_lines(
                 f"%padded = add i64 {length}, {self.lanes - 1}", f"%whole = and i64 %padded, {-self.lanes}"
             )
-            self.say(f"%held = mul i64 %whole, {SIZE[self.types[self.hold]]}")
-        self.say("%any = icmp slt i64 0, %n", "br i1 %any, label %begin, label %end")
-        self.say("begin:", "br label %batches", "batches:")
-        self.say("%from = phi i64 [ 0, %begin ], [ %to, %batched ]", "%rest = sub i64 %n, %from")
-        self.say("%rows = call i64 @llvm.umin.i64(i64 %rest, i64 %batch)")
+            self.emit_lines(f"%held = mul i64 %whole, {SIZE[self.types[self.hold]]}")
+        self.emit_lines("%any = icmp slt i64 0, %n", "br i1 %any, label %begin, label %end")
+        self.emit_lines("begin:", "br label %batches", "batches:")
+        self.emit_lines("%from = phi i64 [ 0, %begin ], [ %to, %batched ]", "%rest = sub i64 %n, %from")
+        self.emit_lines("%rows = call i64 @llvm.umin.i64(i64 %rest, i64 %batch)")
         for s in range(len(reductions) + 1):
             self._stage(s, reductions)
-        self.say("br label %batched", "batched:", "%to = add i64 %from, %rows")
-        self.say("%more = icmp slt i64 %to, %n", "br i1 %more, label %batches, label %end", "end:")
+        self.emit_lines("br label %batched", "batched:", "%to = add i64 %from, %rows")
+        self.emit_lines("%more = icmp slt i64 %to, %n", "br i1 %more, label %batches, label %end", "end:")
 
     def _stage(self, s: int, reductions: Sequence[Sequence[Reduction]]) -> None:
         """One pass over each row of the batch: the reductions of stage `s`, or after the last the outputs."""
         b, last = self.label(), s == len(reductions)
-        self.say(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
-        self.say(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
-        self.say(f"%{b}.r = add i64 %from, %{b}.i")
+        self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
+        self.emit_lines(f"%{b}.r = add i64 %from, %{b}.i")
         pointers = []
         for k in range(len(self.group.operands)):
-            self.say(
+            self.emit_lines(
                 f"%{b}.o{k} = mul i64 %{b}.r, %s{k}",
                 f"%{b}.p{k} = getelementptr i8, ptr %p{k}, i64 %{b}.o{k}",
             )
             pointers.append(f"%{b}.p{k}")
         if self.scratch:
-            self.say(f"%{b}.h = mul i64 %{b}.i, %held")
-            self.say(f"%{b}.scratch = getelementptr i8, ptr %scratch, i64 %{b}.h")
+            self.emit_lines(f"%{b}.h = mul i64 %{b}.i, %held")
+            self.emit_lines(f"%{b}.scratch = getelementptr i8, ptr %scratch, i64 %{b}.h")
             pointers.append(f"%{b}.scratch")
         elif self.kept:
             pointers.append(pointers[self.count])
         known: dict[Expr, str] = {}
         for t, stage in enumerate(reductions[:s]):
             for j, r in enumerate(stage):
-                assert r.word.dtype != BOOL
+                assert r.opcode.dtype != BOOL
                 name, kind = f"{b}.w{t}.{j}", self._element(r)
-                self.say(f"%{name}.p = getelementptr {kind}, ptr %row{t}.{j}, i64 %{b}.i")
-                self.say(f"%{name}.v = load {kind}, ptr %{name}.p")
-                known[r.word] = self.broadcast(f"%{name}.v", r.word.dtype, name)
+                self.emit_lines(f"%{name}.p = getelementptr {kind}, ptr %row{t}.{j}, i64 %{b}.i")
+                self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
+                known[r.opcode] = self.broadcast(f"%{name}.v", r.opcode.dtype, name)
         if last:
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
@@ -94,18 +94,18 @@ class Rows(Blocks):
             ends = self._pass(pointers, known, (), starts, keep)
             for j, (r, end) in enumerate(zip(stage, ends, strict=True)):
                 kind, value = self._element(r), self._settled(r, end)
-                self.say(f"%{b}.at{j} = getelementptr {kind}, ptr %row{s}.{j}, i64 %{b}.i")
-                self.say(f"store {kind} {value}, ptr %{b}.at{j}")
-        self.say(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
-        self.say(f"%{b}.more = icmp slt i64 %{b}.next, %rows")
-        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+                self.emit_lines(f"%{b}.at{j} = getelementptr {kind}, ptr %row{s}.{j}, i64 %{b}.i")
+                self.emit_lines(f"store {kind} {value}, ptr %{b}.at{j}")
+        self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
+        self.emit_lines(f"%{b}.more = icmp slt i64 %{b}.next, %rows")
+        self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
 
     def _vector(self, r: Reduction) -> str:
         return value_type(r.dtype, r.lanes(self.lanes))
 
     def _element(self, r: Reduction) -> str:
-        assert r.word.dtype != BOOL
-        return element_type(r.word.dtype)
+        assert r.opcode.dtype != BOOL
+        return element_type(r.opcode.dtype)
 
     def _pass(
         self,
@@ -120,30 +120,30 @@ class Rows(Blocks):
     ) -> list[str]:
         """Over one row, dimension by dimension; see `blocks`. `keep` is to be held, `kept` is."""
         if d == 0:
-            known = self._with_constants(known, [*outputs, *(r.word.args[0] for r, _ in reductions)])
+            known = self._with_constants(known, [*outputs, *(r.opcode.args[0] for r, _ in reductions)])
         if d == self.rank - 1:
             strides = [self._step(d, k) for k in range(len(pointers))]
             row = (index, keep, kept)
             return self.blocks(f"%size{d}", pointers, strides, known, outputs, row, reductions)
         b = self.label()
-        self.say(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
-        self.say(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")
+        self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")
         here = len(self.lines)  # the accumulators so far are written when it is known what they become
         inner = []
         for k in range(len(pointers)):
-            self.say(f"%{b}.o{k} = mul i64 %{b}.i, {self._step(d, k)}")
-            self.say(f"%{b}.p{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
+            self.emit_lines(f"%{b}.o{k} = mul i64 %{b}.i, {self._step(d, k)}")
+            self.emit_lines(f"%{b}.p{k} = getelementptr i8, ptr {pointers[k]}, i64 %{b}.o{k}")
             inner.append(f"%{b}.p{k}")
-        self.say(f"%{b}.x = add i64 {index}, %{b}.i", f"%{b}.x1 = mul i64 %{b}.x, %size{d + 1}")
+        self.emit_lines(f"%{b}.x = add i64 {index}, %{b}.i", f"%{b}.x1 = mul i64 %{b}.x, %size{d + 1}")
         so_far = [(r, f"%{b}.so{j}") for j, (r, _) in enumerate(reductions)]
         ends = self._pass(inner, known, outputs, so_far, keep, kept, d + 1, f"%{b}.x1")
         self.lines[here:here] = [
             f"  {name} = phi {self._vector(r)} [ {start}, %{b}.pre ], [ {end}, %{b}.last ]"
             for (r, start), (_, name), end in zip(reductions, so_far, ends, strict=True)
         ]
-        self.say(f"br label %{b}.last", f"{b}.last:")
-        self.say(f"%{b}.next = add i64 %{b}.i, 1", f"%{b}.more = icmp slt i64 %{b}.next, %size{d}")
-        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+        self.emit_lines(f"br label %{b}.last", f"{b}.last:")
+        self.emit_lines(f"%{b}.next = add i64 %{b}.i, 1", f"%{b}.more = icmp slt i64 %{b}.next, %size{d}")
+        self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
         return ends
 
     def _step(self, d: int, k: int) -> str:
@@ -155,18 +155,18 @@ class Rows(Blocks):
 
         def varies(e: Expr) -> bool:
             """A call does if any of its arguments does; whatever else, `varying` tells."""
-            return e in varying or (e.word == "call" and e not in known and any(map(varies, e.args)))
+            return e in varying or (e.opcode == "call" and e not in known and any(map(varies, e.args)))
 
-        words = [e for e in walk(*wanted, deep=True) if e not in known and e.word != "constant"]
+        words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
         for e in words:
-            if e.word in ("read", "row_index") or any(map(varies, e.args)):
+            if e.opcode in ("read", "row_index") or any(map(varies, e.args)):
                 varying.add(e)
         constant = [
             a
             for e in words
             if e in varying
             for a in e.args
-            if a not in known and a.word != "constant" and not varies(a)
+            if a not in known and a.opcode != "constant" and not varies(a)
         ]
         emitter = self.emitter(known)
         result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
@@ -176,9 +176,9 @@ class Rows(Blocks):
 
     def _settled(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one number."""
-        assert r.word.dtype != BOOL
+        assert r.opcode.dtype != BOOL
         value = self.folded(self.lines, r, accumulator, r.lanes(self.lanes), 1)
         emitter = self.emitter({read(-1, r.dtype): value}, 1)
-        single = emitter.value(convert(read(-1, r.dtype), r.word.dtype))
+        single = emitter.value(convert(read(-1, r.dtype), r.opcode.dtype))
         self.flush(emitter)
         return single

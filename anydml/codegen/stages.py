@@ -1,4 +1,4 @@
-"""Rows in stages: what a row function computes in each pass over a row, and what it needs for that."""
+"""Rows in stages: what a kernel body computes in each pass over a row, and what it needs for that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.emit import literal
-from anydml.codegen.group import Group, Shape
+from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
 from anydml.ops.enums import TensorDataType
@@ -16,9 +16,9 @@ from anydml.ops.reductions import REDUCTIONS
 
 @dataclass
 class Reduction:
-    """A row word while its stage runs."""
+    """A row op while its stage runs."""
 
-    word: Expr
+    opcode: Expr
     dtype: TensorDataType
     """Of the accumulator."""
 
@@ -29,19 +29,19 @@ class Reduction:
 
     def combined(self, a: Expr, b: Expr) -> Expr:
         """`a` is the accumulator; a NaN in `b` loses its comparison."""
-        if self.word.word == "row_sum":
+        if self.opcode.opcode == "row_sum":
             return add(a, b)
-        return select(gt(b, a) if self.word.word == "row_max" else lt(b, a), b, a)
+        return select(gt(b, a) if self.opcode.opcode == "row_max" else lt(b, a), b, a)
 
     def lanes(self, block: int) -> int:
         """Of the accumulator: sums in FLOAT64 are folded, to leave registers to the rest."""
-        return block // 4 if self.word.word == "row_sum" and block >= 16 else block
+        return block // 4 if self.opcode.opcode == "row_sum" and block >= 16 else block
 
     def start(self, dtype: TensorDataType) -> str:
         """What changes nothing: the literal in an accumulator's or an argument's type."""
-        if self.word.word == "row_sum":
+        if self.opcode.opcode == "row_sum":
             return literal(0, dtype)
-        largest = self.word.word == "row_min"
+        largest = self.opcode.opcode == "row_min"
         if dtype in FLOATING:
             return literal(float("inf") if largest else float("-inf"), dtype)
         width = 8 * SIZE[dtype]
@@ -49,20 +49,20 @@ class Reduction:
         return str(high if largest else low)
 
 
-def lanes_of(group: Group, shape: Shape, target: Target) -> int:
+def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     """Elements of one block: as many vectors as hide latencies without spilling too much."""
     wide = any(e.dtype is FLOAT64 for e in group.words)
     vectors = 8 if shape.long else 4
     return (vectors // 2 if wide else vectors) * target.vector_bytes // 4
 
 
-def stages_of(group: Group) -> list[list[Expr]]:
-    """The row words of each stage: those that need no other, those that need only them, ..."""
+def stages_of(group: KernelSpec) -> list[list[Expr]]:
+    """The row ops of each stage: those that need no other, those that need only them, ..."""
     depth: dict[Expr, int] = {}
     stages: list[list[Expr]] = []
     for e in walk(*group.outputs):
         depth[e] = max((depth[a] for a in e.args), default=0)
-        if e.word in REDUCTIONS:
+        if e.opcode in REDUCTIONS:
             if len(stages) == depth[e]:
                 stages.append([])
             stages[depth[e]].append(e)
@@ -70,20 +70,20 @@ def stages_of(group: Group) -> list[list[Expr]]:
     return stages
 
 
-def kept_value(group: Group, stages: Sequence[Sequence[Expr]]) -> Expr | None:
+def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
     """A call of the last stage that the outputs need again and the first output's memory can hold."""
     again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
-    for word in stages[-1] if stages else ():
-        for e in reversed(list(walk(word.args[0]))):
-            expensive = e.word == "call" and len(list(walk(e, deep=True))) > 12
+    for opcode in stages[-1] if stages else ():
+        for e in reversed(list(walk(opcode.args[0]))):
+            expensive = e.opcode == "call" and len(list(walk(e, deep=True))) > 12
             if expensive and e in again and e.dtype == group.outputs[0].dtype:
                 return e
     return None
 
 
-def accumulator_of(word: Expr) -> TensorDataType:
-    assert word.dtype != BOOL
-    return FLOAT64 if word.word == "row_sum" and word.dtype in FLOATING else word.dtype
+def accumulator_of(opcode: Expr) -> TensorDataType:
+    assert opcode.dtype != BOOL
+    return FLOAT64 if opcode.opcode == "row_sum" and opcode.dtype in FLOATING else opcode.dtype
 
 
 def needed_for(expr: Expr, known: set[Expr]) -> list[Expr]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydml.codegen.emit import element_type, value_type
-from anydml.codegen.group import Access, Group, Shape
+from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
-from anydml.codegen.writer import Writer, stream_alignment
+from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.expr import read
 
 
-class Plain(Writer):
+class VectorLoopEmitter(LoopEmitter):
     """Scalar until aligned (when streaming), vectors, scalar to the end; scalar all along if strided."""
 
-    def __init__(self, group: Group, shape: Shape, target: Target) -> None:
+    def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
         self.lanes = 4 * target.vector_bytes // max(group.widths)
 
@@ -24,9 +24,9 @@ class Plain(Writer):
         ones: dict[int, str] = {}
         for k in everything:
             if self.is_(k, Access.STRIDED):
-                self.word(f"s{k}", "%strides", k)
+                self.opcode(f"s{k}", "%strides", k)
             elif k < self.count and self.is_(k, Access.SPLAT):
-                self.say(f"%one{k} = load {element_type(group.inputs[k])}, ptr %p{k}, align 1")
+                self.emit_lines(f"%one{k} = load {element_type(group.inputs[k])}, ptr %p{k}, align 1")
                 ones[k] = f"%one{k}"
         if Access.STRIDED in self.shape.access:
             self.loop("0", "%n", 1, ones)
@@ -37,7 +37,7 @@ class Plain(Writer):
             self.until_aligned(self.lanes)
             self.loop("0", "%head.n", 1, ones)
             first = "%head.n"
-        self.say(
+        self.emit_lines(
             f"%span = sub i64 %n, {first}",
             f"%full = and i64 %span, {-self.lanes}",
             f"%end = add i64 %full, {first}",
@@ -49,23 +49,25 @@ class Plain(Writer):
         """`for i in range(first, end, lanes)`."""
         group, at, b = self.group, {}, self.label()
         streamed = self.shape.stream and lanes > 1
-        self.say(f"%{b}.any = icmp slt i64 {first}, {end}", f"br i1 %{b}.any, label %{b}.pre, label %{b}.end")
-        self.say(f"{b}.pre:", f"br label %{b}", f"{b}:")
-        self.say(f"%{b}.i = phi i64 [ {first}, %{b}.pre ], [ %{b}.next, %{b} ]")
+        self.emit_lines(
+            f"%{b}.any = icmp slt i64 {first}, {end}", f"br i1 %{b}.any, label %{b}.pre, label %{b}.end"
+        )
+        self.emit_lines(f"{b}.pre:", f"br label %{b}", f"{b}:")
+        self.emit_lines(f"%{b}.i = phi i64 [ {first}, %{b}.pre ], [ %{b}.next, %{b} ]")
         for k, dtype in enumerate(group.operands):
             at[k] = f"%{b}.a{k}"
             if self.is_(k, Access.STRIDED):
-                self.say(
+                self.emit_lines(
                     f"%{b}.o{k} = mul i64 %{b}.i, %s{k}",
                     f"{at[k]} = getelementptr i8, ptr %p{k}, i64 %{b}.o{k}",
                 )
             elif self.is_(k, Access.PACKED):
-                self.say(f"{at[k]} = getelementptr {element_type(dtype)}, ptr %p{k}, i64 %{b}.i")
+                self.emit_lines(f"{at[k]} = getelementptr {element_type(dtype)}, ptr %p{k}, i64 %{b}.i")
         known = {}
         for k, dtype in enumerate(group.inputs):
             known[read(k, dtype)] = splats.get(k, f"%{b}.x{k}")
             if k not in splats:
-                self.say(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
+                self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
         emitter = self.emitter(known, lanes)
         values = [emitter.value(e) for e in group.outputs]
         self.flush(emitter)
@@ -73,6 +75,6 @@ class Plain(Writer):
             dtype = group.operands[k]
             align = stream_alignment(dtype, lanes) if streamed else 1
             mark = ", !nontemporal !0" if streamed else ""
-            self.say(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
-        self.say(f"%{b}.next = add i64 %{b}.i, {lanes}", f"%{b}.more = icmp slt i64 %{b}.next, {end}")
-        self.say(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+            self.emit_lines(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
+        self.emit_lines(f"%{b}.next = add i64 %{b}.i, {lanes}", f"%{b}.more = icmp slt i64 %{b}.next, {end}")
+        self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")

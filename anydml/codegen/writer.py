@@ -1,11 +1,11 @@
-"""What the writers of row functions have in common."""
+"""What the writers of kernel bodies have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from anydml.codegen.emit import Emitter, element_type, value_type
-from anydml.codegen.group import Access, Group, Shape
+from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
@@ -16,12 +16,12 @@ def stream_alignment(dtype: TensorDataType, lanes: int) -> int:
     return min(64, SIZE[dtype] * lanes)
 
 
-class Writer:
+class LoopEmitter:
     """What both kinds have in common."""
 
     lanes: int
 
-    def __init__(self, group: Group, shape: Shape, target: Target) -> None:
+    def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         self.group, self.shape, self.target = group, shape, target
         self.lines: list[str] = []
         self.declared: set[str] = set()
@@ -32,7 +32,7 @@ class Writer:
         """Write the body."""
         raise NotImplementedError
 
-    def say(self, *lines: str) -> None:
+    def emit_lines(self, *lines: str) -> None:
         self.lines += [line if line.endswith(":") else f"  {line}" for line in lines]
 
     def label(self) -> str:
@@ -48,9 +48,9 @@ class Writer:
         emitter.lines.clear()
         self.declared |= emitter.declared
 
-    def word(self, name: str, array: str, index: int, kind: str = "i64") -> None:
-        """%name = array[index], of 8-byte words."""
-        self.say(
+    def opcode(self, name: str, array: str, index: int, kind: str = "i64") -> None:
+        """%name = array[index], of 8-byte ops."""
+        self.emit_lines(
             f"%{name}.p = getelementptr i64, ptr {array}, i64 {index}",
             f"%{name} = load {kind}, ptr %{name}.p",
         )
@@ -58,7 +58,7 @@ class Writer:
     def operands(self, indices: Iterable[int]) -> None:
         """%p<k>: addresses."""
         for k in indices:
-            self.word(f"p{k}", "%operands", k, "ptr")
+            self.opcode(f"p{k}", "%operands", k, "ptr")
 
     def is_(self, k: int, access: Access) -> bool:
         return self.shape.access[k] is access
@@ -66,7 +66,7 @@ class Writer:
     def broadcast(self, value: str, dtype: TensorDataType, name: str) -> str:
         """A register with `value` in every lane."""
         element, kind = element_type(dtype), value_type(dtype, self.lanes)
-        self.say(
+        self.emit_lines(
             f"%{name}.i = insertelement {kind} poison, {element} {value}, i32 0",
             f"%{name} = shufflevector {kind} %{name}.i, {kind} poison, <{self.lanes} x i32> zeroinitializer",
         )
@@ -76,7 +76,7 @@ class Writer:
         """%head.n: elements until the first output is aligned for streaming stores."""
         k = self.count
         dtype = self.group.operands[k]
-        self.say(
+        self.emit_lines(
             f"%address = ptrtoint ptr %p{k} to i64",
             "%negated = sub i64 0, %address",
             f"%ahead = and i64 %negated, {stream_alignment(dtype, lanes) - 1}",

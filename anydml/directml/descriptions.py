@@ -1,4 +1,4 @@
-"""Operator descriptions, as DxDispatch JSON writes them or as typed objects, to records and graphs.
+"""Operator descriptions, as DxDispatch JSON writes them or as typed objects, to definitions and graphs.
 
 Both of DxDispatch's forms are read: fields under "Desc", or beside "Type". Enumeration names may drop
 their prefix, and a tensor needs only "DataType" and "Sizes".
@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from anydml.directml.validation import check
-from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, kind_name, nearest, shown
+from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.ops.attributes import Activation, ActivationKind
 from anydml.ops.catalog import BY_NAME
@@ -46,7 +46,7 @@ class OperatorDesc:
 
 @dataclass(frozen=True)
 class Checked:
-    """A description that was read: its record, tensors and attribute values."""
+    """A description that was read: its definition, tensors and attribute values."""
 
     operator: Operator
     tensors: Mapping[str, TensorDesc]
@@ -68,17 +68,19 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
         return None, list(error.problems)
     tensors: dict[str, TensorDesc] = {}
     problems = list(_unknown(operator, fields))
-    for slot in operator.tensors:
-        if fields.get(slot.name) is not None:
+    for operand in operator.tensors:
+        if fields.get(operand.name) is not None:
             try:
-                tensors[slot.name] = read_tensor(fields[slot.name])
+                tensors[operand.name] = read_tensor(fields[operand.name])
             except InvalidOperator as error:
-                problems += [p.under(slot.name).under(operator.name) for p in error.problems]
-        elif slot.optional is None:
-            problems.append(_missing(operator, slot.name, '{"DataType": ..., "Sizes": [...]}'))
-        elif level < slot.optional:
-            later = f"it may be left out from {slot.optional.label}"
-            problems.append(Problem(operator.name, f"expected field {slot.name}, but it is missing", later))
+                problems += [p.under(operand.name).under(operator.name) for p in error.problems]
+        elif operand.optional is None:
+            problems.append(_missing(operator, operand.name, '{"DataType": ..., "Sizes": [...]}'))
+        elif level < operand.optional:
+            later = f"it may be left out from {operand.optional.label}"
+            problems.append(
+                Problem(operator.name, f"expected field {operand.name}, but it is missing", later)
+            )
     attributes, found = read_attributes(operator, fields, level)
     problems += found
     problems += check(operator, tensors, attributes, level)
@@ -87,7 +89,7 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
 
 def field_names(operator: Operator) -> list[str]:
     """All that a description of the operator may say."""
-    return [s.name for s in operator.slots] + [a.count for a in operator.attributes if a.count]
+    return [s.name for s in operator.operands] + [a.count for a in operator.attributes if a.count]
 
 
 def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -95,7 +97,7 @@ def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]
     for name in fields:
         if name not in known:
             guess = nearest(name, known)
-            yield Problem(operator.name, f"expected one of its fields, but got {shown(name)}", guess)
+            yield Problem(operator.name, f"expected one of its fields, but got {short_repr(name)}", guess)
 
 
 def read_attributes(
@@ -125,13 +127,13 @@ def read_attributes(
         count = fields.get(attribute.count) if attribute.count else None
         if count is not None and not (_is_integer(count) and count == len(values[attribute.name])):
             length = len(values[attribute.name])
-            message = f"expected {length}, the number of {attribute.name}, but got {shown(count)}"
+            message = f"expected {length}, the number of {attribute.name}, but got {short_repr(count)}"
             problems.append(Problem(f"{operator.name}: {attribute.count}", message))
     return values, problems
 
 
 def read_attribute(attribute: Attribute, value: object, where: str, level: FeatureLevel) -> Any:
-    """One attribute's value as records compute with it.
+    """One attribute's value as definitions compute with it.
 
     Raises:
         InvalidOperator: it is not such a value.
@@ -188,19 +190,21 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
         fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
         if inner is not None and (extra := [k for k in desc if k not in OUTER_FIELDS]):
-            message = f'expected only "Type" and "Desc", but got {shown(extra[0])} beside them'
+            message = f'expected only "Type" and "Desc", but got {short_repr(extra[0])} beside them'
             raise InvalidOperator(Problem("", message, nearest(extra[0], OUTER_FIELDS)))
     else:
         raise InvalidOperator(
-            Problem("", f"expected a dictionary or an OperatorDesc, but got {kind_name(desc)}")
+            Problem("", f"expected a dictionary or an OperatorDesc, but got {type_name(desc)}")
         )
     if not isinstance(fields, Mapping):
-        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {kind_name(fields)}"))
+        raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {type_name(fields)}"))
     if kind is None:
         raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
     if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
         guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
-        raise InvalidOperator(Problem("Type", f"expected a DirectML operator, but got {shown(kind)}", guess))
+        raise InvalidOperator(
+            Problem("Type", f"expected a DirectML operator, but got {short_repr(kind)}", guess)
+        )
     operator_type = parse(OperatorType, kind, "Type")
     if operator_type is OperatorType.INVALID:
         raise InvalidOperator(Problem("Type", "expected a DirectML operator, but got INVALID"))
@@ -233,7 +237,7 @@ def read_tensor(desc: object) -> TensorDesc:
     if isinstance(desc, TensorDesc):
         return desc
     if not isinstance(desc, Mapping):
-        raise InvalidOperator(Problem("", f"expected a tensor description, but got {kind_name(desc)}"))
+        raise InvalidOperator(Problem("", f"expected a tensor description, but got {type_name(desc)}"))
     problems: list[Problem] = []
     fields = dict(desc)
     try:
@@ -249,7 +253,7 @@ def read_tensor(desc: object) -> TensorDesc:
     for name in fields:
         if name not in TENSOR_FIELDS:
             guess = nearest(name, TENSOR_FIELDS)
-            problems.append(Problem("", f"expected a tensor field, but got {shown(name)}", guess))
+            problems.append(Problem("", f"expected a tensor field, but got {short_repr(name)}", guess))
     values: dict[str, Any] = {}
     for name, argument, required in (("Sizes", "sizes", True), ("Strides", "strides", False)):
         got = fields.get(name)
@@ -257,7 +261,7 @@ def read_tensor(desc: object) -> TensorDesc:
             if required:
                 problems.append(Problem("", f"expected field {name}, but it is missing"))
         elif not isinstance(got, list | tuple) or not all(map(_is_integer, got)):
-            problems.append(Problem(name, f"expected a list of integers, but got {shown(got)}"))
+            problems.append(Problem(name, f"expected a list of integers, but got {short_repr(got)}"))
         else:
             values[argument] = got
     for name, argument in (
@@ -266,7 +270,7 @@ def read_tensor(desc: object) -> TensorDesc:
     ):
         got = fields.get(name)
         if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
-            problems.append(Problem(name, f"expected an integer from 0 to 2^64-1, but got {shown(got)}"))
+            problems.append(Problem(name, f"expected an integer from 0 to 2^64-1, but got {short_repr(got)}"))
         elif got is not None:
             values[argument] = int(got)
     count = fields.get("DimensionCount")
@@ -274,7 +278,7 @@ def read_tensor(desc: object) -> TensorDesc:
         problems.append(
             Problem(
                 "DimensionCount",
-                f"expected {len(values['sizes'])}, the number of Sizes, but got {shown(count)}",
+                f"expected {len(values['sizes'])}, the number of Sizes, but got {short_repr(count)}",
             )
         )
     for name, argument, cls in (("DataType", "data_type", TensorDataType), ("Flags", "flags", TensorFlags)):

@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 
 from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import Expr, bitcast, constant, expanded, read, rebuilt, walk
+from anydml.ops.expr import Expr, bitcast, constant, inline_calls, read, walk, with_args
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.reductions import REDUCTIONS
 
 MAX_SOURCES = 20
 """Operands that a kernel reads at most."""
-MAX_WEIGHT = 1200
+MAX_KERNEL_OPS = 1200
 """Words of a kernel at most, functions written out: what the compiler and the registers bear."""
 
 
@@ -89,10 +89,10 @@ class _Fusion:
             if not row_axes(part.expr) <= (axes := axes or row_axes(part.expr)):
                 parts[j] = self._from_memory(node, *present[j], views[j], sizes)
         result = combined(meaning, parts, sizes)
-        while _weight(result.expr) > MAX_WEIGHT or len(result.sources) > MAX_SOURCES:
+        while _weight(result.expr) > MAX_KERNEL_OPS or len(result.sources) > MAX_SOURCES:
             # Too much for a kernel: the heaviest argument goes to memory.
             worst = max(range(len(parts)), key=lambda j: (_weight(parts[j].expr), len(parts[j].sources)))
-            if all(e.word in ("read", "bitcast") for e in walk(parts[worst].expr)):
+            if all(e.opcode in ("read", "bitcast") for e in walk(parts[worst].expr)):
                 break
             parts[worst] = self._from_memory(node, *present[worst], views[worst], sizes)
             result = combined(meaning, parts, sizes)
@@ -148,7 +148,7 @@ class _Fusion:
         if len({a for e in exprs for a in row_axes(e)}) > 1 or len({bool(row_axes(e)) for e in exprs}) > 1:
             return False
         many = len({*kernel.sources, *computed.sources}) > MAX_SOURCES
-        return not many and sum(map(_weight, exprs)) <= MAX_WEIGHT and len(exprs) <= 8
+        return not many and sum(map(_weight, exprs)) <= MAX_KERNEL_OPS and len(exprs) <= 8
 
 
 def combined(meaning: Expr, parts: Sequence[Computed], sizes: tuple[int, ...]) -> Computed:
@@ -168,7 +168,7 @@ def combined(meaning: Expr, parts: Sequence[Computed], sizes: tuple[int, ...]) -
 def renumbered(expr: Expr, order: Mapping[int, int]) -> Expr:
     if all(j == k for j, k in order.items()):
         return expr
-    reads = {e.value: e.dtype for e in walk(expr) if e.word == "read"}
+    reads = {e.value: e.dtype for e in walk(expr) if e.opcode == "read"}
     return replaced(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})  # type: ignore[arg-type]
 
 
@@ -176,12 +176,12 @@ def replaced(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
     """The expression with other expressions in the place of its reads."""
     new: dict[Expr, Expr] = {}
     for e in walk(expr):
-        if e.word == "read":
+        if e.opcode == "read":
             new[e] = operands[e.value]
         elif all(new[a] is a for a in e.args):
             new[e] = e
         else:
-            new[e] = rebuilt(e, tuple(new[a] for a in e.args))
+            new[e] = with_args(e, tuple(new[a] for a in e.args))
     return new[expr]
 
 
@@ -194,7 +194,7 @@ def row_axes(expr: Expr) -> frozenset[tuple[int, ...]]:
     if (found := _AXES.get(expr)) is not None:
         return found
     for e in _unknown(expr, _AXES):
-        own = {e.value} if e.word in REDUCTIONS or e.word == "row_index" else set()
+        own = {e.value} if e.opcode in REDUCTIONS or e.opcode == "row_index" else set()
         _AXES[e] = frozenset(own).union(*(_AXES[a] for a in e.args))
     return _AXES[expr]
 
@@ -210,12 +210,12 @@ def _weight(expr: Expr) -> int:
     """
     for e in _unknown(expr, _WEIGHTS):
         own = 1
-        if e.word == "call":
-            written = expanded(e)
+        if e.opcode == "call":
+            written = inline_calls(e)
             arguments = set(walk(*e.args))
-            own = sum(_weight(f) if f.word == "call" else 1 for f in walk(written) if f not in arguments)
+            own = sum(_weight(f) if f.opcode == "call" else 1 for f in walk(written) if f not in arguments)
         _WEIGHTS[e] = min(own + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
-    if _WEIGHTS[expr] <= MAX_WEIGHT:
+    if _WEIGHTS[expr] <= MAX_KERNEL_OPS:
         return _WEIGHTS[expr]
     return sum(_own_weight(e) for e in walk(expr))
 

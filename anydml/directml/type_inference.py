@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anydml.errors import InvalidInput, Problem, shown
+from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, NUMPY, UINT8, UINT32, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType
-from anydml.ops.opdef import Operator, Slot
+from anydml.ops.opdef import Operand, Operator
 
 
 def infer_types(
@@ -39,20 +39,20 @@ def infer_types(
             problems.append(Problem(where, f"expected {listed(table.dtypes[free])}, but got {wanted.label}"))
     # What arrays decide comes first: numbers follow them.
     given_letters = [operator.inputs[k].dtype for k in typed]
-    for letter in dict.fromkeys([*given_letters, *(s.dtype for s in operator.inputs)]):
-        allowed = table.dtypes[letter]
+    for type_variable in dict.fromkeys([*given_letters, *(s.dtype for s in operator.inputs)]):
+        allowed = table.dtypes[type_variable]
         found: dict[str, list[str]] = {}
         for k, dtype in typed.items():
-            if operator.inputs[k].dtype != letter:
+            if operator.inputs[k].dtype != type_variable:
                 continue
             label = dtype.label if isinstance(dtype, TensorDataType) else str(dtype)
             found.setdefault(label, []).append(operator.inputs[k].parameter)
-            if dtype in allowed and letter != free:
-                types[letter] = dtype
-            elif dtype in allowed and types.setdefault(letter, dtype) is not dtype:
-                found.setdefault(types[letter].label, []).append("output_data_type")
+            if dtype in allowed and type_variable != free:
+                types[type_variable] = dtype
+            elif dtype in allowed and types.setdefault(type_variable, dtype) is not dtype:
+                found.setdefault(types[type_variable].label, []).append("output_data_type")
         if len(allowed) == 1:
-            types.setdefault(letter, allowed[0])
+            types.setdefault(type_variable, allowed[0])
         labels = [t.label for t in allowed]
         or_bool = " (or bool)" if allowed == (UINT8,) else ""
         for label, who in found.items():
@@ -63,14 +63,16 @@ def infer_types(
             got = "; ".join(f"{', '.join(who)} {label}" for label, who in found.items())
             remedy = "convert one with .astype"
             problems.append(Problem(operator.name, f"expected equal data types, but got {got}", remedy))
-        elif not found and letter not in types:
-            slots = [(s, n) for s, n in zip(operator.inputs, numbers, strict=True) if s.dtype == letter]
-            given = [n for _, n in slots if n is not None]
-            alone = len(slots) == 1 < len(operator.inputs)  # as a scale beside what it scales
-            if given and (letter != output.dtype or free or alone):
-                types[letter] = _type_for(given, allowed, types)
+        elif not found and type_variable not in types:
+            operands = [
+                (s, n) for s, n in zip(operator.inputs, numbers, strict=True) if s.dtype == type_variable
+            ]
+            given = [n for _, n in operands if n is not None]
+            alone = len(operands) == 1 < len(operator.inputs)  # as a scale beside what it scales
+            if given and (type_variable != output.dtype or free or alone):
+                types[type_variable] = _type_for(given, allowed, types)
             elif given:
-                problems.append(_only_numbers(operator, [s for s, _ in slots]))
+                problems.append(_only_numbers(operator, [s for s, _ in operands]))
     if not typed and not problems:
         problems.append(_only_numbers(operator, operator.inputs))
     inputs = tuple(
@@ -81,8 +83,8 @@ def infer_types(
     return inputs, result, problems
 
 
-def _only_numbers(operator: Operator, slots: Sequence[Slot]) -> Problem:
-    names = ", ".join(s.parameter for s in slots)
+def _only_numbers(operator: Operator, operands: Sequence[Operand]) -> Problem:
+    names = ", ".join(s.parameter for s in operands)
     message = f"expected an array among {names}, but got only Python numbers"
     return Problem(operator.name, message, "give one of them a type, as in np.float32(1)")
 
@@ -127,4 +129,4 @@ def as_number(x: bool | int | float, dtype: TensorDataType, where: str) -> np.nd
             return number
     except (OverflowError, ValueError, TypeError):  # NaN has no integer; an integer may be beyond any float
         pass
-    raise InvalidInput(Problem(where, f"expected a value that {wanted} can hold, but got {shown(x)}"))
+    raise InvalidInput(Problem(where, f"expected a value that {wanted} can hold, but got {short_repr(x)}"))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from anydml.errors import Problem, shown
+from anydml.errors import Problem, short_repr
 from anydml.ops.dtypes import SIZE, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
-from anydml.ops.opdef import ONE, Operator, Slot, Table
+from anydml.ops.opdef import ONE, Operand, Operator, Table
 from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
 V = TypeVar("V")
@@ -36,10 +36,10 @@ def check(
                 f"the operator exists from {operator.introduced.label} on; raise the device's feature level",
             )
         ]
-    present = {slot: tensors[slot.name] for slot in operator.tensors if slot.name in tensors}
+    present = {operand: tensors[operand.name] for operand in operator.tensors if operand.name in tensors}
     problems: list[Problem] = []
-    for slot, desc in present.items():
-        problems += [p.under(operator.name) for p in check_tensor(slot, desc)]
+    for operand, desc in present.items():
+        problems += [p.under(operator.name) for p in check_tensor(operand, desc)]
     problems += _ranks(operator, present, table, level)
     problems += _types(operator, present, table, level)
     problems += _sizes(operator, present)
@@ -54,12 +54,12 @@ def check(
     return problems
 
 
-def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
+def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
     """The rules that hold for any tensor: sizes, strides, total size, alignment, flags."""
     problems: list[Problem] = []
 
     def broken(message: str, remedy: str = "") -> None:
-        problems.append(Problem(slot.name, message, remedy))
+        problems.append(Problem(operand.name, message, remedy))
 
     sizes, strides = desc.sizes, desc.strides
     if not sizes:
@@ -77,8 +77,8 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if not legal or not sizes:
         return problems
     if desc.element_count > MAX_ELEMENTS:
-        broken(f"expected at most 2^32-1 elements, but got {shown(desc.element_count)}")
-    if slot.kind == "output" and len(sizes) <= MAX_RANK:
+        broken(f"expected at most 2^32-1 elements, but got {short_repr(desc.element_count)}")
+    if operand.kind == "output" and len(sizes) <= MAX_RANK:
         try:
             if overlaps_itself(sizes, desc.effective_strides):
                 broken(
@@ -96,11 +96,12 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if desc.data_type not in SIZE:
         return problems  # the tables refuse it by name
     if desc.minimum_size >= 2**64:
-        broken(f"expected a layout of less than 2^64 bytes, but got {shown(desc.minimum_size)}")
+        broken(f"expected a layout of less than 2^64 bytes, but got {short_repr(desc.minimum_size)}")
     total = desc.total_tensor_size_in_bytes
     if total is not None and not desc.minimum_size <= total < 2**64:
+        least = short_repr(desc.minimum_size)
         broken(
-            f"expected TotalTensorSizeInBytes of at least {shown(desc.minimum_size)}, but got {shown(total)}",
+            f"expected TotalTensorSizeInBytes of at least {least}, but got {short_repr(total)}",
             "it is the last element's end, rounded up to 4",
         )
     alignment = desc.guaranteed_base_offset_alignment
@@ -108,16 +109,16 @@ def check_tensor(slot: Slot, desc: TensorDesc) -> list[Problem]:
     if alignment != 0 and (not width <= alignment < 2**32 or alignment & (alignment - 1)):
         broken(
             "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
-            f"from {width} to 2^31, but got {shown(alignment)}"
+            f"from {width} to 2^31, but got {short_repr(alignment)}"
         )
     return problems
 
 
 def _ranks(
-    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+    operator: Operator, tensors: Mapping[Operand, TensorDesc], table: Table, level: FeatureLevel
 ) -> Iterable[Problem]:
     low, high = table.rank
-    for rank, slots in group_by(tensors, lambda d: len(d.sizes)).items():
+    for rank, operands in group_by(tensors, lambda d: len(d.sizes)).items():
         if low <= rank <= high or rank == 0:
             continue
         wanted = f"rank {low}" if low == high else f"rank {low} to {high}"
@@ -128,58 +129,62 @@ def _ranks(
         got = f"rank {rank}" + (f" ({remedy})" if later else "")
         yield Problem(
             operator.name,
-            f"{_join(slots)}: expected {wanted} at feature level {level.label}, but got {got}",
+            f"{_join(operands)}: expected {wanted} at feature level {level.label}, but got {got}",
             "put sizes of 1 in front" if rank < low else "",
         )
 
 
 def _types(
-    operator: Operator, tensors: Mapping[Slot, TensorDesc], table: Table, level: FeatureLevel
+    operator: Operator, tensors: Mapping[Operand, TensorDesc], table: Table, level: FeatureLevel
 ) -> Iterable[Problem]:
-    for letter in dict.fromkeys(s.dtype for s in tensors):
-        tied = {s: d for s, d in tensors.items() if s.dtype == letter}
-        for dtype, slots in group_by(tied, lambda d: d.data_type).items():
-            if dtype in table.dtypes[letter]:
+    for type_variable in dict.fromkeys(s.dtype for s in tensors):
+        tied = {s: d for s, d in tensors.items() if s.dtype == type_variable}
+        for dtype, operands in group_by(tied, lambda d: d.data_type).items():
+            if dtype in table.dtypes[type_variable]:
                 continue
-            later = operator.allowed_from(letter, dtype)
-            allowed = listed(table.dtypes[letter])
+            later = operator.allowed_from(type_variable, dtype)
+            allowed = listed(table.dtypes[type_variable])
             got = dtype.label + (f" (allowed from {later.label})" if later else "")
             yield Problem(
                 operator.name,
-                f"{_join(slots)}: expected {allowed} at feature level {level.label}, but got {got}",
+                f"{_join(operands)}: expected {allowed} at feature level {level.label}, but got {got}",
             )
 
 
-def _sizes(operator: Operator, tensors: Mapping[Slot, TensorDesc]) -> Iterable[Problem]:
-    """Equal sizes behind a letter, one element behind ONE, and as many dimensions everywhere."""
+def _sizes(operator: Operator, tensors: Mapping[Operand, TensorDesc]) -> Iterable[Problem]:
+    """Equal sizes behind a type variable, one element behind ONE, and as many dimensions everywhere."""
     several = {s: d for s, d in tensors.items() if s.sizes != ONE}
     yield from _equal(operator, several, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
     if len(several) == len(tensors):
         return
-    for sizes, slots in group_by(
+    for sizes, operands in group_by(
         {s: d for s, d in tensors.items() if s.sizes == ONE}, lambda d: d.sizes
     ).items():
         if any(n != 1 for n in sizes):
-            yield Problem(operator.name, f"{_join(slots)}: expected one element, but got {str_sizes(sizes)}")
+            yield Problem(
+                operator.name, f"{_join(operands)}: expected one element, but got {str_sizes(sizes)}"
+            )
     ranks = group_by(tensors, lambda d: len(d.sizes))
     if len(ranks) > 1:
-        got = "; ".join(f"{_join(slots)} {rank}" for rank, slots in ranks.items())
+        got = "; ".join(f"{_join(operands)} {rank}" for rank, operands in ranks.items())
         yield Problem(operator.name, f"expected equal numbers of dimensions, but got {got}")
 
 
 def _equal(
     operator: Operator,
-    tensors: Mapping[Slot, TensorDesc],
+    tensors: Mapping[Operand, TensorDesc],
     what: str,
-    letter_of: Callable[[Slot], str],
+    type_variable_of: Callable[[Operand], str],
     value_of: Callable[[TensorDesc], V],
     show: Callable[[Any], str],
 ) -> Iterable[Problem]:
-    """Slots that share a letter must have equal values: one line that groups them by what they have."""
-    for letter in dict.fromkeys(letter_of(s) for s in tensors):
-        groups = group_by({s: d for s, d in tensors.items() if letter_of(s) == letter}, value_of)
+    """Operands that share a type variable must have equal values: one line that groups them."""
+    for type_variable in dict.fromkeys(type_variable_of(s) for s in tensors):
+        groups = group_by(
+            {s: d for s, d in tensors.items() if type_variable_of(s) == type_variable}, value_of
+        )
         if len(groups) > 1:
-            got = "; ".join(f"{_join(slots)} {show(value)}" for value, slots in groups.items())
+            got = "; ".join(f"{_join(operands)} {show(value)}" for value, operands in groups.items())
             remedy = _REPEATED if what == "sizes" and _broadcast(list(groups)) else ""
             yield Problem(operator.name, f"expected equal {what}, but got {got}", remedy)
 
@@ -194,19 +199,19 @@ def _broadcast(several: Sequence[Any]) -> bool:
     )
 
 
-def group_by(tensors: Mapping[Slot, TensorDesc], key: Callable[[TensorDesc], V]) -> dict[V, list[Slot]]:
-    groups: dict[V, list[Slot]] = {}
-    for slot, desc in tensors.items():
-        groups.setdefault(key(desc), []).append(slot)
+def group_by(tensors: Mapping[Operand, TensorDesc], key: Callable[[TensorDesc], V]) -> dict[V, list[Operand]]:
+    groups: dict[V, list[Operand]] = {}
+    for operand, desc in tensors.items():
+        groups.setdefault(key(desc), []).append(operand)
     return groups
 
 
-def _join(slots: Iterable[Slot]) -> str:
-    return ", ".join(s.name for s in slots)
+def _join(operands: Iterable[Operand]) -> str:
+    return ", ".join(s.name for s in operands)
 
 
 def str_sizes(sizes: tuple[int, ...]) -> str:
-    return shown(tuple(sizes))
+    return short_repr(tuple(sizes))
 
 
 def str_type(dtype: TensorDataType) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from anydml.dxdispatch import images
 from anydml.dxdispatch.unknown_fields import UnknownFields
-from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, shown
+from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, short_repr
 from anydml.files import read_npy
 from anydml.ir.dims import are_sizes
 from anydml.ops.dtypes import FROM_NUMPY, NUMPY, native
@@ -57,7 +57,7 @@ class Resource:
         count, size = prod(shape), self.dtype.itemsize
         if self.offset + count * size > self.data.size:
             message = f"expected at most {(self.data.size - self.offset) // size:,} elements of {self.dtype}"
-            raise InvalidModel(Problem("", f"{message}, the buffer's, but got {shown(list(shape))}"))
+            raise InvalidModel(Problem("", f"{message}, the buffer's, but got {short_repr(list(shape))}"))
         return self.data[self.offset : self.offset + count * size].view(self.dtype).reshape(shape)
 
 
@@ -100,7 +100,7 @@ def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
         values = _from_file(item, dtype, folder)
     elif dtype is None:
         if declared != "UNKNOWN":
-            message = f"expected a data type, but got {shown(declared)}"
+            message = f"expected a data type, but got {short_repr(declared)}"
             raise InvalidModel(Problem("initialValuesDataType", message))
         values = _listed(initial, unknown.at("initialValues"))
     elif isinstance(initial, list) and initial:
@@ -130,7 +130,7 @@ def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
 def _byte_count(item: Mapping[str, Any], field: str, default: int, least: int) -> int:
     size = item.get(field, default)
     if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= MAX_BYTES:
-        raise InvalidModel(Problem(field, f"expected a number from {least} on, but got {shown(size)}"))
+        raise InvalidModel(Problem(field, f"expected a number from {least} on, but got {short_repr(size)}"))
     return size
 
 
@@ -159,7 +159,7 @@ def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
     count = initial.get("valueCount")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
         most = MAX_BYTES // dtype.itemsize
-        message = f"expected a number from 1 to {most:,} (1 GiB), but got {shown(count)}"
+        message = f"expected a number from 1 to {most:,} (1 GiB), but got {short_repr(count)}"
         raise InvalidModel(Problem("initialValues.valueCount", message))
     if "value" in initial and ("valueStart" in initial or "valueDelta" in initial):
         message = 'expected either "value", or "valueStart" and "valueDelta", but got both'
@@ -189,7 +189,7 @@ def _plain(value: Any, dtype: np.dtype, where: str) -> Any:
     """A JSON number that sequences of a type are made with: an integer, for integers."""
     fits = isinstance(value, int) or (dtype.kind == "f" and isinstance(value, float))
     if isinstance(value, bool) or not fits or abs(value) >= 2**64:
-        raise InvalidModel(Problem(where, f"expected a number for {dtype}, but got {shown(value)}"))
+        raise InvalidModel(Problem(where, f"expected a number for {dtype}, but got {short_repr(value)}"))
     return value
 
 
@@ -205,7 +205,7 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
                 return element[()]
         except (OverflowError, ValueError):  # too large, or not a number
             pass
-    raise InvalidModel(Problem(where, f"expected a value of {dtype}, but got {shown(value)}"))
+    raise InvalidModel(Problem(where, f"expected a value of {dtype}, but got {short_repr(value)}"))
 
 
 def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
@@ -244,7 +244,7 @@ def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) ->
                 )
             )
         return raw.view(dtype)
-    message = f"expected a file of type .npy, .bin, .dat, .png or .jpg, but got {shown(source)}"
+    message = f"expected a file of type .npy, .bin, .dat, .png or .jpg, but got {short_repr(source)}"
     raise InvalidModel(Problem("initialValues.sourcePath", message))
 
 
@@ -252,13 +252,15 @@ def _from_image(item: Mapping[str, Any], dtype: np.dtype | None, path: Path) -> 
     if dtype is None:
         raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {path.name!r}"))
     if item.get("resampleMode", "scale") != "scale":
-        message = f'expected "scale", but got {shown(item["resampleMode"])}'
+        message = f'expected "scale", but got {short_repr(item["resampleMode"])}'
         raise InvalidModel(Problem("resampleMode", message))
     sizes = item.get("resampleSize")
     if sizes is not None and not are_sizes(sizes):
-        raise InvalidModel(Problem("resampleSize", f"expected four sizes, but got {shown(sizes)}"))
+        raise InvalidModel(Problem("resampleSize", f"expected four sizes, but got {short_repr(sizes)}"))
     if prod(sizes or (1,)) * dtype.itemsize > MAX_BYTES:
-        raise InvalidModel(Problem("resampleSize", f"expected a reasonable size, but got {shown(sizes)}"))
+        raise InvalidModel(
+            Problem("resampleSize", f"expected a reasonable size, but got {short_repr(sizes)}")
+        )
     return images.read_image(path, dtype, sizes or None)
 
 
@@ -270,7 +272,7 @@ def found_file(source: Any, folder: Path, where: str) -> Path:
             for somebody to write to it.
     """
     if not isinstance(source, str) or not source or "\0" in source:
-        raise InvalidModel(Problem(where, f"expected a file name, but got {shown(source)}"))
+        raise InvalidModel(Problem(where, f"expected a file name, but got {short_repr(source)}"))
     places = folder / source, Path(source)
     try:
         found = next((p for p in places if p.is_file()), None)
@@ -280,9 +282,9 @@ def found_file(source: Any, folder: Path, where: str) -> Path:
     if found is not None:
         return found
     if other is None:
-        raise InvalidModel(Problem(where, f"expected a file, but there is none at {shown(source)}"))
+        raise InvalidModel(Problem(where, f"expected a file, but there is none at {short_repr(source)}"))
     kind = "folder" if other.is_dir() else "pipe" if other.is_fifo() else "device"
-    raise InvalidModel(Problem(where, f"expected a file, but {shown(source)} is a {kind}"))
+    raise InvalidModel(Problem(where, f"expected a file, but {short_repr(source)} is a {kind}"))
 
 
 _TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -337,4 +339,4 @@ def parse_json(data: bytes, where: str) -> Any:
 
 def kind_of(value: object) -> str:
     names = {dict: "an object", list: "an array", str: "a string", type(None): "nothing"}
-    return names.get(type(value), shown(value))
+    return names.get(type(value), short_repr(value))

@@ -16,7 +16,7 @@ import numpy as np
 
 from anydml.directml.descriptions import OUTER_FIELDS, TENSOR_FIELDS, field_names
 from anydml.dxdispatch.unknown_fields import UnknownFields
-from anydml.errors import InvalidModel, Problem, nearest, shown
+from anydml.errors import InvalidModel, Problem, nearest, short_repr
 from anydml.ops.attributes import ActivationKind, ScaleBiasKind
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.dtypes import NUMPY
@@ -27,7 +27,7 @@ _MEMBERS = {
     for name in "Int8 UInt8 Int16 UInt16 Int32 UInt32 Int64 UInt64 Float32 Float64".split()
 }
 """The members of a DML_SCALAR_UNION."""
-DEEPEST = 8
+MAX_DESCRIPTION_DEPTH = 8
 """How far descriptions nest, at most."""
 _COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
 _FLAGS = ("NONE", "ALLOW_HALF_PRECISION_COMPUTATION", "DISABLE_META_COMMANDS", "DESCRIPTORS_VOLATILE")
@@ -45,8 +45,11 @@ def description(item: Mapping[str, Any], unknown: UnknownFields) -> dict[str, An
     if problems:
         raise InvalidModel(*problems)
     kept = {k: v for k, v in item.items() if k not in ("bindings", "executionFlags", "dmlCompileType")}
-    plain = {name: _value(name, value, kept, DEEPEST, unknown.at(name)) for name, value in kept.items()}
-    return _known(plain, unknown, DEEPEST)
+    plain = {
+        name: _value(name, value, kept, MAX_DESCRIPTION_DEPTH, unknown.at(name))
+        for name, value in kept.items()
+    }
+    return _known(plain, unknown, MAX_DESCRIPTION_DEPTH)
 
 
 def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str, Any]:
@@ -62,9 +65,9 @@ def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str
     else:
         kept, unknown = unknown.dropped(desc, OUTER_FIELDS), unknown.at(word)
         kept[word] = fields = unknown.dropped(desc[word], names)
-    for slot in operator.tensors:
-        if isinstance(fields.get(slot.name), dict):
-            fields[slot.name] = _known_tensor(fields[slot.name], unknown.at(slot.name))
+    for operand in operator.tensors:
+        if isinstance(fields.get(operand.name), dict):
+            fields[operand.name] = _known_tensor(fields[operand.name], unknown.at(operand.name))
     for attribute in operator.attributes:
         value, within = fields.get(attribute.name), unknown.at(attribute.name)
         if isinstance(value, dict) and isinstance(attribute.kind, ActivationKind):
@@ -86,7 +89,7 @@ def _known_tensor(tensor: dict[str, Any], unknown: UnknownFields) -> dict[str, A
 def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
     kind = item.get("dmlCompileType", _COMPILE_TYPES[0])
     if kind not in _COMPILE_TYPES:
-        message = f"expected {' or '.join(_COMPILE_TYPES)}, but got {shown(kind)}"
+        message = f"expected {' or '.join(_COMPILE_TYPES)}, but got {short_repr(kind)}"
         yield Problem("dmlCompileType", message, nearest(kind, _COMPILE_TYPES))
     flags = item.get("executionFlags", [])
     for flag in flags if isinstance(flags, list) else [flags]:
@@ -94,7 +97,9 @@ def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
         number = isinstance(flag, int) and not isinstance(flag, bool) and 0 <= flag < 8
         if name not in _FLAGS and not number:
             yield Problem(
-                "executionFlags", f"expected execution flags, but got {shown(flag)}", nearest(name, _FLAGS)
+                "executionFlags",
+                f"expected execution flags, but got {short_repr(flag)}",
+                nearest(name, _FLAGS),
             )
 
 
@@ -125,7 +130,9 @@ def _scalar(name: str, member: str, number: Any, declared: Any) -> Any:
         if dtype.kind != "f" and stored.item() != number:
             raise ValueError
     except (OverflowError, ValueError) as error:
-        raise InvalidModel(Problem(name, f"expected a value of {dtype}, but got {shown(number)}")) from error
+        raise InvalidModel(
+            Problem(name, f"expected a value of {dtype}, but got {short_repr(number)}")
+        ) from error
     short = declared.upper().removeprefix("DML_TENSOR_DATA_TYPE_") if isinstance(declared, str) else declared
     wanted = NUMPY.get(TensorDataType[short]) if short in TensorDataType.__members__ else None
     if wanted is None or wanted == dtype:  # what is not declared well is told when the description is read

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.errors import InvalidModel, Problem, Unsupported, shown
+from anydml.errors import InvalidModel, Problem, Unsupported, short_repr
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -28,7 +28,7 @@ def read_image(path: Path, dtype: np.dtype, sizes: Sequence[int] | None) -> NDAr
         message = f"expected FLOAT32, FLOAT16 (from 0 to 1) or UINT8 (to 255), but got {dtype}"
         raise InvalidModel(Problem("initialValuesDataType", message))
     if sizes is not None and (len(sizes) != 4 or sizes[0] != 1 or sizes[1] not in _MODES or 0 in sizes):
-        message = f"expected [1, channels (1, 3 or 4), height, width], but got {shown(list(sizes))}"
+        message = f"expected [1, channels (1, 3 or 4), height, width], but got {short_repr(list(sizes))}"
         raise InvalidModel(Problem("resampleSize", message))
     library = _pillow()
     try:

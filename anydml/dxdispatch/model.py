@@ -43,8 +43,8 @@ from anydml.errors import (
     Problem,
     Unsupported,
     nearest,
-    shown,
-    telling_memory,
+    short_repr,
+    translate_memory_error,
 )
 from anydml.files import read_file
 from anydml.ir.dims import are_sizes
@@ -58,7 +58,7 @@ Command = Callable[[Echo], None]
 class DispatchModel:
     """A DxDispatch model that was read, whose operators were accepted by the device, and that is bound."""
 
-    @telling_memory
+    @translate_memory_error
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -122,7 +122,7 @@ class DispatchModel:
         self._raise(InvalidOperator if only_operators else InvalidModel)
         self._unknown.warn(self.path.name, stacklevel=3)  # behind the wrapper is who asked for the model
 
-    @telling_memory
+    @translate_memory_error
     def run(self, echo: Echo = print) -> None:
         """Run the commands in order; `echo` receives what they print, a line at a time."""
         echo(f"Running on 'anydml, feature level {self.device.feature_level.label}'")
@@ -216,7 +216,7 @@ class DispatchModel:
             kind = item.get("type") if isinstance(item, dict) else None
             if not isinstance(kind, str) or kind.lower() not in readers:
                 known = "dispatch, print or writeFile"
-                self._broken(where, f'expected "type": {known}, but got {shown(kind)}')
+                self._broken(where, f'expected "type": {known}, but got {short_repr(kind)}')
                 continue
             self._unknown.at(where).dropped(item, _COMMAND_FIELDS[kind.lower()])
             command = readers[kind.lower()](item, where)
@@ -226,7 +226,7 @@ class DispatchModel:
     def _named(self, item: Mapping[str, Any], field: str, known: Mapping[str, Any], where: str) -> str | None:
         name = item.get(field)
         if not isinstance(name, str) or name not in known:
-            message = f"expected the name of one of the {len(known)}, but got {shown(name)}"
+            message = f"expected the name of one of the {len(known)}, but got {short_repr(name)}"
             self._broken(f"{where}.{field}", message, nearest(name, known))
             return None
         return name
@@ -279,7 +279,7 @@ class DispatchModel:
         single = target[0] if isinstance(target, list) and len(target) == 1 else target
         view = {"name": single} if isinstance(single, str) else single
         if not isinstance(view, dict):
-            self._broken(place, f"expected a resource's name, but got {shown(single)}")
+            self._broken(place, f"expected a resource's name, but got {short_repr(single)}")
             return None
         return self._unknown.at(place).dropped(view, fields)
 
@@ -294,7 +294,7 @@ class DispatchModel:
                 continue
             shape = self._shapes.get(point, view.get("shape"))
             if shape is not None and not are_sizes(shape):
-                self._broken(f"{place}.shape", f"expected sizes, but got {shown(shape)}")
+                self._broken(f"{place}.shape", f"expected sizes, but got {short_repr(shape)}")
                 continue
             resource = self._named(view, "name", self._declared, place)
             if resource in self.resources:
@@ -393,7 +393,9 @@ def _part(resource: Resource, view: Mapping[str, Any], data_type: TensorDataType
     for field in numbers:
         value = view.get(field, numbers[field])
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InvalidModel(Problem(field, f"expected a non-negative integer, but got {shown(value)}"))
+            raise InvalidModel(
+                Problem(field, f"expected a non-negative integer, but got {short_repr(value)}")
+            )
         numbers[field] = value
     stride = numbers["elementStride"] or 0
     start = (numbers["elementOffset"] or 0) * stride
@@ -401,9 +403,8 @@ def _part(resource: Resource, view: Mapping[str, Any], data_type: TensorDataType
     size = resource.data.size
     end = size if count is None else start + count * stride
     if end > size or start > end:
-        message = (
-            f"expected a part of the buffer's {size} bytes, but got bytes {shown(start)} to {shown(end)}"
-        )
+        got = f"{short_repr(start)} to {short_repr(end)}"
+        message = f"expected a part of the buffer's {size} bytes, but got bytes {got}"
         raise InvalidModel(Problem("", message))
     dtype = NUMPY[data_type]
     part = resource.data[start:end]

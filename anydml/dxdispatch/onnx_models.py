@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from anydml.dxdispatch.buffers import MAX_BYTES, Resource, found_file
 from anydml.dxdispatch.unknown_fields import UnknownFields
-from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, shown
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.ops.dtypes import FROM_NUMPY
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OnnxDispatchable:
         dims = item.get("freeDimensionNameOverrides", {})
         if not isinstance(dims, dict):
             problems.append(
-                Problem("freeDimensionNameOverrides", f"expected an object, but got {shown(dims)}")
+                Problem("freeDimensionNameOverrides", f"expected an object, but got {short_repr(dims)}")
             )
         try:
             path = found_file(item.get("sourcePath"), folder, "sourcePath")

@@ -11,25 +11,27 @@ from numpy.typing import NDArray
 
 from anydml.dxdispatch import images
 from anydml.dxdispatch.buffers import Resource
-from anydml.errors import ExecutionFailed, InvalidModel, Problem, shown
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, short_repr
 from anydml.files import write_atomically
 from anydml.ir.dims import are_sizes
 
-MOST_PRINTED = 1_000_000
+MAX_PRINTED_ELEMENTS = 1_000_000
 _KINDS = (".npy", ".bin", ".dat", *images.SUFFIXES)
 
 
 def check_print(item: Mapping[str, Any]) -> None:
     """Raises InvalidModel unless "verbose" is true, false or absent."""
     if not isinstance(item.get("verbose", False), bool):
-        raise InvalidModel(Problem("verbose", f"expected true or false, but got {shown(item['verbose'])}"))
+        raise InvalidModel(
+            Problem("verbose", f"expected true or false, but got {short_repr(item['verbose'])}")
+        )
 
 
 def printed(name: str, resource: Resource, verbose: bool) -> Iterator[str]:
     """The lines that print a buffer: its elements in one; or, verbosely, each with its index and its bits."""
     values = _written(name, resource).reshape(-1)
-    total, values = len(values), values[:MOST_PRINTED]
-    rest = f", ... ({total:,} in all)" if total > MOST_PRINTED else ""
+    total, values = len(values), values[:MAX_PRINTED_ELEMENTS]
+    rest = f", ... ({total:,} in all)" if total > MAX_PRINTED_ELEMENTS else ""
     texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in values.tolist()]
     if not verbose:
         yield f"Resource '{name}': {', '.join(texts)}{rest}"
@@ -55,15 +57,15 @@ class FileOutput:
         target, self.dimensions = item.get("targetPath"), item.get("dimensions") or None
         problems = []
         if not isinstance(target, str) or target == "" or "\0" in target:
-            problems.append(Problem("targetPath", f"expected a file name, but got {shown(target)}"))
+            problems.append(Problem("targetPath", f"expected a file name, but got {short_repr(target)}"))
             target = "out.npy"
         self.target = target
         self.kind = Path(target).suffix.lower()
         if self.kind not in _KINDS:
-            message = f"expected a file of type {', '.join(_KINDS)}, but got {shown(self.target)}"
+            message = f"expected a file of type {', '.join(_KINDS)}, but got {short_repr(self.target)}"
             problems.append(Problem("targetPath", message))
         if self.dimensions is not None and not are_sizes(self.dimensions):
-            problems.append(Problem("dimensions", f"expected sizes, but got {shown(self.dimensions)}"))
+            problems.append(Problem("dimensions", f"expected sizes, but got {short_repr(self.dimensions)}"))
         elif resource is not None and not resource.deferred and not problems:
             try:
                 self._shaped(resource)

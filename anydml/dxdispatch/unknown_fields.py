@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from anydml.errors import Problem, UnknownFieldWarning, nearest, shown
+from anydml.errors import Problem, UnknownFieldWarning, nearest, short_repr
 
-MOST_TOLD = 20
+MAX_SUGGESTED_FIELDS = 20
 """So many are told by name: to find the nearest known field takes time, which a hostile file asks for."""
 
 
@@ -33,19 +33,19 @@ class UnknownFields:
             if name in known:
                 kept[name] = value
             elif (self._place, name) not in self._found:
-                guess = nearest(name, known) if len(self._found) < MOST_TOLD else ""
+                guess = nearest(name, known) if len(self._found) < MAX_SUGGESTED_FIELDS else ""
                 self._found[self._place, name] = guess if guess.startswith("did you mean") else ""
         return kept
 
     def problems(self) -> Iterator[Problem]:
         """One for each field, for a file that is wrong in other ways, too: they may be the cause."""
         for (place, name), remedy in self._told():
-            yield Problem(place, f"field {shown(name)} is not known, and was ignored", remedy)
-        if (more := len(self._found) - MOST_TOLD) > 0:
+            yield Problem(place, f"field {short_repr(name)} is not known, and was ignored", remedy)
+        if (more := len(self._found) - MAX_SUGGESTED_FIELDS) > 0:
             yield Problem("", f"{more:,} more fields are not known, and were ignored")
 
     def _told(self) -> Iterator[tuple[tuple[str, str], str]]:
-        return islice(self._found.items(), MOST_TOLD)
+        return islice(self._found.items(), MAX_SUGGESTED_FIELDS)
 
     def warn(self, file: str, stacklevel: int) -> None:
         """One warning of the file, if there is anything to be told."""
@@ -54,8 +54,10 @@ class UnknownFields:
         told = []
         for (place, name), remedy in self._told():
             where = f"{place}.{name}" if place else name
-            told.append((where if _is_plain(where) else shown(where)) + (f" ({remedy})" if remedy else ""))
-        if (more := len(self._found) - MOST_TOLD) > 0:
+            told.append(
+                (where if _is_plain(where) else short_repr(where)) + (f" ({remedy})" if remedy else "")
+            )
+        if (more := len(self._found) - MAX_SUGGESTED_FIELDS) > 0:
             told.append(f"and {more:,} more")
         text = f"{file}: fields that are not known were ignored: {', '.join(told)}"
         warnings.warn(text, UnknownFieldWarning, stacklevel=stacklevel + 1)

@@ -1,1 +1,1 @@
-"""Graphs: the one representation between the doors (descriptions, ONNX files) and the kernels."""
+"""Graphs: the one representation between the public API (descriptions, ONNX files) and the kernels."""

@@ -6,7 +6,7 @@
     If       = a condition and two branches; a branch is a Graph
     Value    = what flows: defined once, by an input, a constant or a node, and known by identity, not by name
 
-What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no room
+What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no layer
 looks a name up through scopes, and putting a branch in the place of its `If` is splicing its nodes.
 Everything is frozen: a pass builds a new graph.
 """
@@ -108,7 +108,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ExternalData:
     """Bytes in a file beside the model: its path below `folder`, and where they begin."""
 
     folder: Path
@@ -119,7 +119,7 @@ class Stored:
 class Constant:
     """A known content: a read-only array, or a list of such (a sequence). Decoded when first asked for.
 
-    `source` is what the file holds, for writing it out again without a detour; or where it is `Stored`.
+    `source` is what the file holds, for writing it out again without a detour; or where it is `ExternalData`.
     """
 
     __slots__ = ("_content", "_decode", "_derived", "source")
@@ -179,7 +179,7 @@ class Node:
     path: tuple[str, ...] = ()
     captures: Mapping[str, Value] = field(default_factory=dict)
     """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
-    sure: bool = False
+    nofail: bool = False
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
     """Why it fails whenever it runs, where its sizes prove that."""

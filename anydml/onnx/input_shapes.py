@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anydml.errors import Problem, nearest, shown
+from anydml.errors import Problem, nearest, short_repr
 from anydml.ir.dims import Affine, are_sizes
 from anydml.ir.graph import TensorType, Type, Value
 
@@ -14,7 +14,7 @@ Shapes = Mapping[str, Sequence[int]]
 def unknown_names(word: str, given: Mapping[str, object], inputs: Mapping[str, Value]) -> list[Problem]:
     """A problem for each name that no input has; `word` is what the user calls what was given."""
     return [
-        Problem(word, f"expected a name of an input, but got {shown(name)}", nearest(str(name), inputs))
+        Problem(word, f"expected a name of an input, but got {short_repr(name)}", nearest(str(name), inputs))
         for name in given
         if name not in inputs
     ]
@@ -50,7 +50,7 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
 
 def _wrong(value: Value, asked: object) -> str:
     if not are_sizes(asked):
-        return f"expected sizes, but got {shown(asked)}"
+        return f"expected sizes, but got {short_repr(asked)}"
     assert isinstance(asked, list | tuple)
     if not isinstance(value.type, TensorType):
         return "expected a tensor, which has sizes"

@@ -17,7 +17,7 @@ from anydml.ir.transforms import replace_uses
 from anydml.onnx.node_validation import allowed_types
 from anydml.onnx.types import onnx_name
 
-OWN = "anydml"
+INTERNAL_DOMAIN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
 """What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
@@ -26,7 +26,7 @@ PAD_TYPES = frozenset("float32 float64 int8 int32 int64 uint8 uint32 uint64 bool
 Choice = Callable[[Value], None]
 
 
-class Nodes:
+class NodeBuilder:
     """Nodes in the place of one, and the constants that came with them."""
 
     def __init__(self, constants: Mapping[Value, Constant], opset: int, own: bool) -> None:
@@ -79,17 +79,17 @@ class Nodes:
     def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
         return self._made(name, inputs, result, attributes, False)
 
-    def sure(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
+    def nofail(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
         """As `op`, of what cannot fail here, whatever the sizes are."""
         return self._made(name, inputs, result, attributes, True)
 
     def _made(
-        self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], sure: bool
+        self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], nofail: bool
     ) -> Value:
         protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
-        domain = OWN if self.own and name == "Where" else ""
+        domain = INTERNAL_DOMAIN if self.own and name == "Where" else ""
         op = OnnxOp(domain, name, self.opset)
-        self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, sure=sure))
+        self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, nofail=nofail))
         return result
 
     # ---- choices
@@ -140,7 +140,7 @@ class Nodes:
                 else (lambda c: self._gather(c, a, b, value))
             )
         if anything and self.opset >= 14:
-            return lambda c: self._cut(c, a, b, value)
+            return lambda c: self._select_dynamic_shape(c, a, b, value)
         return None
 
     def moves(self, type: TensorType) -> bool:
@@ -161,7 +161,7 @@ class Nodes:
         both = self._stacked([b, a], value)
         self.op("Gather", [both, index], value, axis=0)
 
-    def _cut(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+    def _select_dynamic_shape(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """One after the other, of which the right part is cut out: their sizes may differ."""
         c, name, dtype = self._scalar(condition, value), value.name, _dtype(a)
         all_of_it, zero = (
@@ -171,17 +171,17 @@ class Nodes:
         flat, counts, shapes = [], [], []
         for word, v in (("then", a), ("else", b)):
             rank = len(v.sizes or ())
-            flat.append(self.sure("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
-            counts.append(self.sure("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
-            shapes.append(self.sure("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
-        total = self.sure("Add", counts, _named(f"{name}~total", "int64", (1,)))
-        start = self.sure("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
-        end = self.sure("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
-        both = self.sure("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
-        part = self.sure("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
+            flat.append(self.nofail("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
+            counts.append(self.nofail("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
+            shapes.append(self.nofail("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
+        total = self.nofail("Add", counts, _named(f"{name}~total", "int64", (1,)))
+        start = self.nofail("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
+        end = self.nofail("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
+        both = self.nofail("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
+        part = self.nofail("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
         rank = len(a.sizes or ())
-        shape = self.sure("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
-        self.sure("Reshape", [part, shape], value, allowzero=1)
+        shape = self.nofail("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
+        self.nofail("Reshape", [part, shape], value, allowzero=1)
 
     # ---- guards and stand-ins
 
@@ -196,21 +196,23 @@ class Nodes:
         self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
         self.op("Gather", [self._stacked([a], value), index], value, axis=0)
 
-    def stand_in(self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str) -> Value:
+    def safe_placeholders(
+        self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str
+    ) -> Value:
         """`x` where the condition is `truth`; else something of its type and of the sizes `witness`."""
         dtype, rank = _dtype(x), len(witness)
         c = self._scalar(condition, _named(name, "bool", ()))
         wanted = self.constant(f"{name}~witness", witness)
         zeros = self.constant(f"{name}~zeros", [0] * rank)
-        sizes = self.sure("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
-        missing = self.sure("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
-        lacks = self.sure("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
-        behind = self.sure("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
-        pads = self.sure("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
-        larger = self.sure("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
+        sizes = self.nofail("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
+        missing = self.nofail("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
+        lacks = self.nofail("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
+        behind = self.nofail("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
+        pads = self.nofail("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
+        larger = self.nofail("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
         ends = _named(f"{name}~ends", "int64", (rank,))
-        self.sure("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
-        return self.sure("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
+        self.nofail("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
+        return self.nofail("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
 
     def _scalar(self, condition: Value, value: Value) -> Value:
         if condition.sizes == ():

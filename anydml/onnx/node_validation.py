@@ -1,6 +1,6 @@
 """Whether a node has the form that ONNX's schema of its operator asks for.
 
-Checked while a model is read, so that no later room, and no library, meets a node with an input too few or
+Checked while a model is read, so that no later layer, and no library, meets a node with an input too few or
 an attribute of another kind: some of them end the process on one. Unknown attributes are left to whoever
 compiles the node.
 """
@@ -15,7 +15,7 @@ from functools import cache
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from anydml.errors import InvalidModel, Problem, shown
+from anydml.errors import InvalidModel, Problem, short_repr
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name
 
@@ -177,7 +177,7 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
             equation.replace(b" ", b"")
         ):  # ONNX's own inference can loop on it for ever
             text = equation.decode(errors="replace")
-            yield f"expected an equation of Einsum such as 'ij,jk->ik', but got {shown(text)}"
+            yield f"expected an equation of Einsum such as 'ij,jk->ik', but got {short_repr(text)}"
     if op.name in _ITERATE:
         yield from _body_problems(len(given), len(proto.output), op, there)
 

@@ -22,13 +22,13 @@ from anydml.errors import Problem, Unsupported, VerificationFailed
 from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import (
     Constant,
+    ExternalData,
     Graph,
     If,
     Node,
     OnnxOp,
     OptionalType,
     SequenceType,
-    Stored,
     TensorType,
     Type,
     Value,
@@ -38,7 +38,7 @@ from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.program import OwnPlans
 from anydml.onnx.execute.quirk_search import quirks
 from anydml.onnx.node_validation import check_types
-from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
 from anydml.onnx.serde.prune import without_dead_nodes
@@ -47,7 +47,7 @@ from anydml.onnx.subgraphs import all_names, all_nodes
 from anydml.onnx.types import CODES, dtype_name, leaf
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
-PATIENCE = 20
+MAX_ATTEMPTS_PER_TRIAL = 20
 """Attempts for each that is wanted: most random sizes fit no model."""
 MIN_TRIALS = 3
 """That agree, however long they take: a model may take seconds for a run."""
@@ -57,7 +57,7 @@ MAX_RUN_SECONDS = 8.0
 """After which a run in onnxruntime is ended."""
 MAX_ENDED_RUNS = 4
 """After so many it is enough, if time is up."""
-MOST_ELEMENTS = 1 << 24
+MAX_VERIFIED_ELEMENTS = 1 << 24
 """Of all inputs together: more are not drawn."""
 Feeds = dict[str, Any]
 Sizes_ = dict[object, int]
@@ -115,7 +115,7 @@ def verify(
     agreed = refused = ended = 0
     good: list[Sizes_] = []
     start = time.monotonic()
-    while agreed < trials and agreed + refused < PATIENCE * trials:
+    while agreed < trials and agreed + refused < MAX_ATTEMPTS_PER_TRIAL * trials:
         took = time.monotonic() - start
         if took > seconds and (agreed >= MIN_TRIALS or ended >= MAX_ENDED_RUNS):
             break
@@ -123,7 +123,9 @@ def verify(
             break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
-        if _elements(graph, shapes) > MOST_ELEMENTS:  # they may be declared so large that nothing has room
+        if (
+            _elements(graph, shapes) > MAX_VERIFIED_ELEMENTS
+        ):  # they may be declared so large that nothing has room
             refused += 1
             continue
         feeds = drawn(graph, fixed, numbers, shapes, rng)
@@ -152,7 +154,7 @@ def verify(
 def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:
     """A whole model for a provider; `declared`: with what the file says of types of results."""
     weights = tuple(
-        (t.name, Constant(source=Stored(folder, "", 0)))
+        (t.name, Constant(source=ExternalData(folder, "", 0)))
         for t in proto.graph.initializer
         if folder is not None and t.data_location == TensorProto.EXTERNAL
     )
@@ -226,7 +228,7 @@ def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
     fast = OnnxRuntime()
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal for q in quirks(typed(graph, opsets, fast), opsets))
+        return any(q.fatal for q in quirks(annotate_types(graph, opsets, fast), opsets))
 
     if not fatal(graph):
         return "none"
@@ -318,7 +320,7 @@ def _elements(graph: Graph, sizes: Sizes_) -> int:
     for v in graph.inputs:
         dims = v.sizes or ()
         if len(dims) > 64:  # axes, which NumPy has at most
-            return MOST_ELEMENTS + 1
+            return MAX_VERIFIED_ELEMENTS + 1
         known = (n if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in enumerate(dims))
         total += prod(max(n, 1) for n in known)
     return total

@@ -1,1 +1,1 @@
-"""What DirectML's documents say, as records. Nothing here computes on tensors or knows a backend."""
+"""What DirectML's documents say, as definitions. Nothing here computes on tensors or knows a backend."""

@@ -1,4 +1,4 @@
-"""The ACTIVATION_* operators, one record each."""
+"""The ACTIVATION_* operators, one definition each."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ACTIVATION_LEAKY_RELU = unary(
 ACTIVATION_PARAMETERIZED_RELU = Operator(
     name="ACTIVATION_PARAMETERIZED_RELU",
     doc="Output is Input where that is not negative, else Slope times Input.",
-    slots=(
+    operands=(
         inp("InputTensor", dtype="T", sizes="S"),
         inp("SlopeTensor", dtype="T", sizes="S"),
         out("OutputTensor", dtype="T", sizes="S"),
@@ -101,7 +101,7 @@ ACTIVATION_THRESHOLDED_RELU = unary(
 ACTIVATION_RELU_GRAD = Operator(
     name="ACTIVATION_RELU_GRAD",
     doc="OutputGradient is InputGradient where Input is positive, else 0.",
-    slots=(
+    operands=(
         inp("InputTensor", dtype="T", sizes="S"),
         inp("InputGradientTensor", dtype="T", sizes="S"),
         out("OutputGradientTensor", dtype="T", sizes="S"),

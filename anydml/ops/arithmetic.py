@@ -1,4 +1,4 @@
-"""The ELEMENT_WISE_* operators that calculate, one record each; quantization stands in quantize.py."""
+"""The ELEMENT_WISE_* operators that calculate, one definition each; quantization stands in quantize.py."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _GRADIENT = (
 ELEMENT_WISE_CLIP_GRAD = Operator(
     name="ELEMENT_WISE_CLIP_GRAD",
     doc="Output is InputGradient where Input lies strictly between Min and Max, else 0.",
-    slots=(*_GRADIENT, attr("Min"), attr("Max")),
+    operands=(*_GRADIENT, attr("Min"), attr("Max")),
     levels={
         FL_3_1: at(rank=(1, 8), T=UP_TO_32_BIT),
         FL_5_0: _CLIPPED_FROM_5_0,
@@ -122,7 +122,7 @@ ELEMENT_WISE_CLIP_GRAD = Operator(
 ELEMENT_WISE_CLIP_GRAD1 = Operator(
     name="ELEMENT_WISE_CLIP_GRAD1",
     doc="Output is InputGradient where Input lies strictly between Min and Max, else 0.",
-    slots=(
+    operands=(
         *_GRADIENT,
         attr("MinMaxDataType", TensorDataType, implied=True),
         attr("Min", ScalarKind()),
@@ -337,7 +337,7 @@ def _integer_pow(x: Expr, exponent: Expr) -> Expr:
 ELEMENT_WISE_POW = Operator(
     name="ELEMENT_WISE_POW",
     doc="Output is Input to the power of Exponent.",
-    slots=(
+    operands=(
         inp("InputTensor", dtype="T", sizes="S"),
         inp("ExponentTensor", dtype="E", sizes="S"),
         out("OutputTensor", dtype="T", sizes="S"),
@@ -406,7 +406,7 @@ def _add1(a: Expr, b: Expr, activation: Activation | None) -> Expr:
 ELEMENT_WISE_ADD1 = Operator(
     name="ELEMENT_WISE_ADD1",
     doc="Output is A plus B, put through an activation if one is given.",
-    slots=(
+    operands=(
         inp("ATensor", dtype="T", sizes="S"),
         inp("BTensor", dtype="T", sizes="S"),
         out("OutputTensor", dtype="T", sizes="S"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from anydml.errors import InvalidOperator, Problem, shown
+from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ops.dtypes import FLOATING, NUMPY
 from anydml.ops.enums import TensorDataType, parse
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Kind:
-    """How the values of an attribute are written. `read` gives the value that records compute with."""
+    """How the values of an attribute are written. `read` gives the value that definitions compute with."""
 
     annotation: ClassVar[str] = "Any"
     """Of the Python parameter."""
@@ -76,7 +76,7 @@ class FloatKind(Kind):
     def read(self, value: object, where: str) -> float:
         value = _named(value)
         if not _is_number(value):
-            raise _refused(where, f"expected a number, but got {shown(value)}")
+            raise _refused(where, f"expected a number, but got {short_repr(value)}")
         try:
             with np.errstate(over="ignore"):
                 number: float = np.float32(value).item()  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ class FloatKind(Kind):
                 return number
         except OverflowError:
             pass
-        raise _refused(where, f"expected a number that float32 can hold, but got {shown(value)}")
+        raise _refused(where, f"expected a number that float32 can hold, but got {short_repr(value)}")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ScalarKind(Kind):
     def read(self, value: object, where: str) -> int | float:
         value = _named(value)
         if not _is_number(value):
-            raise _refused(where, f"expected a number, but got {shown(value)}")
+            raise _refused(where, f"expected a number, but got {short_repr(value)}")
         return int(value) if isinstance(value, Integral) else float(value)  # type: ignore[arg-type]
 
 
@@ -121,11 +121,11 @@ class ScaleBiasKind(Kind):
             value = (value.scale, value.bias)
         if isinstance(value, Mapping):
             if set(value) != {"Scale", "Bias"}:
-                raise _refused(where, f"expected {self.form}, but got {shown(value)}")
+                raise _refused(where, f"expected {self.form}, but got {short_repr(value)}")
             value = (value["Scale"], value["Bias"])
         if not isinstance(value, tuple) or len(value) != 2:
             raise _refused(
-                where, f"expected a scale and a bias, but got {shown(value)}", f"write {self.form}"
+                where, f"expected a scale and a bias, but got {short_repr(value)}", f"write {self.form}"
             )
         number = FloatKind()
         return ScaleBias(number.read(value[0], f"{where}.Scale"), number.read(value[1], f"{where}.Bias"))
@@ -143,7 +143,7 @@ class AxesKind(Kind):
             isinstance(a, Integral) and not isinstance(a, bool | np.bool_)
             for a in value  # type: ignore[attr-defined]
         ):
-            raise _refused(where, f"expected a list of integers, but got {shown(value)}")
+            raise _refused(where, f"expected a list of integers, but got {short_repr(value)}")
         return tuple(int(a) for a in value)  # type: ignore[attr-defined]
 
 
@@ -166,7 +166,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class ActivationKind(Kind):
-    """An operator description without tensors. Read where all records are known: ir.descs."""
+    """An operator description without tensors. Read where all definitions are known: ir.descs."""
 
     allowed: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""A record as documentation: what `anydml operators NAME` prints, and the pages in docs/operators."""
+"""A definition as documentation: what `anydml operators NAME` prints, and the pages in docs/operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from anydml.ops.attributes import EnumKind
 from anydml.ops.dtypes import listed
 from anydml.ops.formula import text
-from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operator, Rule, Slot
+from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule
 
 
 def markdown(operator: Operator) -> str:
@@ -66,12 +66,12 @@ def formula(operator: Operator) -> str:
 
 
 def constraints(operator: Operator) -> list[str]:
-    """What must hold, in words."""
+    """What must hold, in ops."""
     lines = []
     for what, field in (("data type", "dtype"), ("sizes", "sizes")):
-        for letter in dict.fromkeys(getattr(s, field) for s in operator.tensors):
-            tied = [s.name for s in operator.tensors if getattr(s, field) == letter]
-            if letter == ONE and what == "sizes":
+        for type_variable in dict.fromkeys(getattr(s, field) for s in operator.tensors):
+            tied = [s.name for s in operator.tensors if getattr(s, field) == type_variable]
+            if type_variable == ONE and what == "sizes":
                 lines.append(f"{', '.join(tied)}: one element each, of as many dimensions.")
             elif len(tied) > 1:
                 lines.append(f"{', '.join(tied)}: the same {what}.")
@@ -80,9 +80,9 @@ def constraints(operator: Operator) -> list[str]:
         lines += [f"From {level.label}: {rule.text}." for rule in at.rules if rule not in before]
         lines += [f"No more from {level.label}: {rule.text}." for rule in before if rule not in at.rules]
         before = at.rules
-    for slot in operator.inputs:
-        if slot.optional is not None:
-            lines.append(f"{slot.name} may be left out from {slot.optional.label} on.")
+    for operand in operator.inputs:
+        if operand.optional is not None:
+            lines.append(f"{operand.name} may be left out from {operand.optional.label} on.")
     if operator.in_place:
         lines.append(f"In place: the output may be {' or '.join(operator.in_place)}.")
     else:
@@ -118,8 +118,8 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([shown[0], "|" + " --- |" * len(cells[0]), *shown[1:]])
 
 
-def _role(slot: Slot) -> str:
-    return f"{slot.kind}, optional" if slot.optional is not None else slot.kind
+def _role(operand: Operand) -> str:
+    return f"{operand.kind}, optional" if operand.optional is not None else operand.kind
 
 
 def _default(attribute: Attribute) -> str:
@@ -129,14 +129,17 @@ def _default(attribute: Attribute) -> str:
 
 
 def _letters(operator: Operator) -> list[str]:
-    """Column heads: the tensors behind each letter."""
-    letters = dict.fromkeys(s.dtype for s in operator.tensors)
-    return [", ".join(s.name for s in operator.tensors if s.dtype == letter) for letter in letters]
+    """Column heads: the tensors behind each type variable."""
+    type_variables = dict.fromkeys(s.dtype for s in operator.tensors)
+    return [
+        ", ".join(s.name for s in operator.tensors if s.dtype == type_variable)
+        for type_variable in type_variables
+    ]
 
 
 def _levels(operator: Operator) -> Iterable[tuple[str, ...]]:
-    letters = dict.fromkeys(s.dtype for s in operator.tensors)
+    type_variables = dict.fromkeys(s.dtype for s in operator.tensors)
     for level, at in sorted(operator.levels.items()):
         low, high = at.rank
         ranks = str(low) if low == high else f"{low} to {high}"
-        yield level.label, ranks, *(listed(at.dtypes[letter]) for letter in letters)
+        yield level.label, ranks, *(listed(at.dtypes[type_variable]) for type_variable in type_variables)

@@ -23,9 +23,9 @@ from anydml.ops.elementary_tables import (
     TAIL_Q,
 )
 from anydml.ops.expr import (
+    Arg,
     Expr,
     Function,
-    Operand,
     absolute,
     add,
     and_,
@@ -42,9 +42,9 @@ from anydml.ops.expr import (
     mul,
     neg,
     or_,
-    rarely,
     rint,
     select,
+    select_lazy,
     shl,
     shr,
     sub,
@@ -62,7 +62,7 @@ def wide(x: Expr) -> Expr:
     return convert(x, FLOAT32) if x.dtype is FLOAT16 else x
 
 
-def copysign(magnitude: Operand, x: Expr) -> Expr:
+def copysign(magnitude: Arg, x: Expr) -> Expr:
     """A FLOAT32 or FLOAT64 of the magnitude and x's sign."""
     x = wide(x)
     bits, least = (INT32, -(2**31)) if x.dtype is FLOAT32 else (INT64, -(2**63))
@@ -82,7 +82,7 @@ def polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
 
 
 def _horner(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    result: Operand = coefficients[-1]
+    result: Arg = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, c)
     assert isinstance(result, Expr)
@@ -94,15 +94,15 @@ def at_most(x: Expr, high: float) -> Expr:
     return select(lt(high, x), high, x)
 
 
-def at_least(x: Expr, low: Operand) -> Expr:
+def at_least(x: Expr, low: Arg) -> Expr:
     return select(gt(low, x), low, x)
 
 
 def single(function: Callable[..., Expr], name: str = "") -> Callable[..., Expr]:
-    """`function` as a named word on FLOAT32."""
+    """`function` as a named op on FLOAT32."""
     named = Function(name or function.__name__.strip("_"), function)
 
-    def called(*args: Operand) -> Expr:
+    def called(*args: Arg) -> Expr:
         for a in args:
             if isinstance(a, Expr) and a.dtype not in (FLOAT16, FLOAT32):
                 raise TypeError(f"{named.name} needs FLOAT32 or FLOAT16, not {a.dtype}")
@@ -167,7 +167,7 @@ def exp_above(x: Expr, most: Expr) -> Expr:
     """
     base = select(lt(absolute(most), 2.0**20), 0.0, most)
     rest = sub(most, base)
-    near = at_least(rarely(ge(absolute(most), 2.0**20), sub(x, base), x), sub(rest, 104.0))
+    near = at_least(select_lazy(ge(absolute(most), 2.0**20), sub(x, base), x), sub(rest, 104.0))
     offset = sub(MAGIC + 127 + 64, rint(mul(rest, LOG2_E)))
     shifted = fma(near, LOG2_E, offset)
     r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
@@ -264,7 +264,7 @@ def swish(x: Expr, scale: Expr) -> Expr:
     z, low = _product(x, scale) if scale.value != 1 else (x, None)
     half = _exp_of_negative(mul(z, 0.5), None if low is None else mul(low, 0.5))
     tail = mul(mul(x, half), half)  # exp(z) itself may underflow where x * exp(z) does not
-    return rarely(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))
+    return select_lazy(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))
 
 
 def _exp2(x: Expr) -> Expr:

@@ -47,9 +47,9 @@ from anydml.ops.expr import (
     neg,
     not_,
     or_,
-    rarely,
     rem,
     select,
+    select_lazy,
     shl,
     shr,
     sqrt,
@@ -87,13 +87,13 @@ def _quarter_turns_of_huge(x: Expr) -> tuple[Expr, Expr]:
     s = sub(shr(bits, 23), 150)
     m = convert(or_(and_(bits, 0x7FFFFF), 0x800000), UINT64)
     first = sub(s, 2)
-    word, offset = shr(first, 5), convert(and_(first, 31), UINT64)
+    opcode, offset = shr(first, 5), convert(and_(first, 31), UINT64)
     words = [constant(w, UINT64) for w in (*TWO_OVER_PI, 0)]
     picked = []
     for k in range(4):
         w = words[k]
         for j in range(1, 4):
-            w = select(eq(word, j), words[min(j + k, len(words) - 1)], w)
+            w = select(eq(opcode, j), words[min(j + k, len(words) - 1)], w)
         picked.append(w)
     low32 = 0xFFFFFFFF
     window = []
@@ -110,7 +110,7 @@ def _quarter_turns_of_huge(x: Expr) -> tuple[Expr, Expr]:
 
 def _of_angle(of_turns: Callable[[Expr, Expr], Expr], x: Expr) -> Expr:
     huge = and_(ge(absolute(x), 2.0**30), lt(absolute(x), inf))
-    return rarely(huge, of_turns(*_quarter_turns_of_huge(x)), of_turns(*_quarter_turns(x)))
+    return select_lazy(huge, of_turns(*_quarter_turns_of_huge(x)), of_turns(*_quarter_turns(x)))
 
 
 def _sine(r: Expr, turns: Expr) -> Expr:
@@ -312,4 +312,4 @@ def fmod(a: Expr, b: Expr) -> Expr:
     rest = fma(neg(trunc(quotient)), y, x)
     rest = select(and_(eq(absolute(y), inf), lt(absolute(x), inf)), x, rest)
     usual = copysign(convert(rest, FLOAT32), a)
-    return rarely(ge(absolute(quotient), 2.0**26), rem(a, b), usual)
+    return select_lazy(ge(absolute(quotient), 2.0**26), rem(a, b), usual)

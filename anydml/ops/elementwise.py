@@ -1,4 +1,4 @@
-"""The ELEMENT_WISE_* operators that choose, compare, and work on truths or bits; one record each."""
+"""The ELEMENT_WISE_* operators that choose, compare, and work on bools or bits; one definition each."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ from anydml.ops.families import (
 )
 from anydml.ops.opdef import Operator, at, attr, example, inp, out
 
-TRUTHS = (UINT32, UINT8)
-WORDS = (UINT32, UINT16, UINT8)
-BITS = {8: UINT64, 4: UINT32, 2: UINT16, 1: UINT8}
+BOOL_TYPES = (UINT32, UINT8)
+UNSIGNED_WORDS = (UINT32, UINT16, UINT8)
+UINT_OF_SIZE = {8: UINT64, 4: UINT32, 2: UINT16, 1: UINT8}
 
 # ---- choice ------------------------------------------------------------------------------------------
 
 ELEMENT_WISE_IF = Operator(
     name="ELEMENT_WISE_IF",
     doc="Output is A where Condition is non-zero, else B.",
-    slots=(
+    operands=(
         inp("ConditionTensor", dtype="C", sizes="S"),
         inp("ATensor", dtype="T", sizes="S"),
         inp("BTensor", dtype="T", sizes="S"),
@@ -74,7 +74,7 @@ ELEMENT_WISE_IF = Operator(
     },
     scalar=lambda c, a, b: select(ne(c, 0), a, b),
     example=example([[1, 0], [1, 1]], [[1, 2], [3, 4]], [[9, 8], [7, 6]], [[1, 8], [3, 4]]),
-    of_truths=True,
+    of_bool=True,
 )
 
 # ---- infinities and NaN ------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ ELEMENT_WISE_IS_NAN = unary(
     "ELEMENT_WISE_IS_NAN",
     "Output is 1 where Input is not a number, else 0.",
     {
-        FL_2_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, B=TRUTHS),
-        FL_3_0: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, B=TRUTHS),
+        FL_2_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, B=BOOL_TYPES),
+        FL_3_0: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, B=BOOL_TYPES),
     },
     is_nan,
     example([[1, nan], [inf, 2]], [[0, 1], [0, 0]]),
@@ -117,10 +117,10 @@ ELEMENT_WISE_IS_NAN = unary(
 
 _COMPARED_FROM_1_0 = {
     FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, B=UINT32),
-    FL_2_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, B=TRUTHS),
-    FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, B=TRUTHS),
-    FL_3_0: at(rank=(1, 8), T=UP_TO_32_BIT, B=TRUTHS),
-    FL_4_1: at(rank=(1, 8), T=ALL_BUT_FLOAT64, B=TRUTHS),
+    FL_2_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, B=BOOL_TYPES),
+    FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, B=BOOL_TYPES),
+    FL_3_0: at(rank=(1, 8), T=UP_TO_32_BIT, B=BOOL_TYPES),
+    FL_4_1: at(rank=(1, 8), T=ALL_BUT_FLOAT64, B=BOOL_TYPES),
 }
 _COMPARED_FROM_3_0 = {level: table for level, table in _COMPARED_FROM_1_0.items() if level >= FL_3_0}
 
@@ -171,12 +171,12 @@ ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL = binary(
     notes="Its page says that it exists from 1_0 on; DirectML's header and level history say 3_0, as here.",
 )
 
-# ---- truths ------------------------------------------------------------------------------------------
+# ---- bools ------------------------------------------------------------------------------------------
 
 _TRUTHS_FROM_1_0 = {
     FL_1_0: at(rank=(4, 4), T=UINT32),
-    FL_2_0: at(rank=(4, 4), T=TRUTHS),
-    FL_3_0: at(rank=(1, 8), T=TRUTHS),
+    FL_2_0: at(rank=(4, 4), T=BOOL_TYPES),
+    FL_3_0: at(rank=(1, 8), T=BOOL_TYPES),
 }
 
 ELEMENT_WISE_LOGICAL_AND = binary(
@@ -185,7 +185,7 @@ ELEMENT_WISE_LOGICAL_AND = binary(
     _TRUTHS_FROM_1_0,
     lambda a, b: and_(ne(a, 0), ne(b, 0)),
     example([0, 0, 1, 2], [0, 1, 0, 3], [0, 0, 0, 1]),
-    of_truths=True,
+    of_bool=True,
 )
 ELEMENT_WISE_LOGICAL_OR = binary(
     "ELEMENT_WISE_LOGICAL_OR",
@@ -193,7 +193,7 @@ ELEMENT_WISE_LOGICAL_OR = binary(
     _TRUTHS_FROM_1_0,
     lambda a, b: or_(ne(a, 0), ne(b, 0)),
     example([0, 0, 1, 2], [0, 1, 0, 3], [0, 1, 1, 1]),
-    of_truths=True,
+    of_bool=True,
 )
 ELEMENT_WISE_LOGICAL_XOR = binary(
     "ELEMENT_WISE_LOGICAL_XOR",
@@ -201,7 +201,7 @@ ELEMENT_WISE_LOGICAL_XOR = binary(
     _TRUTHS_FROM_1_0,
     lambda a, b: xor(ne(a, 0), ne(b, 0)),
     example([0, 0, 1, 2], [0, 1, 0, 3], [0, 1, 1, 0]),
-    of_truths=True,
+    of_bool=True,
 )
 ELEMENT_WISE_LOGICAL_NOT = unary(
     "ELEMENT_WISE_LOGICAL_NOT",
@@ -209,7 +209,7 @@ ELEMENT_WISE_LOGICAL_NOT = unary(
     _TRUTHS_FROM_1_0,
     lambda x: eq(x, 0),
     example([0, 1, 2], [1, 0, 0]),
-    of_truths=True,
+    of_bool=True,
 )
 
 # ---- bits --------------------------------------------------------------------------------------------
@@ -217,25 +217,25 @@ ELEMENT_WISE_LOGICAL_NOT = unary(
 
 def _bits(x: Expr) -> Expr:
     """A float as the unsigned integer of its bits; an integer as it is."""
-    return bitcast(x, BITS[SIZE[x.dtype]]) if x.dtype in FLOATING else x
+    return bitcast(x, UINT_OF_SIZE[SIZE[x.dtype]]) if x.dtype in FLOATING else x
 
 
-def _on_bits(word: Callable[..., Expr]) -> Callable[..., Expr]:
+def _on_bits(opcode: Callable[..., Expr]) -> Callable[..., Expr]:
     def scalar(*operands: Expr) -> Expr:
         dtype = operands[0].dtype
         assert dtype != "bool"
-        return bitcast(word(*map(_bits, operands)), dtype)
+        return bitcast(opcode(*map(_bits, operands)), dtype)
 
     return scalar
 
 
 _SHIFTED = {
-    FL_2_1: at(rank=(4, 4), T=WORDS),
-    FL_3_0: at(rank=(1, 8), T=WORDS),
-    FL_4_1: at(rank=(1, 8), T=(UINT64, *WORDS)),
+    FL_2_1: at(rank=(4, 4), T=UNSIGNED_WORDS),
+    FL_3_0: at(rank=(1, 8), T=UNSIGNED_WORDS),
+    FL_4_1: at(rank=(1, 8), T=(UINT64, *UNSIGNED_WORDS)),
 }
 _BITS_FROM_3_0 = {
-    FL_3_0: at(rank=(1, 8), T=WORDS),
+    FL_3_0: at(rank=(1, 8), T=UNSIGNED_WORDS),
     FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT),
 }
 _WIDTH = "A count of the width of the type or more gives 0."
@@ -293,8 +293,8 @@ ELEMENT_WISE_BIT_COUNT = unary(
     "ELEMENT_WISE_BIT_COUNT",
     "Output is the number of bits that are set in Input.",
     {
-        FL_3_0: at(rank=(1, 8), T=WORDS, B=TRUTHS),
-        FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, B=TRUTHS),
+        FL_3_0: at(rank=(1, 8), T=UNSIGNED_WORDS, B=BOOL_TYPES),
+        FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, B=BOOL_TYPES),
     },
     lambda x: popcount(_unsigned(x)),
     example([0, 1, 255], [0, 1, 8], types={"T": UINT32}),
@@ -305,4 +305,4 @@ ELEMENT_WISE_BIT_COUNT = unary(
 
 
 def _unsigned(x: Expr) -> Expr:
-    return convert(_bits(x), BITS[SIZE[x.dtype]])  # type: ignore[index]
+    return convert(_bits(x), UINT_OF_SIZE[SIZE[x.dtype]])  # type: ignore[index]

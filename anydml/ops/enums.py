@@ -10,7 +10,7 @@ import re
 from enum import Enum, IntEnum, IntFlag
 from typing import TypeVar
 
-from anydml.errors import InvalidOperator, Problem, nearest, shown
+from anydml.errors import InvalidOperator, Problem, nearest, short_repr
 
 
 class FeatureLevel(IntEnum):
@@ -336,5 +336,5 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
     close = isinstance(value, str) and cls is not FeatureLevel  # any level is close to any other
     guess = nearest(short_name(cls, str(value)) if close else "", names)
     raise InvalidOperator(
-        Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {shown(value)}", guess)
+        Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {short_repr(value)}", guess)
     )

@@ -1,8 +1,8 @@
 """The language in which an operator's meaning is written, once, and read three ways.
 
-A record's `scalar` is called with symbols (`read`) and gives a typed expression. NumPy evaluates it
-(spec.evaluate: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints it
-(spec.text: the documentation).
+A definition's `scalar` is called with symbols (`read`) and gives a typed expression. NumPy evaluates it
+(ops.interpret: the reference), LLVM compiles it (codegen.emit: the kernels), and `text` prints it
+(ops.formula: the documentation).
 
     >>> from anydml.ops.dtypes import FLOAT32, UINT8
     >>> from anydml.ops.formula import text
@@ -10,13 +10,13 @@ A record's `scalar` is called with symbols (`read`) and gives a typed expression
     >>> text(select(ne(c, 0), a, b), ["c", "a", "b"])
     'c != 0 ? a : b'
 
-An expression is one of `Expr.word`:
+An expression is one of `Expr.opcode`:
 
     read, constant               element of operand number `value`; the number `value`
-    select                       of a truth and two values of one type, the first where true; copies bits
-    rarely                       the same, and the first is computed only where some lane needs it
-    eq ne lt le gt ge            truth, as IEEE 754 compares (NaN equals nothing)
-    and or xor not               of truths, or of the bits of integers
+    select                       of a bool and two values of one type, the first where true; copies bits
+    select_lazy                  the same, and the first is computed only where some lane needs it
+    eq ne lt le gt ge            bool, as IEEE 754 compares (NaN equals nothing)
+    and or xor not               of bools, or of the bits of integers
     add sub mul                  integers wrap around
     div rem                      rem has the dividend's sign; integers: x div 0 = x rem 0 = 0, no trap
     neg absolute                 of a float: the sign bit alone (NaN payloads stay)
@@ -31,7 +31,7 @@ An expression is one of `Expr.word`:
                                  summed as FLOAT64, a NaN is neither the largest nor the smallest
     row_index                    position in the row, counted over the axes `value` in row-major order
 
-No word can trap, so every expression may be evaluated speculatively. Arithmetic on FLOAT16 happens in
+No op can trap, so every expression may be evaluated speculatively. Arithmetic on FLOAT16 happens in
 FLOAT32. Expressions are interned: equal ones are the same object, so they compare and hash by identity
 and a shared subexpression is computed once.
 """
@@ -50,7 +50,7 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
 
 BOOL: Literal["bool"] = "bool"
-"""The type of a truth value inside an expression. It never reaches memory: see `convert`."""
+"""The type of a bool inside an expression. It never reaches memory: see `convert`."""
 
 ScalarType = TensorDataType | Literal["bool"]
 
@@ -58,15 +58,15 @@ ScalarType = TensorDataType | Literal["bool"]
 class Expr:
     """A typed expression; made by the functions below."""
 
-    __slots__ = ("__weakref__", "args", "dtype", "value", "word")
+    __slots__ = ("__weakref__", "args", "dtype", "opcode", "value")
 
-    word: str
+    opcode: str
     dtype: ScalarType
     args: tuple[Expr, ...]
     value: Any
 
     def __repr__(self) -> str:
-        return f"<{self.word} {self.dtype}>"
+        return f"<{self.opcode} {self.dtype}>"
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,23 @@ class Function:
     body: Callable[..., Expr]
 
 
-Operand = Expr | int | float
+Arg = Expr | int | float
 Scalar = Callable[..., Expr]
 
 _ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
 
 
-def make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+def make(opcode: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
     """The one expression of these parts; for the functions below and in spec.rows."""
-    if word in _TRUTHFUL and (simpler := _simpler(word, dtype, args)) is not None:
+    if opcode in _TRUTHFUL and (simpler := _simpler(opcode, dtype, args)) is not None:
         return simpler
     # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.
     mark = struct.pack("d", value) if isinstance(value, float) else value
-    key = (word, dtype, tuple(map(id, args)), type(value), mark)
+    key = (opcode, dtype, tuple(map(id, args)), type(value), mark)
     found = _ALL.get(key)
     if found is None:
         found = Expr()
-        found.word, found.dtype, found.args, found.value = word, dtype, args, value
+        found.opcode, found.dtype, found.args, found.value = opcode, dtype, args, value
         _ALL[key] = found
     return found
 
@@ -101,23 +101,23 @@ def make(word: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any =
 _TRUTHFUL = frozenset({"eq", "ne", "and", "or", "xor"})
 
 
-def _simpler(word: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | None:
+def _simpler(opcode: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | None:
     """Truths that take the way over integers, as they do between operators, without that way."""
     a, b = args
-    truth = _as_truth(a)
+    truth = _as_bool(a)
     if truth is None:
         return None
-    if word in ("eq", "ne"):
-        if b.word == "constant" and b.value == 0:
-            return truth if word == "ne" else not_(truth)
+    if opcode in ("eq", "ne"):
+        if b.opcode == "constant" and b.value == 0:
+            return truth if opcode == "ne" else not_(truth)
         return None
-    other = _as_truth(b)
-    return None if other is None else convert(make(word, BOOL, (truth, other)), dtype)
+    other = _as_bool(b)
+    return None if other is None else convert(make(opcode, BOOL, (truth, other)), dtype)
 
 
-def _as_truth(a: Expr) -> Expr | None:
-    """The truth that an integer is made from."""
-    return a.args[0] if a.word == "convert" and a.args[0].dtype == BOOL else None
+def _as_bool(a: Expr) -> Expr | None:
+    """The bool that an integer is made from."""
+    return a.args[0] if a.opcode == "convert" and a.args[0].dtype == BOOL else None
 
 
 # ---- leaves and choices ------------------------------------------------------------------------------
@@ -133,59 +133,59 @@ def constant(value: int | float, dtype: TensorDataType) -> Expr:
         return make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
 
 
-def select(condition: Expr, a: Operand, b: Operand) -> Expr:
-    _truth(condition)
-    x, y = _alike(a, b)
+def select(condition: Expr, a: Arg, b: Arg) -> Expr:
+    _require_bool(condition)
+    x, y = _unify_operands(a, b)
     return x if x is y else make("select", x.dtype, (condition, x, y))
 
 
-def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
+def select_lazy(condition: Expr, a: Arg, b: Arg) -> Expr:
     """`select` where `a` is expensive and hardly ever chosen."""
-    _truth(condition)
-    x, y = _alike(a, b)
-    return make("rarely", x.dtype, (condition, x, y))
+    _require_bool(condition)
+    x, y = _unify_operands(a, b)
+    return make("select_lazy", x.dtype, (condition, x, y))
 
 
 # ---- comparisons and logic ---------------------------------------------------------------------------
 
 
-def eq(a: Operand, b: Operand) -> Expr:
-    return make("eq", BOOL, _alike(a, b))
+def eq(a: Arg, b: Arg) -> Expr:
+    return make("eq", BOOL, _unify_operands(a, b))
 
 
-def ne(a: Operand, b: Operand) -> Expr:
-    return make("ne", BOOL, _alike(a, b))
+def ne(a: Arg, b: Arg) -> Expr:
+    return make("ne", BOOL, _unify_operands(a, b))
 
 
-def lt(a: Operand, b: Operand) -> Expr:
-    return make("lt", BOOL, _alike(a, b))
+def lt(a: Arg, b: Arg) -> Expr:
+    return make("lt", BOOL, _unify_operands(a, b))
 
 
-def le(a: Operand, b: Operand) -> Expr:
-    return make("le", BOOL, _alike(a, b))
+def le(a: Arg, b: Arg) -> Expr:
+    return make("le", BOOL, _unify_operands(a, b))
 
 
-def gt(a: Operand, b: Operand) -> Expr:
-    return make("gt", BOOL, _alike(a, b))
+def gt(a: Arg, b: Arg) -> Expr:
+    return make("gt", BOOL, _unify_operands(a, b))
 
 
-def ge(a: Operand, b: Operand) -> Expr:
-    return make("ge", BOOL, _alike(a, b))
+def ge(a: Arg, b: Arg) -> Expr:
+    return make("ge", BOOL, _unify_operands(a, b))
 
 
 def is_nan(a: Expr) -> Expr:
     return ne(a, a)
 
 
-def and_(a: Operand, b: Operand) -> Expr:
+def and_(a: Arg, b: Arg) -> Expr:
     return _bits("and", a, b)
 
 
-def or_(a: Operand, b: Operand) -> Expr:
+def or_(a: Arg, b: Arg) -> Expr:
     return _bits("or", a, b)
 
 
-def xor(a: Operand, b: Operand) -> Expr:
+def xor(a: Arg, b: Arg) -> Expr:
     return _bits("xor", a, b)
 
 
@@ -197,32 +197,32 @@ def not_(a: Expr) -> Expr:
 # ---- arithmetic --------------------------------------------------------------------------------------
 
 
-def add(a: Operand, b: Operand) -> Expr:
+def add(a: Arg, b: Arg) -> Expr:
     return _arithmetic("add", a, b)
 
 
-def sub(a: Operand, b: Operand) -> Expr:
+def sub(a: Arg, b: Arg) -> Expr:
     return _arithmetic("sub", a, b)
 
 
-def mul(a: Operand, b: Operand) -> Expr:
-    x, y = _wide(a, b)
-    if y.word == "constant" and y.value == 1:
+def mul(a: Arg, b: Arg) -> Expr:
+    x, y = _promote_to_float32(a, b)
+    if y.opcode == "constant" and y.value == 1:
         return x
-    if x.word == "constant" and x.value == 1:
+    if x.opcode == "constant" and x.value == 1:
         return y
     return make("mul", x.dtype, (x, y))
 
 
-def div(a: Operand, b: Operand) -> Expr:
+def div(a: Arg, b: Arg) -> Expr:
     return _arithmetic("div", a, b)
 
 
-def rem(a: Operand, b: Operand) -> Expr:
+def rem(a: Arg, b: Arg) -> Expr:
     return _arithmetic("rem", a, b)
 
 
-def fma(a: Operand, b: Operand, c: Operand) -> Expr:
+def fma(a: Arg, b: Arg, c: Arg) -> Expr:
     """a * b + c with one rounding."""
     first = next(x for x in (a, b, c) if isinstance(x, Expr))
     dtype = FLOAT32 if first.dtype is FLOAT16 else first.dtype
@@ -260,25 +260,25 @@ def rint(a: Expr) -> Expr:
     return _rounded("rint", a)
 
 
-def maximum(a: Operand, b: Operand) -> Expr:
+def maximum(a: Arg, b: Arg) -> Expr:
     """The larger; a NaN if either is one; either zero of two."""
-    x, y = _alike(a, b)
+    x, y = _unify_operands(a, b)
     return call(_MAX, x.dtype, x, y)  # type: ignore[arg-type]
 
 
-def minimum(a: Operand, b: Operand) -> Expr:
+def minimum(a: Arg, b: Arg) -> Expr:
     """The smaller; a NaN if either is one; either zero of two."""
-    x, y = _alike(a, b)
+    x, y = _unify_operands(a, b)
     return call(_MIN, x.dtype, x, y)  # type: ignore[arg-type]
 
 
-def _extreme(wins: Callable[[Operand, Operand], Expr]) -> Callable[[Expr, Expr], Expr]:
+def _extreme(wins: Callable[[Arg, Arg], Expr]) -> Callable[[Expr, Expr], Expr]:
     def body(x: Expr, y: Expr) -> Expr:
-        if x.word == "constant":
+        if x.opcode == "constant":
             x, y = y, x
         if x.dtype not in FLOATING:
             return select(wins(x, y), x, y)
-        if y.word == "constant" and y.value == y.value:
+        if y.opcode == "constant" and y.value == y.value:
             return select(wins(y, x), y, x)  # a NaN in x loses the comparison and so is taken
         return select(is_nan(x), x, select(wins(x, y), x, y))
 
@@ -291,11 +291,11 @@ _MAX, _MIN = Function("max", _extreme(gt)), Function("min", _extreme(lt))
 # ---- bits and types ----------------------------------------------------------------------------------
 
 
-def shl(a: Operand, count: Operand) -> Expr:
+def shl(a: Arg, count: Arg) -> Expr:
     return _bits("shl", a, count)
 
 
-def shr(a: Operand, count: Operand) -> Expr:
+def shr(a: Arg, count: Arg) -> Expr:
     return _bits("shr", a, count)
 
 
@@ -310,26 +310,26 @@ def convert(a: Expr, dtype: ScalarType) -> Expr:
         return a
     if dtype == BOOL:
         raise TypeError(f"{a.dtype} is no truth; compare it with something")
-    if a.word == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
+    if a.opcode == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
         return constant(a.value, dtype)
-    if dtype is FLOAT16 and a.word == "convert" and a.args[0].dtype is FLOAT16:
+    if dtype is FLOAT16 and a.opcode == "convert" and a.args[0].dtype is FLOAT16:
         return a.args[0]  # widened for nothing
     if dtype is FLOAT16 and a.dtype is not FLOAT32:
         return convert(convert(a, FLOAT32), FLOAT16)
     if a.dtype is FLOAT16 and dtype is not FLOAT32:
         return convert(convert(a, FLOAT32), dtype)
     if dtype is FLOAT32 and _is_narrow_whole(a):
-        return _whole(a.args[0], a.dtype)  # type: ignore[arg-type]
+        return _clamp_cast(a.args[0], a.dtype)  # type: ignore[arg-type]
     return make("convert", dtype, (a,))
 
 
 def _is_narrow_whole(a: Expr) -> bool:
     """Whether `a` is a FLOAT32 converted to an integer that every FLOAT32 could hold."""
-    from_float = a.word == "convert" and a.args[0].dtype is FLOAT32
+    from_float = a.opcode == "convert" and a.args[0].dtype is FLOAT32
     return from_float and a.dtype not in FLOATING and SIZE[a.dtype] < 4  # type: ignore[index]
 
 
-def _whole(x: Expr, dtype: TensorDataType) -> Expr:
+def _clamp_cast(x: Expr, dtype: TensorDataType) -> Expr:
     """A FLOAT32 converted to a narrow integer and back, without the way there."""
     info = np.iinfo(NUMPY[dtype])
     low, high = float(info.min), float(info.max)
@@ -347,13 +347,13 @@ def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
     return a if a.dtype == dtype else make("bitcast", dtype, (a,))
 
 
-def call(function: Function, dtype: TensorDataType, *args: Operand) -> Expr:
+def call(function: Function, dtype: TensorDataType, *args: Arg) -> Expr:
     """`function` of arguments that are computed with as `dtype`."""
     given = tuple(convert(a, dtype) if isinstance(a, Expr) else constant(a, dtype) for a in args)
     return make("call", dtype, given, function)
 
 
-def expanded(expr: Expr) -> Expr:
+def inline_calls(expr: Expr) -> Expr:
     """What a call stands for."""
     return convert(expr.value.body(*expr.args), expr.dtype)
 
@@ -371,21 +371,21 @@ def walk(*roots: Expr, deep: bool = False) -> Iterator[Expr]:
             yield expr
         elif expr not in seen:
             seen.add(expr)
-            if deep and expr.word == "call":
-                stack.append((expanded(expr), False))
+            if deep and expr.opcode == "call":
+                stack.append((inline_calls(expr), False))
             else:
                 stack.append((expr, True))
                 stack += [(arg, False) for arg in reversed(expr.args)]
 
 
-def rebuilt(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same word of other arguments of the same types."""
-    if expr.word == "convert":
+def with_args(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same op of other arguments of the same types."""
+    if expr.opcode == "convert":
         return convert(args[0], expr.dtype)
-    return make(expr.word, expr.dtype, args, expr.value)
+    return make(expr.opcode, expr.dtype, args, expr.value)
 
 
-def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+def _unify_operands(a: Arg, b: Arg) -> tuple[Expr, Expr]:
     """Both operands as expressions of one type; a Python number takes the other's type."""
     if isinstance(a, Expr):
         other = b if isinstance(b, Expr) else _number(b, a.dtype)
@@ -399,29 +399,29 @@ def _alike(a: Operand, b: Operand) -> tuple[Expr, Expr]:
     raise TypeError("at least one operand must be an expression")
 
 
-def _wide(a: Operand, b: Operand) -> tuple[Expr, Expr]:
-    x, y = _alike(a, b)
+def _promote_to_float32(a: Arg, b: Arg) -> tuple[Expr, Expr]:
+    x, y = _unify_operands(a, b)
     if x.dtype == BOOL:
         raise TypeError("a truth has no arithmetic")
     return (convert(x, FLOAT32), convert(y, FLOAT32)) if x.dtype is FLOAT16 else (x, y)
 
 
-def _arithmetic(word: str, a: Operand, b: Operand) -> Expr:
-    x, y = _wide(a, b)
-    return make(word, x.dtype, (x, y))
+def _arithmetic(opcode: str, a: Arg, b: Arg) -> Expr:
+    x, y = _promote_to_float32(a, b)
+    return make(opcode, x.dtype, (x, y))
 
 
-def _rounded(word: str, a: Expr) -> Expr:
+def _rounded(opcode: str, a: Expr) -> Expr:
     x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
     if x.dtype not in FLOATING:
-        raise TypeError(f"{word} needs a float, not {x.dtype}")
-    return make(word, x.dtype, (x,))
+        raise TypeError(f"{opcode} needs a float, not {x.dtype}")
+    return make(opcode, x.dtype, (x,))
 
 
-def _bits(word: str, a: Operand, b: Operand) -> Expr:
-    x, y = _alike(a, b)
+def _bits(opcode: str, a: Arg, b: Arg) -> Expr:
+    x, y = _unify_operands(a, b)
     _no_float(x)
-    return make(word, x.dtype, (x, y))
+    return make(opcode, x.dtype, (x, y))
 
 
 def _no_float(a: Expr) -> None:
@@ -429,7 +429,7 @@ def _no_float(a: Expr) -> None:
         raise TypeError(f"a {a.dtype} has no bits here; bitcast it")
 
 
-def _truth(condition: Expr) -> None:
+def _require_bool(condition: Expr) -> None:
     if condition.dtype != BOOL:
         raise TypeError(f"select needs a truth, not {condition.dtype}")
 

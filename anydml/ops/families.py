@@ -1,4 +1,4 @@
-"""What records of the same shape share: their slots, their tables, and the steps before their formula."""
+"""What similar definitions share: operands, feature-level tables, and the steps before their formula."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anydml.ops.dtypes import (
 )
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import Expr, Scalar, add, constant, convert, fma, mul
-from anydml.ops.opdef import SCALE_BIAS, Attribute, Example, Levels, Operator, Slot, at, inp, out
+from anydml.ops.opdef import SCALE_BIAS, Attribute, Example, Levels, Operand, Operator, at, inp, out
 
 FL_1_0, FL_2_0, FL_2_1 = FeatureLevel.FL_1_0, FeatureLevel.FL_2_0, FeatureLevel.FL_2_1
 FL_3_0, FL_3_1 = FeatureLevel.FL_3_0, FeatureLevel.FL_3_1
@@ -68,15 +68,15 @@ def unary(
     output: str = "T",
     in_place: tuple[str, ...] = ("InputTensor",),
     notes: str = "",
-    of_truths: bool = False,
+    of_bool: bool = False,
 ) -> Operator:
-    """InputTensor to an OutputTensor of its sizes; of its type, too, unless `output` is another letter."""
-    slots: tuple[Slot | Attribute, ...] = (
+    """InputTensor to an OutputTensor of its sizes; of its type, too, unless `output` says another one."""
+    operands: tuple[Operand | Attribute, ...] = (
         inp("InputTensor", dtype="T", sizes="S"),
         out("OutputTensor", dtype=output, sizes="S"),
         *attributes,
     )
-    return Operator(name, doc, slots, levels, scalar, example, in_place, notes, of_truths)
+    return Operator(name, doc, operands, levels, scalar, example, in_place, notes, of_bool)
 
 
 def scaled_unary(
@@ -102,15 +102,15 @@ def binary(
     output: str = "T",
     in_place: tuple[str, ...] = ("ATensor", "BTensor"),
     notes: str = "",
-    of_truths: bool = False,
+    of_bool: bool = False,
 ) -> Operator:
     """ATensor and BTensor of one type to an OutputTensor, all of the same sizes."""
-    slots = (
+    operands = (
         inp("ATensor", dtype="T", sizes="S"),
         inp("BTensor", dtype="T", sizes="S"),
         out("OutputTensor", dtype=output, sizes="S"),
     )
-    return Operator(name, doc, slots, levels, scalar, example, in_place, notes, of_truths)
+    return Operator(name, doc, operands, levels, scalar, example, in_place, notes, of_bool)
 
 
 def scaled(scalar: Scalar) -> Callable[..., Expr]:

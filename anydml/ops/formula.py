@@ -35,36 +35,36 @@ def text(expr: Expr, names: Sequence[str], known: Mapping[Expr, str] | None = No
 def _text(expr: Expr, names: Sequence[str], known: Mapping[Expr, str], inside: bool) -> str:
     if expr in known:
         return known[expr]
-    word, args = expr.word, expr.args
+    opcode, args = expr.opcode, expr.args
 
     def inner(k: int) -> str:
         return _text(args[k], names, known, True)
 
-    if word == "read":
+    if opcode == "read":
         return names[int(expr.value)]
-    if word == "constant":
+    if opcode == "constant":
         return _number(expr.value)
-    if word == "convert" and args[0].dtype != BOOL:
+    if opcode == "convert" and args[0].dtype != BOOL:
         assert expr.dtype != BOOL
         return f"{expr.dtype.label}({_text(args[0], names, known, False)})"
-    if word == "absolute":
+    if opcode == "absolute":
         return f"|{_text(args[0], names, known, False)}|"
-    if word == "neg":
+    if opcode == "neg":
         return f"-{inner(0)}"
-    if word == "not":
+    if opcode == "not":
         return f"not {inner(0)}" if expr.dtype == BOOL else f"~{inner(0)}"
-    if word in ("select", "rarely"):
+    if opcode in ("select", "select_lazy"):
         shown = f"{inner(0)} ? {inner(1)} : {inner(2)}"
-    elif word == "convert":
+    elif opcode == "convert":
         shown = f"{inner(0)} ? 1 : 0"
-    elif word in _INFIX:
-        sign = {"and": "and", "or": "or", "xor": "!="}.get(word) if expr.dtype == BOOL else None
-        shown = f"{inner(0)} {sign or _INFIX[word]} {inner(1)}"
+    elif opcode in _INFIX:
+        sign = {"and": "and", "or": "or", "xor": "!="}.get(opcode) if expr.dtype == BOOL else None
+        shown = f"{inner(0)} {sign or _INFIX[opcode]} {inner(1)}"
         comparison = args[0].dtype != BOOL and expr.dtype == BOOL
         if comparison:
             return shown
     else:
-        name = expr.value.name if word == "call" else word
+        name = expr.value.name if opcode == "call" else opcode
         listed = [_text(a, names, known, False) for a in args]
         return f"{name}({', '.join(listed)})"
     return f"({shown})" if inside else shown
@@ -76,7 +76,7 @@ def listing(results: Mapping[str, Expr], names: Sequence[str]) -> list[str]:
     known: dict[Expr, str] = {}
     lines = []
     for expr in walk(*results.values()):
-        if uses[expr] > 1 and expr.args and expr.word != "convert":
+        if uses[expr] > 1 and expr.args and expr.opcode != "convert":
             line = f"t{len(known)} = {text(expr, names, known)}"
             known[expr] = f"t{len(known)}"
             lines.append(line)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.ops.dtypes import FLOATING, NUMPY
-from anydml.ops.expr import BOOL, Expr, expanded, walk
+from anydml.ops.expr import BOOL, Expr, inline_calls, walk
 
 Array = NDArray[Any]
 
@@ -33,31 +33,31 @@ class _Evaluation:
         return self.known[expr]
 
     def _computed(self, expr: Expr) -> Array:
-        word = expr.word
-        if word == "read":
+        opcode = expr.opcode
+        if opcode == "read":
             return self.operands[int(expr.value)]
-        if word == "constant":
+        if opcode == "constant":
             assert expr.dtype != BOOL
             return np.array(expr.value, NUMPY[expr.dtype])
-        if word == "call":
-            return self.of(expanded(expr))
-        if word == "row_index":
+        if opcode == "call":
+            return self.of(inline_calls(expr))
+        if opcode == "row_index":
             return self._row_index(expr)
         args = [self.known[arg] for arg in expr.args]
-        if word in _ROWS:
+        if opcode in _ROWS:
             whole = np.broadcast_to(args[0], self.shape)
-            wide = whole.astype(np.float64) if word == "row_sum" and expr.dtype in FLOATING else whole
-            return np.asarray(_ROWS[word](wide, axis=expr.value, keepdims=True)).astype(whole.dtype)
-        if word == "convert":
+            wide = whole.astype(np.float64) if opcode == "row_sum" and expr.dtype in FLOATING else whole
+            return np.asarray(_ROWS[opcode](wide, axis=expr.value, keepdims=True)).astype(whole.dtype)
+        if opcode == "convert":
             return _converted(args[0], expr)
-        if word == "bitcast":
+        if opcode == "bitcast":
             assert expr.dtype != BOOL
             return np.ascontiguousarray(args[0]).view(NUMPY[expr.dtype]).reshape(args[0].shape)
-        if word in ("shl", "shr"):
-            return _shifted(word, *args)
-        if word in ("div", "rem") and expr.dtype not in FLOATING:
-            return _divided(word, *args)
-        return np.asarray(_NUMPY[word](*args)).astype(_numpy_type(expr), copy=False)
+        if opcode in ("shl", "shr"):
+            return _shifted(opcode, *args)
+        if opcode in ("div", "rem") and expr.dtype not in FLOATING:
+            return _divided(opcode, *args)
+        return np.asarray(_NUMPY[opcode](*args)).astype(_numpy_type(expr), copy=False)
 
     def _row_index(self, expr: Expr) -> Array:
         sizes = [self.shape[a] for a in expr.value]
@@ -81,17 +81,17 @@ def _converted(x: Array, expr: Expr) -> Array:
     return np.where(inside, whole, np.where(x <= low, least, np.where(x > 0, most, zero)))
 
 
-def _shifted(word: str, a: Array, count: Array) -> Array:
+def _shifted(opcode: str, a: Array, count: Array) -> Array:
     width = 8 * a.dtype.itemsize
     counts = np.minimum(count.astype(np.uint64), width - 1).astype(a.dtype)
-    shifted = np.left_shift(a, counts) if word == "shl" else np.right_shift(a, counts)
+    shifted = np.left_shift(a, counts) if opcode == "shl" else np.right_shift(a, counts)
     return np.where(count.astype(np.uint64) < width, shifted, 0).astype(a.dtype)
 
 
-def _divided(word: str, a: Array, b: Array) -> Array:
+def _divided(opcode: str, a: Array, b: Array) -> Array:
     one = np.where(b == 0, 1, b).astype(a.dtype)
     rest = np.fmod(a, one)
-    if word == "rem":
+    if opcode == "rem":
         return np.where(b == 0, 0, rest).astype(a.dtype)
     quotient = np.floor_divide(a, one)
     toward_zero = quotient + ((rest != 0) & ((a < 0) != (one < 0)))
@@ -150,7 +150,7 @@ _ROWS: Mapping[str, Callable[..., Array]] = {
 
 _NUMPY: Mapping[str, Callable[..., Array]] = {
     "select": np.where,
-    "rarely": np.where,
+    "select_lazy": np.where,
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,

@@ -1,8 +1,8 @@
-"""The vocabulary of an operator record: slots, attributes, level tables.
+"""The vocabulary of an operator definition: operands, attributes, level tables.
 
-Each slot carries two letters, one for its data type and one for its sizes. Slots that share a letter
-must agree, and the same letter keys the level tables, so that a constraint and its table cannot
-disagree. What a letter cannot say is a rule of its own, beside the table of the level it holds from.
+Each operand has a type variable and a shape variable. Operands that share one must agree, and type variables
+key the feature-level tables, so that a constraint and its table cannot disagree. What variables cannot say
+is a rule of its own, beside the table of the level it holds from.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def snake(name: str) -> str:
 
 
 ONE = "1"
-"""The sizes letter of a tensor of one element."""
+"""The sizes type variable of a tensor of one element."""
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One tensor of an operator: its DirectML field name, direction, and the letters it is tied by."""
+class Operand:
+    """One tensor of an operator: its DirectML field name, direction, and the type variables it is tied by."""
 
     name: str
     kind: Literal["input", "output"]
@@ -67,12 +67,12 @@ class Attribute:
     """It must repeat what the tensors say (a rule sees to it), so that functions do not ask for it."""
 
 
-def inp(name: str, *, dtype: str, sizes: str, optional: FeatureLevel | None = None) -> Slot:
-    return Slot(name, "input", dtype, sizes, optional)
+def inp(name: str, *, dtype: str, sizes: str, optional: FeatureLevel | None = None) -> Operand:
+    return Operand(name, "input", dtype, sizes, optional)
 
 
-def out(name: str, *, dtype: str, sizes: str) -> Slot:
-    return Slot(name, "output", dtype, sizes)
+def out(name: str, *, dtype: str, sizes: str) -> Operand:
+    return Operand(name, "output", dtype, sizes)
 
 
 def attr(
@@ -93,7 +93,7 @@ SCALE_BIAS = attr("ScaleBias", ScaleBiasKind(), None)
 
 @dataclass(frozen=True)
 class Rule:
-    """A constraint that letters cannot say."""
+    """A constraint that type variables cannot say."""
 
     text: str
     """For the documentation: what must hold."""
@@ -103,7 +103,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Table:
-    """What one feature level allows: the ranks (both ends included), the types behind each letter, rules."""
+    """What one feature level allows: ranks (both ends included), the types of each type variable, rules."""
 
     rank: tuple[int, int]
     dtypes: Mapping[str, tuple[TensorDataType, ...]]
@@ -116,7 +116,11 @@ def at(
     rules: tuple[Rule, ...] = (),
     **dtypes: TensorDataType | tuple[TensorDataType, ...],
 ) -> Table:
-    return Table(rank, {letter: d if isinstance(d, tuple) else (d,) for letter, d in dtypes.items()}, rules)
+    return Table(
+        rank,
+        {type_variable: d if isinstance(d, tuple) else (d,) for type_variable, d in dtypes.items()},
+        rules,
+    )
 
 
 Levels = Mapping[FeatureLevel, Table]
@@ -124,13 +128,13 @@ Levels = Mapping[FeatureLevel, Table]
 
 @dataclass(frozen=True)
 class Example:
-    """Input arrays in slot order (None: left out), attributes by parameter, and the output computed."""
+    """Input arrays in operand order (None: left out), attributes by parameter, and the output computed."""
 
     inputs: tuple[Any, ...]
     output: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, TensorDataType] = field(default_factory=dict)
-    """By letter, where FLOAT32 (or what comes first in the table) will not do."""
+    """By type variable, where FLOAT32 (or what comes first in the table) will not do."""
 
 
 def example(*arrays: Any, types: Mapping[str, TensorDataType] | None = None, **attributes: Any) -> Example:
@@ -139,7 +143,7 @@ def example(*arrays: Any, types: Mapping[str, TensorDataType] | None = None, **a
 
 
 def _by_name(name: str) -> Operator:
-    """A record that was pickled or copied: there is one of each name."""
+    """A definition that was pickled or copied: there is one of each name."""
     from anydml.ops.catalog import BY_NAME
 
     if name not in BY_NAME:
@@ -156,16 +160,16 @@ class Operator:
 
     name: str
     doc: str
-    slots: tuple[Slot | Attribute, ...]
+    operands: tuple[Operand | Attribute, ...]
     levels: Levels
     scalar: Scalar
-    """The meaning of one output element: of the inputs' elements, then the attributes, in slot order.
+    """The meaning of one output element: of the inputs' elements, then the attributes, in operand order.
     An optional tensor or attribute that is not there is None; an implied attribute is not handed over."""
     example: Example
     in_place: tuple[str, ...] = field(default=())
     notes: str = ""
     """For the documentation: what DirectML's documents leave open, and how it is here."""
-    of_truths: bool = False
+    of_bool: bool = False
     """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,20 +188,20 @@ class Operator:
         return "if_" if name == "if" else name
 
     @cached_property
-    def inputs(self) -> tuple[Slot, ...]:
-        return tuple(s for s in self.slots if isinstance(s, Slot) and s.kind == "input")
+    def inputs(self) -> tuple[Operand, ...]:
+        return tuple(s for s in self.operands if isinstance(s, Operand) and s.kind == "input")
 
     @cached_property
-    def outputs(self) -> tuple[Slot, ...]:
-        return tuple(s for s in self.slots if isinstance(s, Slot) and s.kind == "output")
+    def outputs(self) -> tuple[Operand, ...]:
+        return tuple(s for s in self.operands if isinstance(s, Operand) and s.kind == "output")
 
     @cached_property
-    def tensors(self) -> tuple[Slot, ...]:
-        return tuple(s for s in self.slots if isinstance(s, Slot))
+    def tensors(self) -> tuple[Operand, ...]:
+        return tuple(s for s in self.operands if isinstance(s, Operand))
 
     @cached_property
     def attributes(self) -> tuple[Attribute, ...]:
-        return tuple(s for s in self.slots if isinstance(s, Attribute))
+        return tuple(s for s in self.operands if isinstance(s, Attribute))
 
     @cached_property
     def parameters(self) -> tuple[Attribute, ...]:
@@ -219,17 +223,21 @@ class Operator:
 
     @cached_property
     def free_output(self) -> str | None:
-        """The letter of the output's type if its inputs need not decide it."""
-        (slot,) = self.outputs
-        tied = [s for s in self.inputs if s.dtype == slot.dtype and s.optional is None]
-        return None if tied else slot.dtype
+        """The type variable of the output's type if its inputs need not decide it."""
+        (operand,) = self.outputs
+        tied = [s for s in self.inputs if s.dtype == operand.dtype and s.optional is None]
+        return None if tied else operand.dtype
 
-    def example_type(self, letter: str) -> TensorDataType:
-        """The type of the example's arrays behind a letter."""
-        allowed = self.levels[max(self.levels)].dtypes[letter]
-        usual = [TensorDataType.UINT8] if letter == self.free_output else []
+    def example_type(self, type_variable: str) -> TensorDataType:
+        """The type of the example's arrays behind a type variable."""
+        allowed = self.levels[max(self.levels)].dtypes[type_variable]
+        usual = [TensorDataType.UINT8] if type_variable == self.free_output else []
         usual += [TensorDataType.FLOAT32, TensorDataType.UINT32]
-        preferred = [self.example.types.get(letter, allowed[0])] if letter in self.example.types else usual
+        preferred = (
+            [self.example.types.get(type_variable, allowed[0])]
+            if type_variable in self.example.types
+            else usual
+        )
         return next((t for t in preferred if t in allowed), allowed[0])
 
     def table(self, level: FeatureLevel) -> Table | None:
@@ -237,9 +245,9 @@ class Operator:
         reached = [at_level for at_level in self.levels if at_level <= level]
         return self.levels[max(reached)] if reached else None
 
-    def allowed_from(self, letter: str, dtype: TensorDataType) -> FeatureLevel | None:
-        """The first level whose table has `dtype` behind `letter`, if any has."""
-        return min((lv for lv, t in self.levels.items() if dtype in t.dtypes[letter]), default=None)
+    def allowed_from(self, type_variable: str, dtype: TensorDataType) -> FeatureLevel | None:
+        """The first level whose table has `dtype` behind `type_variable`, if any has."""
+        return min((lv for lv, t in self.levels.items() if dtype in t.dtypes[type_variable]), default=None)
 
     def expression(
         self,

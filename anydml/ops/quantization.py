@@ -1,4 +1,4 @@
-"""The ELEMENT_WISE_* operators between numbers and their quantized forms, one record each.
+"""The ELEMENT_WISE_* operators between numbers and their quantized forms, one definition each.
 
 A float becomes an integer by `convert`, which saturates: that is the clamp of the formulas.
 """
@@ -36,7 +36,7 @@ def _quantized(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
 ELEMENT_WISE_QUANTIZE_LINEAR = Operator(
     name="ELEMENT_WISE_QUANTIZE_LINEAR",
     doc="Output is Input / Scale, rounded (halves to even), plus ZeroPoint, limited to its type's range.",
-    slots=(
+    operands=(
         inp("InputTensor", dtype="T", sizes="S"),
         inp("ScaleTensor", dtype="C", sizes="S"),
         inp("ZeroPointTensor", dtype="Q", sizes="S", optional=FL_6_2),
@@ -71,7 +71,7 @@ def _dequantized(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
 ELEMENT_WISE_DEQUANTIZE_LINEAR = Operator(
     name="ELEMENT_WISE_DEQUANTIZE_LINEAR",
     doc="Output is Input minus ZeroPoint, times Scale.",
-    slots=(
+    operands=(
         inp("InputTensor", dtype="Q", sizes="S"),
         inp("ScaleTensor", dtype="T", sizes="S"),
         inp("ZeroPointTensor", dtype="Q", sizes="S", optional=FL_6_2),
@@ -115,7 +115,7 @@ def _quantized_sum(
 ELEMENT_WISE_QUANTIZED_LINEAR_ADD = Operator(
     name="ELEMENT_WISE_QUANTIZED_LINEAR_ADD",
     doc="Output is A plus B, both dequantized, and their sum quantized again.",
-    slots=(
+    operands=(
         inp("ATensor", dtype="A", sizes="S"),
         inp("AScaleTensor", dtype="T", sizes=ONE),
         inp("AZeroPointTensor", dtype="A", sizes=ONE, optional=FL_4_0),

@@ -1,4 +1,4 @@
-"""The words of the scalar language that look at whole rows."""
+"""The ops of the scalar language that look at whole rows."""
 
 from __future__ import annotations
 

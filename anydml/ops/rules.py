@@ -1,4 +1,4 @@
-"""The named rules: constraints that the letters of a record cannot say."""
+"""The named rules: constraints that the type variables of a definition cannot say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import dropwhile
 from math import isfinite
 from typing import Any
 
-from anydml.errors import shown
+from anydml.errors import short_repr
 from anydml.ops.attributes import as_type
 from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, SIZE
 from anydml.ops.enums import TensorDataType
@@ -49,7 +49,8 @@ def _rows_only(tensors: Tensors, attributes: Attributes) -> Breaches:
         effective = len(list(dropwhile(lambda n: n == 1, sizes)))
         if effective > 2:
             yield (
-                f"InputTensor: expected sizes of 1 before the last two dimensions, but got {shown(sizes)}",
+                "InputTensor: expected sizes of 1 before the last two dimensions, "
+                f"but got {short_repr(sizes)}",
                 "the newer operator (its name ends in 1) takes Axes",
             )
 
@@ -67,9 +68,9 @@ def _axes(tensors: Tensors, attributes: Attributes) -> Breaches:
     if not axes:
         yield "Axes: expected at least one axis, but got none", ""
     if any(not 0 <= a < rank for a in axes):
-        yield f"Axes: expected numbers from 0 to {rank - 1}, but got {shown(list(axes))}", ""
+        yield f"Axes: expected numbers from 0 to {rank - 1}, but got {short_repr(list(axes))}", ""
     elif len(set(axes)) < len(axes):
-        yield f"Axes: expected each axis once, but got {shown(list(axes))}", ""
+        yield f"Axes: expected each axis once, but got {short_repr(list(axes))}", ""
 
 
 AXES_OF_INPUT = Rule("Axes are different dimensions of InputTensor", _axes)
@@ -85,7 +86,7 @@ def _min_max_type(output: str) -> Rule:
         for name in ("Min", "Max"):
             value = attributes.get(name)
             if value is not None and dtype in SIZE and not _holds(dtype, value):
-                yield f"{name}: expected a value that {dtype.label} can hold, but got {shown(value)}", ""
+                yield f"{name}: expected a value that {dtype.label} can hold, but got {short_repr(value)}", ""
 
     return Rule(f"MinMaxDataType is the type of {output}, which can hold Min and Max", broken)
 

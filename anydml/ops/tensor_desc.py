@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 from operator import index
 
-from anydml.errors import InvalidOperator, Problem, shown
+from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType, TensorFlags, parse
 
@@ -91,7 +91,7 @@ def _integers(where: str, values: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(index(v) for v in values)
     except TypeError:
-        raise InvalidOperator(Problem(where, f"expected integers, but got {shown(values)}")) from None
+        raise InvalidOperator(Problem(where, f"expected integers, but got {short_repr(values)}")) from None
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:

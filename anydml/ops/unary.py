@@ -1,4 +1,4 @@
-"""The ELEMENT_WISE_* operators that calculate with one tensor, one record each."""
+"""The ELEMENT_WISE_* operators that calculate with one tensor, one definition each."""
 
 from __future__ import annotations
 

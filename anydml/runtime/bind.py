@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import assembly, driver
-from anydml.errors import InvalidInput, Problem, nearest, shown
+from anydml.errors import InvalidInput, Problem, nearest, short_repr
 from anydml.ir.graph import Graph, Value
 from anydml.ops.dtypes import NUMPY, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
@@ -149,7 +149,7 @@ class Compiled:
         if form == "text":
             return self.explain()
         if form not in ("llvm", "asm"):
-            raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {shown(form)}"))
+            raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {short_repr(form)}"))
         parts = []
         for k, step in enumerate(self._plan.steps, start=1):
             code = step.code()
@@ -177,7 +177,7 @@ class Compiled:
             else:
                 remedy = nearest(name, tensors)
             listed = ", ".join(tensors) or "no array"
-            message = f"expected {listed} at {verb}, but got {shown(name)}"
+            message = f"expected {listed} at {verb}, but got {short_repr(name)}"
             problems.append(Problem(self._label, message, remedy))
         pinned: dict[str, _Pinned] = {}
         for name, tensor in tensors.items():
@@ -203,7 +203,7 @@ class Compiled:
                 if other not in ranges:
                     continue
                 mine, its = ranges[output], ranges[other]
-                if mine == its and other in self._in_place and self._alike(output, other):
+                if mine == its and other in self._in_place and self._unify_operands(output, other):
                     continue
                 if mine.start < its.stop and its.start < mine.stop:
                     message = f"expected {output} apart from {other}, but their memory overlaps"
@@ -213,7 +213,7 @@ class Compiled:
                     yield Problem(self._label, message, remedy)
             written.append(output)
 
-    def _alike(self, output: str, other: str) -> bool:
+    def _unify_operands(self, output: str, other: str) -> bool:
         """Whether two tensors have each element in the same place."""
         a, b = self._outputs[output], self._inputs[other]
         return a.sizes == b.sizes and a.effective_strides == b.effective_strides
@@ -293,11 +293,11 @@ class Binding:
         begin = -(-address(scratch) // ALIGNMENT) * ALIGNMENT
         addresses = {value: p.address for value, p in pinned.items()}
         addresses |= {value: begin + offset for value, offset in plan.offsets.items()}
-        jobs = [step.job(addresses, threads) for step in plan.steps]
-        run, starts = driver().run, [job.buffer_info()[0] for job in jobs]
+        descriptors = [step.descriptor(addresses, threads) for step in plan.steps]
+        run, starts = driver().run, [descriptor.buffer_info()[0] for descriptor in descriptors]
         dispatch: Any = partial(run, starts[0]) if len(starts) == 1 else partial(_run_all, run, starts)
         # Whoever keeps the method alone must keep all that its address leads to.
-        dispatch.__dict__["keeps"] = (jobs, dict(pinned), scratch)
+        dispatch.__dict__["keeps"] = (descriptors, dict(pinned), scratch)
         self.dispatch = dispatch
 
     def __reduce__(self) -> tuple[Any, ...]:

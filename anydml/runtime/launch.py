@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.group import Group
+from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import Operand, make_job, packed_job, streams
+from anydml.codegen.kernel import MemoryOperand, make_descriptor, packed_descriptor, streams
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
 
 
 DATA = object.__basicsize__
-"""Where a PyArrayObject has its data pointer: behind the object's head. For jobs of `run_arrays`."""
+"""Where a PyArrayObject has its data pointer: behind the object's head. For descriptors of `run_arrays`."""
 
 
 def address(a: Array) -> int:
@@ -30,7 +30,7 @@ _probe = np.zeros(1)
 assert address(_probe) == _probe.__array_interface__["data"][0], "NumPy's array object has another layout"
 
 
-def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) -> None:
+def launch(group: KernelSpec, arrays: Sequence[Array], threads: int | None = None) -> None:
     """Compute `group` over arrays of one shape: its inputs, then its outputs.
 
     The arrays must have the group's types in native byte order; an output must be writable, must not
@@ -47,16 +47,16 @@ def launch(group: Group, arrays: Sequence[Array], threads: int | None = None) ->
     else:
         if group.axes is None and not streams(group, size):
             fields = [id(a) + DATA for a in arrays]
-            job = packed_job(group, size, fields, pool=pool.address, threads=count)
-            driver().run_arrays(job.buffer_info()[0])
+            descriptor = packed_descriptor(group, size, fields, pool=pool.address, threads=count)
+            driver().run_arrays(descriptor.buffer_info()[0])
             return
-    operands = [Operand(address(a), a.strides) for a in arrays]
-    job = make_job(group, shape, operands, pool=pool.address, threads=count)
-    driver().run(job.buffer_info()[0])
+    operands = [MemoryOperand(address(a), a.strides) for a in arrays]
+    descriptor = make_descriptor(group, shape, operands, pool=pool.address, threads=count)
+    driver().run(descriptor.buffer_info()[0])
 
 
 def threads_for(threads: int | None) -> int:
-    """How many threads a job may use; starts the pool's workers when that is more than one."""
+    """How many threads a launch descriptor may use; starts the pool's workers when that is more than one."""
     count = default_threads() if threads is None else threads
     if pool.size < count:
         pool.start(count)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from anydml.codegen.group import Group
+from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver, host
-from anydml.codegen.kernel import Operand, group, make_job, shape_of
-from anydml.codegen.kernel_body import row_function
+from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, shape_of
+from anydml.codegen.kernel_body import kernel_body
 from anydml.directml.fusion import Kernel, fuse, intermediates
 from anydml.ir.graph import Graph, Value
 from anydml.ops.dtypes import SIZE
@@ -26,21 +26,23 @@ class KernelStep:
     """One kernel over tensors in memory: values, sizes, and strides in bytes, inputs before outputs."""
 
     kernel: Kernel
-    group: Group
+    group: KernelSpec
     values: tuple[Value, ...]
     sizes: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
 
-    def job(self, addresses: Mapping[Value, int], threads: int | None) -> array[int]:
+    def descriptor(self, addresses: Mapping[Value, int], threads: int | None) -> array[int]:
         """The work on tensors that begin at these addresses."""
-        operands = [Operand(addresses[v], s) for v, s in zip(self.values, self.strides, strict=True)]
-        return make_job(self.group, self.sizes, operands, pool=pool.address, threads=threads_for(threads))
+        operands = [MemoryOperand(addresses[v], s) for v, s in zip(self.values, self.strides, strict=True)]
+        return make_descriptor(
+            self.group, self.sizes, operands, pool=pool.address, threads=threads_for(threads)
+        )
 
     def code(self) -> str:
         """The kernel's code for this machine, in LLVM's intermediate language."""
         apart = far_apart(self.values)
-        operands = [Operand(apart[v], s) for v, s in zip(self.values, self.strides, strict=True)]
-        return row_function(self.group, shape_of(self.group, self.sizes, operands), host())
+        operands = [MemoryOperand(apart[v], s) for v, s in zip(self.values, self.strides, strict=True)]
+        return kernel_body(self.group, shape_of(self.group, self.sizes, operands), host())
 
     @property
     def bytes_moved(self) -> int:
@@ -68,7 +70,7 @@ def plan(graph: Graph) -> Plan:
     steps = tuple(_step(kernel) for kernel in kernels)
     driver()
     for step in steps:
-        step.job(far_apart(step.values), 1)
+        step.descriptor(far_apart(step.values), 1)
     return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))))
 
 

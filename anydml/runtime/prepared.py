@@ -19,8 +19,8 @@ from anydml.runtime.reference import run_reference
 Empty = Callable[[tuple[int, ...], np.dtype], Array]
 
 
-class Repeated:
-    """What does not depend on where arrays lie is made once: kernels, and their jobs but for addresses."""
+class PreparedGraph:
+    """What does not depend on where arrays lie is made once: kernels, and descriptors without addresses."""
 
     def __init__(self, graph: Graph, threads: int) -> None:
         self._graph, self._threads = graph, threads
@@ -35,19 +35,21 @@ class Repeated:
         self._single = self._alone()
 
     def _job(self, step: KernelStep) -> tuple[KernelStep, array[int] | None, array[int] | None]:
-        """A step's job before and behind its addresses; None where it depends on them."""
+        """A step's launch descriptor before and behind its addresses; None where it depends on them."""
         if streams(step.group, prod(step.sizes)):
             return step, None, None
-        words = step.job(far_apart(step.values), self._threads)
+        words = step.descriptor(far_apart(step.values), self._threads)
         return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.values) :]
 
     def _alone(self) -> tuple[array[int], list[tuple[int, int]]] | None:
-        """The usual case, one kernel over the arrays: its job, and which words are which array's address."""
+        """The usual case, one kernel over the arrays: its descriptor, and where each array's address goes."""
         arrays = [*self._graph.inputs, *self._graph.outputs]
         if len(self._jobs) != 1 or not set(self._jobs[0][0].values) <= set(arrays):
             return None
         step, head, tail = self._jobs[0]
-        if head is None or tail is None or step.group.axes is not None:  # a row kernel's job has other words
+        if (
+            head is None or tail is None or step.group.axes is not None
+        ):  # a row kernel's launch descriptor has other words
             return None
         places = [(len(head) + k, arrays.index(value)) for k, value in enumerate(step.values)]
         return head + array("q", bytes(8 * len(places))) + tail, places
@@ -63,10 +65,10 @@ class Repeated:
         elif self._single is not None:
             template, places = self._single
             arrays = inputs + results
-            job = template[:]
+            descriptor = template[:]
             for at, k in places:
-                job[at] = id(arrays[k]) + DATA
-            self._driver.run_arrays(job.buffer_info()[0])
+                descriptor[at] = id(arrays[k]) + DATA
+            self._driver.run_arrays(descriptor.buffer_info()[0])
         else:
             self._each(inputs, results)
         return results
@@ -79,7 +81,7 @@ class Repeated:
         at |= {v: start + offset for v, offset in self._plan.offsets.items()}
         for step, head, tail in self._jobs:
             if head is None or tail is None:
-                job = step.job(at, self._threads)
+                descriptor = step.descriptor(at, self._threads)
             else:
-                job = head + array("q", [at[v] for v in step.values]) + tail
-            self._driver.run(job.buffer_info()[0])
+                descriptor = head + array("q", [at[v] for v in step.values]) + tail
+            self._driver.run(descriptor.buffer_info()[0])

@@ -22,11 +22,11 @@ from functools import cached_property
 from itertools import count
 from typing import Protocol
 
-GRACE = 1.0
+RUN_GRACE_SECONDS = 1.0
 """Seconds that a run may take to end by itself, when the process ends."""
-LONGEST = 5.0
+MAX_EXIT_DELAY_SECONDS = 5.0
 """Seconds that the end of a process is held up at most."""
-STAY = 2.0
+ENDED_WAIT_SECONDS = 2.0
 """Seconds that a thread is kept out for: if there is no end by then, it is this thread that is waited for."""
 
 
@@ -87,7 +87,7 @@ class Stoppable(Protocol):
 
 
 class Calls:
-    """The calls of a library that threads are in, and the doors to it when the process ends.
+    """The calls of a library that threads are in, and the public API to it when the process ends.
 
     Args:
         make: options for calls that need none of their own, so that they can be ended, too.
@@ -127,14 +127,14 @@ class Calls:
     def end(self) -> None:
         """Keep other threads out from now on, and wait for those inside; end them if that lasts."""
         begin = time.monotonic()
-        self._ender, self._until = threading.get_ident(), begin + LONGEST + STAY
+        self._ender, self._until = threading.get_ident(), begin + MAX_EXIT_DELAY_SECONDS + ENDED_WAIT_SECONDS
         self.options = self._make()
-        while self._inside and (waited := time.monotonic() - begin) < LONGEST:
-            if waited > GRACE:
+        while self._inside and (waited := time.monotonic() - begin) < MAX_EXIT_DELAY_SECONDS:
+            if waited > RUN_GRACE_SECONDS:
                 for options in list(self._inside):
                     options.terminate = True
             time.sleep(0.001)
-        self._until = time.monotonic() + STAY
+        self._until = time.monotonic() + ENDED_WAIT_SECONDS
 
     def after_fork(self) -> None:
         self._inside = []

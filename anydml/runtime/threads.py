@@ -15,7 +15,7 @@ from array import array
 from functools import cache
 
 from anydml.codegen.jit import driver
-from anydml.errors import InvalidInput, Problem, shown
+from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.runtime.process import leak, renewed
 
 MAX_WORKERS = 63
@@ -41,24 +41,24 @@ def check_threads(threads: object) -> int | None:
     if threads is None:
         return None
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise InvalidInput(Problem("threads", f"expected a positive integer, but got {shown(threads)}"))
+        raise InvalidInput(Problem("threads", f"expected a positive integer, but got {short_repr(threads)}"))
     return min(threads, MAX_WORKERS + 1)
 
 
 class Pool:
-    """One per process. `address` is what jobs name; it never changes, also across a fork."""
+    """One per process. `address` is what launch descriptors name; it never changes, also across a fork."""
 
     def __init__(self) -> None:
         words = array("q", bytes(8 * (_FIRST_WORKER + 8 * MAX_WORKERS + 8)))
         start = words.buffer_info()[0]
         skip = -start % 64 // 8  # begin on a cache line
         self._words, self._skip = words, skip
-        leak(words)  # a daemon thread may be inside a job when the interpreter has ended
+        leak(words)  # a daemon thread may be inside a launch descriptor when the interpreter has ended
         self.address = start + 8 * skip
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.size = 1
-        """Threads that can serve a job: the caller and the workers started so far."""
+        """Threads that can serve a launch descriptor: the caller and the workers started so far."""
         self._ended = False
         renewed(self)
 
@@ -90,7 +90,7 @@ class Pool:
                 driver().stop(self.address)
                 for thread in self._threads:
                     thread.join()
-                self._forget(_WORKERS, _STOP)  # a caller amid a job finishes it alone
+                self._forget(_WORKERS, _STOP)  # a caller amid a launch descriptor finishes it alone
 
     def end(self) -> None:
         """End the workers when the process ends: callers work alone from now on."""
@@ -105,11 +105,11 @@ class Pool:
     def _forget(self, *words: int) -> None:
         self._threads.clear()
         self.size = 1
-        for word in words:
-            self._set(word, 0)
+        for opcode in words:
+            self._set(opcode, 0)
 
-    def _set(self, word: int, value: int) -> None:
-        self._words[self._skip + word] = value
+    def _set(self, opcode: int, value: int) -> None:
+        self._words[self._skip + opcode] = value
 
 
 def _new_lock() -> int:

@@ -1,4 +1,4 @@
-"""Kernels below the doors: collapsed dimensions, jobs over strided memory, and the row functions' code."""
+"""Kernels below the public API: collapsed dimensions, launch descriptors over strided memory, and the kernel bodies' code."""
 
 import ctypes
 import multiprocessing
@@ -14,10 +14,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen import kernel
 from anydml.codegen.emit import Emitter, value_type
-from anydml.codegen.group import Access, Shape
+from anydml.codegen.group import Access, KernelVariant
 from anydml.codegen.jit import compile_ir, driver, host
-from anydml.codegen.kernel import Operand, collapse, group, make_job
-from anydml.codegen.kernel_body import row_function
+from anydml.codegen.kernel import MemoryOperand, collapse, group, make_descriptor
+from anydml.codegen.kernel_body import kernel_body
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
 from anydml.ops.expr import absolute, convert, eq, ne, read, select
 from anydml.runtime.launch import address, launch, threads_for
@@ -26,8 +26,8 @@ from anydml.runtime.threads import pool
 INF = float("inf")
 
 
-def run(job):
-    driver().run(job.buffer_info()[0])
+def run(descriptor):
+    driver().run(descriptor.buffer_info()[0])
 
 
 def selection(dtype):
@@ -62,7 +62,7 @@ class Memory:
             strides[d] = -strides[d]
         first = np.ndarray((), f"u{width}", self.bytes, start)
         self.view = as_strided(first, sizes, strides)
-        self.operand = Operand(address(first), tuple(strides))
+        self.operand = MemoryOperand(address(first), tuple(strides))
 
     def bytes_after(self, values):
         """All bytes as they must be once `values` have been written through the view."""
@@ -89,23 +89,23 @@ def check_selection(rng, dtype, sizes, *, threads=1):
     c, a, b, y = memory
     c.bytes[rng.random(len(c.bytes)) < 0.5] = 0
     expected = y.bytes_after(selected(c.view, a.view, b.view))
-    job = make_job(
+    descriptor = make_descriptor(
         selection(dtype), sizes, [m.operand for m in memory], pool=pool.address, threads=threads_for(threads)
     )
-    run(job)
+    run(descriptor)
     assert np.array_equal(y.bytes, expected), (sizes, [m.operand.strides for m in memory])
 
 
 @pytest.fixture
 def split_small_jobs(monkeypatch):
-    """Cut every job of more than 1024 elements into chunks, and wake sleeping workers for it."""
-    monkeypatch.setattr(kernel, "SPLIT_FROM", 0)
-    monkeypatch.setattr(kernel, "WAKE_FROM", 0)
+    """Cut every launch descriptor of more than 1024 elements into chunks, and wake sleeping workers for it."""
+    monkeypatch.setattr(kernel, "MIN_SPLIT_ELEMENTS", 0)
+    monkeypatch.setattr(kernel, "MIN_ELEMENTS_TO_WAKE", 0)
 
 
 @pytest.fixture
 def stream_small_jobs(monkeypatch):
-    monkeypatch.setattr(kernel, "STREAM_FROM", 0)
+    monkeypatch.setattr(kernel, "MIN_STREAMED_BYTES", 0)
 
 
 # ---- collapse ----------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_collapse_joins_what_one_stride_passes(sizes, strides, wanted):
     assert collapse(sizes, strides) == wanted
 
 
-# ---- jobs over strided memory ------------------------------------------------------------------------
+# ---- launch descriptors over strided memory ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [INT8, FLOAT16, FLOAT32, INT64])
@@ -174,8 +174,8 @@ def test_random_shapes_and_strides_in_chunks(split_small_jobs, seed):
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
 def test_a_job_has_no_more_chunks_than_the_ticket_counts(split_small_jobs, monkeypatch, most):
     monkeypatch.setattr(kernel, "MAX_CHUNKS", most)
-    operands = [Operand(0, (width,)) for width in (1, 4, 4, 4)]
-    assert 1 <= make_job(selection(FLOAT32), (10_007,), operands, threads=4)[0] <= most
+    operands = [MemoryOperand(0, (width,)) for width in (1, 4, 4, 4)]
+    assert 1 <= make_descriptor(selection(FLOAT32), (10_007,), operands, threads=4)[0] <= most
     for n in (1024, 1025, 10_007):
         check_selection(np.random.default_rng(n), FLOAT32, (n,), threads=4)
 
@@ -201,7 +201,7 @@ def test_lengths_around_vector_widths(dtype, offset):
         )
         c.bytes &= 1
         expected = y.bytes_after(selected(c.view, a.view, b.view))
-        run(make_job(selection(dtype), (n,), [m.operand for m in (c, a, b, y)]))
+        run(make_descriptor(selection(dtype), (n,), [m.operand for m in (c, a, b, y)]))
         assert np.array_equal(y.bytes, expected), n
 
 
@@ -253,10 +253,10 @@ def test_streaming_stores(stream_small_jobs, split_small_jobs, dtype, threads):
             c, a, b, y = operands
             c.bytes &= 1
             expected = y.bytes_after(selected(c.view, a.view, b.view))
-            job = make_job(
+            descriptor = make_descriptor(
                 kernels, (n,), [m.operand for m in operands], pool=pool.address, threads=threads_for(threads)
             )
-            run(job)
+            run(descriptor)
             assert np.array_equal(y.bytes, expected), (n, offset)
     assert [shape.stream for shape in kernels.rows] == [True]
 
@@ -270,7 +270,7 @@ def test_an_output_off_its_elements_alignment_is_not_streamed(stream_small_jobs,
         operands = [Memory(rng, t, (5000,), [0], [0], [], offset=offset) for t in (np.uint8, npy, npy, npy)]
         c, a, b, y = operands
         expected = y.bytes_after(selected(c.view, a.view, b.view))
-        run(make_job(kernels, (5000,), [m.operand for m in operands]))
+        run(make_descriptor(kernels, (5000,), [m.operand for m in operands]))
         assert np.array_equal(y.bytes, expected), offset
     assert [shape.stream for shape in kernels.rows] == [False]
 
@@ -307,7 +307,7 @@ def test_all_float16_patterns(words, vector_bytes, hardware):
     expression, oracle = HALF_WORDS[words]
     g = group((FLOAT16, FLOAT16), (convert(expression(read(0, FLOAT16), read(1, FLOAT16)), UINT8),))
     target = replace(host(), vector_bytes=vector_bytes, converts_half=hardware, streams=False)
-    text = row_function(g, Shape((Access.PACKED,) * 3), target)
+    text = kernel_body(g, KernelVariant((Access.PACKED,) * 3), target)
     assert hardware or "fpext" not in text
     (entry,) = compile_ir(text, ["row"])
     row = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(entry)

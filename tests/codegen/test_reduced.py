@@ -77,7 +77,7 @@ def test_nothing_beyond_the_rows_is_touched(length):
 @pytest.mark.parametrize("name", RESULTS)
 def test_streaming(monkeypatch, name, length, streams):
     """Rows are streamed if all begin on a vector, and if the stack can hold one."""
-    monkeypatch.setattr(kernel, "STREAM_FROM", 0)
+    monkeypatch.setattr(kernel, "MIN_STREAMED_BYTES", 0)
     x = numbers((19, length), seed=1)
     graph = compiled(RESULTS[name], x.shape)
     for step in graph._plan.steps:

@@ -664,8 +664,8 @@ def test_a_fault_would_be_found(monkeypatch):
 
     built = parsed("""(bool c, float[n] x) => (float[n] y) {
         y = If (c) <then_branch = t () => (float[n] p) { p = Neg (x) }, else_branch = e () => (float[n] q) { q = Abs (x) }> }""")
-    right = nodes.Nodes._where
-    monkeypatch.setattr(nodes.Nodes, "_where", lambda self, c, a, b, v: right(self, c, b, a, v))
+    right = nodes.NodeBuilder._where
+    monkeypatch.setattr(nodes.NodeBuilder, "_where", lambda self, c, a, b, v: right(self, c, b, a, v))
     flat, report = anydml.flatten(built, seed=3)
     assert report.left == 1
     assert re.fullmatch(r"without it, .* differ: .* on c = .*, x float32\[.*seed 3", report.ifs[0].because)
@@ -684,12 +684,12 @@ def test_only_the_if_with_the_fault_is_kept(monkeypatch):
     )
     inputs = ", ".join(f"bool c{k}" for k in range(9))
     built = parsed(f"({inputs}, float[n] v0) => (float[n] v9) {{ {chain} }}")
-    right = nodes.Nodes._where
+    right = nodes.NodeBuilder._where
 
     def wrong(self, c, a, b, v):
         right(self, c, *((b, a) if v.name == "v6" else (a, b)), v)
 
-    monkeypatch.setattr(nodes.Nodes, "_where", wrong)
+    monkeypatch.setattr(nodes.NodeBuilder, "_where", wrong)
     _, report = anydml.flatten(built)
     assert report.left == 1
     assert [one.decision for one in report.ifs].count("converted") == 8

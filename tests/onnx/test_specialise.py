@@ -14,7 +14,7 @@ from anydml.ir.transforms import eliminate_dead_code
 from anydml.onnx.execute import program
 from anydml.onnx.execute.program import MAX_PLANS
 from anydml.onnx.rewrites.identity import drop_identities
-from anydml.onnx.rewrites.pipeline import simplified
+from anydml.onnx.rewrites.pipeline import simplify
 from tests.models import (
     COND,
     assert_same,
@@ -47,7 +47,7 @@ BY_INTEGER = [node("Greater", ["k", "three"], "c")]
 @pytest.fixture
 def ifs_stay(monkeypatch):
     """Small branches are not run both."""
-    monkeypatch.setattr(program, "MAX_SELECTED", -1)
+    monkeypatch.setattr(program, "MAX_SELECTED_NODES", -1)
 
 
 def plans(session):
@@ -447,7 +447,7 @@ def test_the_pipeline_drops_what_identities_leave_behind():
     graph = Graph(
         "main", (x,), (a,), (op("Identity", (x,), (a,)), op("Identity", (a,), (b,)), op("Neg", (b,), (d,)))
     )
-    assert graph_text(simplified(graph)) == "graph main(%x: float32[]) -> (%x) {\n}\n"
+    assert graph_text(simplify(graph)) == "graph main(%x: float32[]) -> (%x) {\n}\n"
 
 
 def test_a_constant_that_only_a_dead_node_reads():

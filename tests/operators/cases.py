@@ -30,11 +30,11 @@ FLAGS = "uint32 uint8"
 
 
 @dataclass(frozen=True)
-class Slot:
+class Operand:
     """One tensor: `kind` tells how to fill it, or that it is "one" element or "optional"."""
 
     name: str
-    letter: str
+    type_variable: str
     kinds: tuple[str, ...] = ()
 
     @property
@@ -43,14 +43,16 @@ class Slot:
 
 
 def _slots(text):
-    parts = [word.split(":") for word in text.split()]
-    return tuple(Slot(f"{name}Tensor", letter, tuple(kinds)) for name, letter, *kinds in parts)
+    parts = [opcode.split(":") for opcode in text.split()]
+    return tuple(
+        Operand(f"{name}Tensor", type_variable, tuple(kinds)) for name, type_variable, *kinds in parts
+    )
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    slots: tuple[Slot, ...]
+    operands: tuple[Operand, ...]
     types: Mapping[str, str]
     attributes: tuple[dict, ...] = ({},)
     ulps: float = 0.0
@@ -70,11 +72,11 @@ class Case:
 
     @cached_property
     def inputs(self):
-        return self.slots[:-1]
+        return self.operands[:-1]
 
     @cached_property
     def output(self):
-        return self.slots[-1]
+        return self.operands[-1]
 
     @property
     def function(self):
@@ -84,7 +86,7 @@ class Case:
         return getattr(dml, "if_" if name == "if" else name)
 
     def choices(self):
-        """Every allowed choice of types, as {letter: dtype}."""
+        """Every allowed choice of types, as {type variable: dtype}."""
         for chosen in product(*(t.split() for t in self.types.values())):
             types = dict(zip(self.types, map(np.dtype, chosen), strict=True))
             if self.needs(types):
@@ -96,12 +98,12 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def _case(names, slots, attributes=({},), *, in_place="", **rest):
+def _case(names, operands, attributes=({},), *, in_place="", **rest):
     options = {k: rest.pop(k) for k in list(rest) if len(k) != 1}
     for name in names.split():
         full = name if name.startswith("ACTIVATION") else f"ELEMENT_WISE_{name}"
-        places = tuple(f"{slot}Tensor" for slot in in_place.split())
-        CASES[full] = Case(full, _slots(slots), rest, attributes, in_place=places, **options)
+        places = tuple(f"{operand}Tensor" for operand in in_place.split())
+        CASES[full] = Case(full, _slots(operands), rest, attributes, in_place=places, **options)
 
 
 def _float_sum_fits(inputs, attributes):

@@ -33,27 +33,28 @@ def expected(case, inputs, attributes, to):
 def apply(case, inputs, attributes, types, **options):
     """By the function on arrays."""
     decided = any(
-        s.letter == case.output.letter and x is not None for s, x in zip(case.inputs, inputs, strict=True)
+        s.type_variable == case.output.type_variable and x is not None
+        for s, x in zip(case.inputs, inputs, strict=True)
     )
-    if not decided and len(case.types[case.output.letter].split()) > 1:
-        options["output_data_type"] = types[case.output.letter].name.upper()
+    if not decided and len(case.types[case.output.type_variable].split()) > 1:
+        options["output_data_type"] = types[case.output.type_variable].name.upper()
     return case.function(*inputs, **keywords(attributes), **options)
 
 
 def dispatch(case, inputs, attributes, types, sizes, strides, out, device=None):
-    """By description: flat memory seen through `strides[slot name]`."""
+    """By description: flat memory seen through `strides[operand name]`."""
     device = device or dml.Device()
     desc = dict(attributes)
     if case.name.startswith("ELEMENT_WISE_CLIP") and case.name.endswith("1"):
         desc["MinMaxDataType"] = types["T"].name.upper()
     memory = {}
-    for slot, x in zip(case.slots, [*inputs, out], strict=True):
+    for operand, x in zip(case.operands, [*inputs, out], strict=True):
         if x is not None:
-            shape = [1] * len(sizes) if "one" in slot.kinds else list(sizes)
-            desc[slot.name] = {"DataType": types[slot.letter].name.upper(), "Sizes": shape}
-            if strides.get(slot.name) and "one" not in slot.kinds:
-                desc[slot.name]["Strides"] = list(strides[slot.name])
-            memory[slot.name] = x
+            shape = [1] * len(sizes) if "one" in operand.kinds else list(sizes)
+            desc[operand.name] = {"DataType": types[operand.type_variable].name.upper(), "Sizes": shape}
+            if strides.get(operand.name) and "one" not in operand.kinds:
+                desc[operand.name]["Strides"] = list(strides[operand.name])
+            memory[operand.name] = x
     compiled = device.compile_operator(device.create_operator({"Type": case.name, "Desc": desc}))
     compiled.dispatch(memory, {case.output.name: memory.pop(case.output.name)})
     return out

@@ -1,6 +1,6 @@
 """What every operator must compute, in NumPy alone and with more precision than its types have.
 
-`ORACLE[name](*tensors, to=dtype, **attributes)` takes the tensors in slot order, None where an optional
+`ORACLE[name](*tensors, to=dtype, **attributes)` takes the tensors in operand order, None where an optional
 one is absent, and the attributes in snake case. Where the result is a float it comes back as float64:
 the exact value, rounded at most a few times at 53 bits. Any other result has the type `to` and is exact.
 """

@@ -18,8 +18,8 @@ ROWS = [name for name in CASES if "MAX" in name and name.startswith("ACTIVATION"
 
 
 def takes_float32(case, count):
-    letters = {s.letter for s in case.slots}
-    return len(case.inputs) == count and letters <= {"T", "E"} and "float32" in case.types["T"]
+    type_variables = {s.type_variable for s in case.operands}
+    return len(case.inputs) == count and type_variables <= {"T", "E"} and "float32" in case.types["T"]
 
 
 UNARY = [n for n, c in CASES.items() if takes_float32(c, 1) and n not in ROWS]

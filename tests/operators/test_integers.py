@@ -15,7 +15,7 @@ EVERY = WIDE + BYTES
 
 def takes(name, dtype):
     case = CASES[name]
-    return dtype in case.types.get("T", "").split() and {s.letter for s in case.inputs} <= {"T", "E"}
+    return dtype in case.types.get("T", "").split() and {s.type_variable for s in case.inputs} <= {"T", "E"}
 
 
 def choices(count, dtypes):
@@ -25,7 +25,9 @@ def choices(count, dtypes):
 
 def attempt(name, inputs):
     case, dtype = CASES[name], inputs[0].dtype
-    types = {letter: dtype if letter in "TE" else np.dtype(np.uint8) for letter in case.types}
+    types = {
+        type_variable: dtype if type_variable in "TE" else np.dtype(np.uint8) for type_variable in case.types
+    }
     for attributes in case.attributes:
         check(case, apply(case, inputs, attributes, types), inputs, attributes)
 

@@ -29,15 +29,15 @@ def one_per_type(name):
     return [pytest.param(case, types, id=f"{name}-{label(types)}") for types in case.choices()]
 
 
-def shape_for(slot, shape):
-    return (1,) * len(shape) if "one" in slot.kinds else shape
+def shape_for(operand, shape):
+    return (1,) * len(shape) if "one" in operand.kinds else shape
 
 
 def inputs_for(rng, case, types, shape):
     filled = []
-    for slot in case.inputs:
-        s = shape_for(slot, shape)
-        filled.append(samples(rng, types[slot.letter], int(np.prod(s)), slot.kinds).reshape(s))
+    for operand in case.inputs:
+        s = shape_for(operand, shape)
+        filled.append(samples(rng, types[operand.type_variable], int(np.prod(s)), operand.kinds).reshape(s))
     return filled
 
 
@@ -50,7 +50,7 @@ def attributes_for(case, shape):
 
 def check_function(case, inputs, attributes, types):
     y = apply(case, inputs, attributes, types)
-    assert y.dtype == types[case.output.letter]
+    assert y.dtype == types[case.output.type_variable]
     check(case, y, inputs, attributes)
 
 
@@ -66,7 +66,7 @@ def test_functions_compute_it_at_every_size(case, types):
 def test_functions_compute_it_on_several_threads(case, types):
     """Unary operators on float16 see every value that there is."""
     rng = np.random.default_rng(12)
-    if types[case.inputs[0].letter] == np.float16 and len(case.inputs) == 1 and case.name not in ROWS:
+    if types[case.inputs[0].type_variable] == np.float16 and len(case.inputs) == 1 and case.name not in ROWS:
         inputs = [np.arange(1 << 16, dtype=np.uint16).view(np.float16)]
     else:
         inputs = inputs_for(rng, case, types, LARGE)
@@ -108,19 +108,19 @@ LAYOUTS = {  # strides of the even inputs, of the odd ones, and of the output
 
 def check_layout(rng, case, types, strides, attributes, sizes=SHAPE):
     of = {}
-    for k, slot in enumerate(case.slots):
-        of[slot.name] = strides[2] if slot is case.output else strides[k % 2]
+    for k, operand in enumerate(case.operands):
+        of[operand.name] = strides[2] if operand is case.output else strides[k % 2]
     packed = [int(np.prod(sizes[d + 1 :])) for d in range(len(sizes))]
     memory, tensors = [], []
-    for slot in case.slots:
-        if "one" in slot.kinds:
-            flat = samples(rng, types[slot.letter], 1, slot.kinds)
+    for operand in case.operands:
+        if "one" in operand.kinds:
+            flat = samples(rng, types[operand.type_variable], 1, operand.kinds)
             tensors.append(flat.reshape((1,) * len(sizes)))
         else:
-            s = of[slot.name] or packed
+            s = of[operand.name] or packed
             reach = 1 + sum((n - 1) * step for n, step in zip(sizes, s, strict=True))
-            kinds = slot.kinds if slot is not case.output else ()
-            flat = samples(rng, types[slot.letter], reach, kinds)
+            kinds = operand.kinds if operand is not case.output else ()
+            flat = samples(rng, types[operand.type_variable], reach, kinds)
             tensors.append(seen(flat, sizes, s))
         memory.append(flat)
     before = memory[-1].copy()
@@ -170,7 +170,7 @@ def test_in_place(case, types):
             continue
         for shape in (SHAPE, LARGE[:1]):
             for transposed in (False, True):
-                of = {s.name: (1, shape[0]) for s in case.slots} if transposed and len(shape) == 2 else {}
+                of = {s.name: (1, shape[0]) for s in case.operands} if transposed and len(shape) == 2 else {}
                 inputs = inputs_for(rng, case, types, (int(np.prod(shape)),))
                 read = [x.copy() for x in inputs]
                 dispatch(case, inputs, attributes, types, shape, of, inputs[place])
@@ -187,7 +187,7 @@ def test_out_of_another_layout(name):
     case, rng = CASES[name], np.random.default_rng(17)
     types = next(case.choices())
     inputs = [x if x.size == 1 else np.asfortranarray(x) for x in inputs_for(rng, case, types, (31, 43))]
-    out = np.zeros((43, 62), types[case.output.letter])[:, ::2].T
+    out = np.zeros((43, 62), types[case.output.type_variable])[:, ::2].T
     assert apply(case, inputs, case.attributes[0], types, out=out) is out
     check(case, out, inputs, case.attributes[0])
 
@@ -231,7 +231,7 @@ def test_a_scale_of_zero_and_infinities_follow_ieee():
 
 
 @pytest.mark.parametrize(
-    ("case", "types"), [p for p in CHOICES if any("optional" in s.kinds for s in p.values[0].slots)]
+    ("case", "types"), [p for p in CHOICES if any("optional" in s.kinds for s in p.values[0].operands)]
 )
 def test_absent_zero_points_are_zero(case, types):
     rng = np.random.default_rng(19)
@@ -240,7 +240,7 @@ def test_absent_zero_points_are_zero(case, types):
         for shape in ((7,), (17, 59)):
             inputs = [None if k in absent else x for k, x in enumerate(inputs_for(rng, case, types, shape))]
             check_function(case, inputs, {}, types)
-            out = np.zeros(shape, types[case.output.letter])
+            out = np.zeros(shape, types[case.output.type_variable])
             dispatch(case, inputs, {}, types, shape, {}, out)
             check(case, out, inputs, {})
 

@@ -1,4 +1,4 @@
-"""Reads operator_tables.txt, and makes descriptions of the operators there: what the tests next door share."""
+"""Reads operator_tables.txt, and makes descriptions of the operators there: what the tests here share."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -24,7 +24,7 @@ RANKS = range(10)  # a rank of 0 or 9 is none of DirectML's
 @dataclass(frozen=True)
 class Tensor:
     name: str
-    letter: str
+    type_variable: str
     single: bool
     optional_from: str | None
 
@@ -61,19 +61,21 @@ class Facts:
         return LEVELS[LEVELS.index(self.introduced) :]
 
     @cached_property
-    def letters(self):
-        return list(dict.fromkeys(t.letter for t in self.tensors))
+    def type_variables(self):
+        return list(dict.fromkeys(t.type_variable for t in self.tensors))
 
     def table(self, level):
         reached = [name for name in self.tables if reaches(level, name)]
         return self.tables[reached[-1]] if reached else None
 
     def takes(self, level, rank, types):
-        """Whether the documents allow tensors of this rank, with these types behind the letters."""
+        """Whether the documents allow tensors of this rank, with these types behind the type variables."""
         table = self.table(level)
         if table is None or rank not in table.ranks:
             return False
-        if any(types[letter] not in table.types[letter] for letter in self.letters):
+        if any(
+            types[type_variable] not in table.types[type_variable] for type_variable in self.type_variables
+        ):
             return False
         if self.name == "ELEMENT_WISE_POW":
             return types["E"] == types["T"] or reaches(level, "3_0")
@@ -81,16 +83,16 @@ class Facts:
             return types["S"] == ("FLOAT32" if types["T"] == "INT32" else types["T"])
         return True
 
-    def outside(self, level, letter):
-        """A type that the letter cannot have."""
-        allowed = self.table(level).types[letter]
+    def outside(self, level, type_variable):
+        """A type that the type variable cannot have."""
+        allowed = self.table(level).types[type_variable]
         return next(t for t in DATA_TYPES[1:] if t not in allowed)
 
     def legal(self, level):
-        """All the types that its letters can have together."""
+        """All the types that its type variables can have together."""
         table = self.table(level)
-        rows = product(*(table.types[letter] for letter in self.letters))
-        rows = [dict(zip(self.letters, row, strict=True)) for row in rows]
+        rows = product(*(table.types[type_variable] for type_variable in self.type_variables))
+        rows = [dict(zip(self.type_variables, row, strict=True)) for row in rows]
         return [types for types in rows if self.takes(level, table.ranks[0], types)]
 
 
@@ -99,15 +101,17 @@ def reaches(level, other):
 
 
 def read_tensor(text, introduced):
-    name, letter, *rest = text.split()
+    name, type_variable, *rest = text.split()
     optional = rest[rest.index("optional") + 1 :] or [introduced] if "optional" in rest else [None]
-    return Tensor(name, letter, "single" in rest, optional[0])
+    return Tensor(name, type_variable, "single" in rest, optional[0])
 
 
 def read_table(ranks, types):
     low, _, high = ranks.partition("..")
     rows = [row.split() for row in types.split(", ")]
-    behind = {letter: [t for n in names for t in TYPE_SETS.get(n, [n])] for letter, *names in rows}
+    behind = {
+        type_variable: [t for n in names for t in TYPE_SETS.get(n, [n])] for type_variable, *names in rows
+    }
     return Table(range(int(low), int(high or low) + 1), behind)
 
 
@@ -121,8 +125,8 @@ def read_facts(paragraph):
             names = line.removeprefix("in place: ")
             in_place = () if names == "none" else tuple(names.split(", "))
         else:
-            level, word, ranks, types = line.split(maxsplit=3)
-            assert word == "rank", line
+            level, opcode, ranks, types = line.split(maxsplit=3)
+            assert opcode == "rank", line
             tables[level] = read_table(ranks, types)
     introduced = next(iter(tables))
     sides = [side.split(", ") for side in tensors.split(" -> ")]
@@ -168,7 +172,7 @@ def value_of(kind, types):
 def desc_of(facts, rank, types, *, sizes=None, **fields):
     sizes = sizes_of(facts, rank) if sizes is None else sizes
     ones = (1,) * len(sizes)
-    desc = {t.name: tensor(types[t.letter], ones if t.single else sizes) for t in facts.tensors}
+    desc = {t.name: tensor(types[t.type_variable], ones if t.single else sizes) for t in facts.tensors}
     desc |= {name: value_of(kind, types) for name, kind in facts.attributes.items() if "optional" not in kind}
     return {"Type": facts.name, "Desc": desc | fields}
 

@@ -50,8 +50,8 @@ def test_the_catalog_has_the_operators_of_the_tables():
 @every_operator
 def test_the_catalog_has_the_tables_tensors_and_works_in_place_as_they_say(facts):
     (operator,) = [operator for operator in CATALOG if operator.name == facts.name]
-    assert [slot.name for slot in operator.inputs] == [t.name for t in facts.inputs]
-    assert [slot.name for slot in operator.outputs] == [t.name for t in facts.outputs]
+    assert [operand.name for operand in operator.inputs] == [t.name for t in facts.inputs]
+    assert [operand.name for operand in operator.outputs] == [t.name for t in facts.outputs]
     assert operator.in_place == facts.in_place
 
 
@@ -72,7 +72,7 @@ def test_an_operator_exists_from_its_level_on(facts):
 def test_an_operator_takes_dictionaries(facts):
     sizes, types = sizes_of(facts, 4), facts.legal("6_4")[0]
     fields = {
-        t.name: {"DataType": types[t.letter], "Sizes": [1] * 4 if t.single else list(sizes)}
+        t.name: {"DataType": types[t.type_variable], "Sizes": [1] * 4 if t.single else list(sizes)}
         for t in facts.tensors
     }
     desc = json.loads(json.dumps(desc_of(facts, 4, types, **fields)))
@@ -89,39 +89,52 @@ def test_an_operator_takes_exactly_its_ranks_and_types(facts):
         table, first = facts.table(level), facts.legal(level)[0]
         begins = level in facts.tables
         edges = {table.ranks[0] - 1, table.ranks[0], table.ranks[-1], table.ranks[-1] + 1}
-        for letter in facts.letters:
-            tried = DATA_TYPES if begins else [*table.types[letter], facts.outside(level, letter)]
+        for type_variable in facts.type_variables:
+            tried = (
+                DATA_TYPES if begins else [*table.types[type_variable], facts.outside(level, type_variable)]
+            )
             for data_type in tried:
-                types = first | {letter: data_type}
-                for rank in RANKS if begins else edges if data_type == first[letter] else table.ranks[:1]:
+                types = first | {type_variable: data_type}
+                for rank in (
+                    RANKS if begins else edges if data_type == first[type_variable] else table.ranks[:1]
+                ):
                     wanted = facts.takes(level, rank, types)
                     assert takes(level, desc_of(facts, rank, types)) is wanted, (level, rank, types)
 
 
-@those(lambda facts: len(facts.letters) > 1)
+@those(lambda facts: len(facts.type_variables) > 1)
 def test_types_that_are_not_tied_combine_freely(facts):
     for level in facts.levels:
         table = facts.table(level)
-        tried = [[*table.types[letter], facts.outside(level, letter)] for letter in facts.letters]
-        if level in facts.tables and len(facts.letters) == 2:
+        tried = [
+            [*table.types[type_variable], facts.outside(level, type_variable)]
+            for type_variable in facts.type_variables
+        ]
+        if level in facts.tables and len(facts.type_variables) == 2:
             tried = [DATA_TYPES] * 2
         for row in product(*tried):
-            types = dict(zip(facts.letters, row, strict=True))
+            types = dict(zip(facts.type_variables, row, strict=True))
             wanted = facts.takes(level, table.ranks[0], types)
             assert takes(level, desc_of(facts, table.ranks[0], types)) is wanted, (level, types)
 
 
 @every_operator
 def test_tensors_of_one_letter_have_one_type(facts):
-    tied = [t for t in facts.tensors if sum(t.letter == other.letter for other in facts.tensors) > 1]
+    tied = [
+        t for t in facts.tensors if sum(t.type_variable == other.type_variable for other in facts.tensors) > 1
+    ]
     for level in facts.levels:
         table, legal = facts.table(level), facts.legal(level)
         rank = table.ranks[0]
         for types in (legal[0], legal[-1]) if level in facts.tables else legal[:1]:
             assert takes(level, desc_of(facts, rank, types)), (level, types)
             for one in tied:
-                allowed = table.types[one.letter] if level in facts.tables else table.types[one.letter][-1:]
-                others = {*allowed, facts.outside(level, one.letter)} - {types[one.letter]}
+                allowed = (
+                    table.types[one.type_variable]
+                    if level in facts.tables
+                    else table.types[one.type_variable][-1:]
+                )
+                others = {*allowed, facts.outside(level, one.type_variable)} - {types[one.type_variable]}
                 for data_type in sorted(others):
                     sizes = (1,) * rank if one.single else sizes_of(facts, rank)
                     desc = desc_of(facts, rank, types, **{one.name: tensor(data_type, sizes)})
@@ -148,7 +161,7 @@ def test_tensors_have_equal_sizes(facts):
                 elif not has_singles:
                     wrong += [(*own[:-1], 1), (own[0] + 1, *own[1:]), (*ones[2:], 3, 2), (2,) * rank]
                 for other in wrong:
-                    fields = {one.name: tensor(types[one.letter], other)}
+                    fields = {one.name: tensor(types[one.type_variable], other)}
                     assert not takes(level, desc_of(facts, rank, types, sizes=sizes, **fields)), (
                         level,
                         fields,
@@ -177,8 +190,8 @@ def test_all_that_is_optional_may_be_missing_together(facts):
                 wanted = all(reaches(level, t.optional_from) for t in gone)
                 assert takes(level, desc) is wanted, (level, types, gone)
         names = {t.name: None for t in optional}
-        for letter in facts.letters:
-            types = facts.legal(level)[0] | {letter: facts.outside(level, letter)}
+        for type_variable in facts.type_variables:
+            types = facts.legal(level)[0] | {type_variable: facts.outside(level, type_variable)}
             assert not takes(level, desc_of(facts, rank, types, **names)), (level, types)
 
 
@@ -244,7 +257,7 @@ def test_a_field_takes_only_values_of_its_kind(facts):
 def test_a_field_of_another_operator_is_unknown(facts):
     types = facts.legal("6_4")[0]
     strange = {name: value_of(kind, types) for name, kind in ALL_ATTRIBUTES.items()}
-    strange |= dict.fromkeys(ALL_TENSORS, tensor(types[facts.letters[0]], sizes_of(facts, 4)))
+    strange |= dict.fromkeys(ALL_TENSORS, tensor(types[facts.type_variables[0]], sizes_of(facts, 4)))
     strange |= {"Nonsense": 1.0, "": 1.0}
     own = {t.name for t in facts.tensors} | set(facts.attributes)
     assert takes("6_4", desc_of(facts, 4, types))

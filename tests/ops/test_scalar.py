@@ -81,31 +81,33 @@ def test_text():
 
 @pytest.mark.parametrize("operator", CATALOG, ids=lambda o: o.name)
 def test_examples_of_the_records(operator):
-    """What a record shows is what its meaning gives, for every type of its newest table."""
+    """What a definition shows is what its meaning gives, for every type of its newest table."""
     example, table = operator.example, operator.levels[max(operator.levels)]
     values = {a.name: a.default for a in operator.parameters}
     for a in operator.parameters:
         if a.parameter in example.attributes:
             given = example.attributes[a.parameter]
             values[a.name] = read_attribute(a, given, "", FeatureLevel.newest())
-    letter = operator.inputs[0].dtype
-    for dtype in table.dtypes[letter] if not example.types else [operator.example_type(letter)]:
-        letters = {k: operator.example_type(k) for k in table.dtypes} | {letter: dtype}
+    type_variable = operator.inputs[0].dtype
+    for dtype in table.dtypes[type_variable] if not example.types else [operator.example_type(type_variable)]:
+        type_variables = {k: operator.example_type(k) for k in table.dtypes} | {type_variable: dtype}
         if dtype not in FLOATING and not holds(dtype, example, operator):
             continue
         if operator.name == "ELEMENT_WISE_QUANTIZE_LINEAR":
-            letters["C"] = FLOAT32 if dtype is INT32 else dtype
+            type_variables["C"] = FLOAT32 if dtype is INT32 else dtype
         types = tuple(
-            None if x is None else letters[s.dtype]
+            None if x is None else type_variables[s.dtype]
             for s, x in zip(operator.inputs, example.inputs, strict=True)
         )
         arrays = [np.array(x).astype(t.label) for x, t in zip(example.inputs, types, strict=True) if t]
-        output = letters[operator.outputs[0].dtype]
+        output = type_variables[operator.outputs[0].dtype]
         result = evaluate(operator.expression(types, output, values, arrays[0].ndim), arrays)
         expected = np.array(example.output).astype(output.label)
         assert result.dtype == expected.dtype
         if output in FLOATING:
-            assert np.allclose(result, expected, rtol=3e-3 if FLOAT16 in letters.values() else 2e-7, atol=0)
+            assert np.allclose(
+                result, expected, rtol=3e-3 if FLOAT16 in type_variables.values() else 2e-7, atol=0
+            )
         else:
             assert result.tolist() == expected.tolist()
 

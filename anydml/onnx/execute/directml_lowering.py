@@ -3,7 +3,7 @@
     Less(x, 0)  Mul(x, 0.1)  Where(l, m, x)     float32[2,3]
       ->  a DirectML graph of ELEMENT_WISE_LOGICAL_LESS_THAN, _MULTIPLY and _IF over the same sizes
 
-A node is taken where its record computes what ONNX says on its types, NaN, infinities and -0.0 included
+A node is taken where its definition computes what ONNX says on its types, NaN, infinities and -0.0 included
 (but for Gelu(-inf): its limit, where the formula has -inf * 0).
 A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
-from anydml.onnx.node_builder import OWN
+from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes
 from anydml.onnx.ops.opinfo import NodeView, NotFoldable
@@ -29,28 +29,28 @@ from anydml.runtime.memory import size_problem
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """A record, its attributes, and the ONNX type of what it computes."""
+class DirectMLOp:
+    """A definition, its attributes, and the ONNX type of what it computes."""
 
     operator: Operator
     attributes: Attributes
     result: str
 
 
-_MEANINGS: WeakKeyDictionary[Node, Meaning | None] = WeakKeyDictionary()
+_LOWERED: WeakKeyDictionary[Node, DirectMLOp | None] = WeakKeyDictionary()
 """What was found of a node. Lowering asks for each of them again and again."""
 
 
-def meaning_of(node: Node) -> Meaning | None:
-    """The record of an ONNX node, where there is one that computes the same."""
-    if node not in _MEANINGS:
-        _MEANINGS[node] = _found(node)
-    return _MEANINGS[node]
+def lower_to_directml(node: Node) -> DirectMLOp | None:
+    """The definition of an ONNX node, where there is one that computes the same."""
+    if node not in _LOWERED:
+        _LOWERED[node] = _found(node)
+    return _LOWERED[node]
 
 
-def _found(node: Node) -> Meaning | None:
+def _found(node: Node) -> DirectMLOp | None:
     assert isinstance(node.op, OnnxOp)
-    info = OPS.get(node.op.name) if node.op.domain in ("", OWN) else None
+    info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
     rule = None if info is None else info.directml
     types = [v.type for v in node.inputs if v is not None]
     if rule is None or len(types) not in rule.inputs or len(types) != len(node.inputs):
@@ -68,7 +68,7 @@ def _found(node: Node) -> Meaning | None:
     if told is None:
         return None
     truth = rule.operator.outputs[0].dtype != rule.operator.inputs[-1].dtype
-    return Meaning(
+    return DirectMLOp(
         rule.operator,
         {a.name: a.default for a in rule.operator.parameters} | told,
         "bool" if truth else about[0],
@@ -99,7 +99,7 @@ def as_directml(
         contents[known[value]] = Constant(constant.content.reshape(1).view(known[value].tensor.dtype))
     made = []
     for node in nodes:
-        meaning = meaning_of(node)
+        meaning = lower_to_directml(node)
         (output,) = node.outputs
         assert meaning is not None
         assert output is not None

@@ -22,9 +22,9 @@ import onnx
 
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.execute.directml_lowering import as_directml, meaning_of
+from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
-from anydml.onnx.execute.partition import PLACES, Libraries, Placement, kind_of
+from anydml.onnx.execute.partition import PLACES, Partition, ProviderRegistry, kind_of
 from anydml.onnx.execute.steps import (
     BranchStep,
     ElementwiseStep,
@@ -42,7 +42,7 @@ from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
 from anydml.onnx.serde.region_model import IR_VERSION, names_for, node_proto, region
-from anydml.onnx.serde.tensors import LARGE
+from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
 from anydml.onnx.subgraphs import graphs_of
 from anydml.onnx.types import CODES
 from anydml.runtime.arena import Arena
@@ -51,7 +51,7 @@ from anydml.runtime.memory import size_problem
 ProgramOf = Callable[[Graph], Any]
 
 
-def lower(graph: Graph, libraries: Libraries, program: ProgramOf) -> Plan:
+def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf) -> Plan:
     """The plan of a specialised graph. `program` makes the runnable of a branch.
 
     Raises:
@@ -69,11 +69,11 @@ class _Refused(Exception):
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, libraries: Libraries, program: ProgramOf) -> None:
+    def __init__(self, graph: Graph, libraries: ProviderRegistry, program: ProgramOf) -> None:
         self.graph, self.libraries, self.program = graph, libraries, program
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
-        self.placement = Placement(graph, libraries)
+        self.placement = Partition(graph, libraries)
         self.place = self.placement.place
 
     def plan(self) -> Plan:
@@ -127,19 +127,19 @@ class _Lowering:
         try:
             return [self._region(members, self.libraries.fast)]
         except Unsupported as error:
-            self._blame(members, error.problems[0].message)
+            self._isolate_unsupported(members, error.problems[0].message)
             raise _Refused from error
 
-    def _blame(self, region: list[Node], why: str) -> None:
+    def _isolate_unsupported(self, region: list[Node], why: str) -> None:
         """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
         refused = self.libraries.refused
         for node in region:
             if len(region) > 1 and kind_of(node) not in refused:
-                refused[kind_of(node)] = self._tried(node, None)
+                refused[kind_of(node)] = self._probe(node, None)
         if not any(refused.get(kind_of(n)) for n in region):  # each alone, but not together
             refused.update((kind_of(n), why) for n in region)
 
-    def _tried(self, node: Node, opset: int | None) -> str:
+    def _probe(self, node: Node, opset: int | None) -> str:
         """Offer a node alone to the fast library, and answer with its reason where it refuses."""
         try:
             self._region([node], self.libraries.fast, opset)
@@ -159,7 +159,7 @@ class _Lowering:
             return self._failing(node)
         quirk = self.placement.quirk(node)
         if quirk is not None:
-            if quirk.empty and not has_empty_input(node) and not self._tried(node, None):
+            if quirk.empty and not has_empty_input(node) and not self._probe(node, None):
                 fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.reason)
                 return UnlessEmptyStep(fast, slow)
             return self._slow(node, f"onnxruntime: {quirk.reason}")
@@ -167,7 +167,7 @@ class _Lowering:
         for opset in others(node) if why else ():
             key = kind_of(node), opset
             if key not in self.libraries.refused:
-                self.libraries.refused[key] = self._tried(node, opset)
+                self.libraries.refused[key] = self._probe(node, opset)
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
         return self._slow(node, why)
@@ -269,7 +269,7 @@ class _Lowering:
         read, constants, outputs = self._ends(nodes)
         numbers = {v: c for v, c in constants.items() if c.content.size == 1}
         inputs = [v for v in read if v not in numbers]
-        results = {n.outputs[0]: m.result for n in nodes if (m := meaning_of(n)) is not None}
+        results = {n.outputs[0]: m.result for n in nodes if (m := lower_to_directml(n)) is not None}
         return ElementwiseStep(
             tuple(nodes),
             tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
@@ -329,7 +329,7 @@ def _is_weight(value: Value) -> bool:
     ends = _fixed(value)
     if ends is None or ends[0] not in DTYPES or ends[0] == "string":
         return False
-    return prod(ends[1]) * _numpy(ends[0]).itemsize >= LARGE
+    return prod(ends[1]) * _numpy(ends[0]).itemsize >= MIN_WEIGHT_BYTES
 
 
 def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:

@@ -8,9 +8,9 @@ from math import prod
 from weakref import WeakValueDictionary
 
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.execute.directml_lowering import meaning_of
-from anydml.onnx.execute.quirk_search import quirk_inside
-from anydml.onnx.node_builder import OWN
+from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.quirk_search import quirk_in_subgraphs
+from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -20,12 +20,12 @@ from anydml.onnx.subgraphs import contains_if
 from anydml.onnx.types import leaf, onnx_name
 
 PLACES = ("region", "single", "kernels")
-LEAST_NODES, LEAST_ELEMENTS = 3, 1 << 15
+MIN_KERNEL_NODES, MIN_KERNEL_ELEMENTS = 3, 1 << 15
 """Of a group of element-wise nodes beside others: from there on, fused kernels repay the detour."""
 
 
 @dataclass
-class Libraries:
+class ProviderRegistry:
     """The providers, and what one model's plans have had compiled or refused by them."""
 
     opsets: Mapping[str, int]
@@ -45,19 +45,19 @@ class Libraries:
         return call
 
 
-class Placement:
+class Partition:
     """The places of a graph's nodes, by what is known of the libraries so far."""
 
-    def __init__(self, graph: Graph, libraries: Libraries) -> None:
+    def __init__(self, graph: Graph, libraries: ProviderRegistry) -> None:
         self.graph, self.libraries = graph, libraries
         self._quirks: dict[Node, Quirk | None] = {}
-        self.elementwise = self._worthwhile()
+        self.elementwise = self._profitable_kernels()
 
     def quirk(self, node: Node) -> Quirk | None:
         """What the fast library does wrong with a node, or with one in its bodies."""
         if node not in self._quirks:
             constants = self.graph.constants
-            found = quirk_of(node, constants) or quirk_inside(node, constants, self.libraries.opsets)
+            found = quirk_of(node, constants) or quirk_in_subgraphs(node, constants, self.libraries.opsets)
             self._quirks[node] = found
         return self._quirks[node]
 
@@ -67,28 +67,28 @@ class Placement:
             return "single"
         if node in self.elementwise:
             return "kernels"
-        return "region" if self._fast_takes(node) else "single"
+        return "region" if self._primary_takes(node) else "single"
 
-    def _worthwhile(self) -> set[Node]:
+    def _profitable_kernels(self) -> set[Node]:
         """The element-wise nodes that our kernels shall run.
 
         All of them where nothing else is left for a library but its call. Else whole groups over large
         tensors; a cheap node between two convolutions stays in their region.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
-        able = {n: None for n in nodes if meaning_of(n) is not None}
-        if not any(self._fast_takes(n) for n in nodes if n not in able):
+        able = {n: None for n in nodes if lower_to_directml(n) is not None}
+        if not any(self._primary_takes(n) for n in nodes if n not in able):
             return set(able)
         chosen: set[Node] = set()
         for group in _connected(list(able)):
             largest = max(_elements(v) for n in group for v in n.writes)
-            if len(group) >= LEAST_NODES and largest >= LEAST_ELEMENTS:
+            if len(group) >= MIN_KERNEL_NODES and largest >= MIN_KERNEL_ELEMENTS:
                 chosen.update(group)
-        return chosen | {n for n in able if not self._fast_takes(n)}
+        return chosen | {n for n in able if not self._primary_takes(n)}
 
-    def _fast_takes(self, node: Node) -> bool:
+    def _primary_takes(self, node: Node) -> bool:
         assert isinstance(node.op, OnnxOp)
-        if node.op.domain == OWN or node.fails:  # onnxruntime's inference would end the process
+        if node.op.domain == INTERNAL_DOMAIN or node.fails:  # onnxruntime's inference would end the process
             return False
         if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
             return False

@@ -23,15 +23,15 @@ from onnx import ModelProto
 
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.onnx.execute.directml_lowering import meaning_of
+from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
-from anydml.onnx.execute.partition import Libraries
+from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
-from anydml.onnx.partial_eval.evaluator import specialise
+from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
-from anydml.onnx.rewrites.pipeline import simplified
+from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inlined
 from anydml.onnx.subgraphs import contains_if
@@ -43,17 +43,17 @@ FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
 MAX_SHAPES = 8
 """Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
-MAX_CONTENTS = 8
+MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 MAX_PLANS = 32
 """Plans kept; the least recently used one goes."""
-MAX_MET = 4096
+MAX_PLAN_KEYS = 4096
 """Keys that lead to a plan at once. Shapes may be far more than plans."""
-MAX_SELECTED = 32
+MAX_SELECTED_NODES = 32
 """Nodes up to which branches are looked at for whether both had better run."""
-QUICK = 1 << 12
+MAX_CHEAP_ELEMENTS = 1 << 12
 """Elements of a branch's values up to which computing both branches is less than choosing one."""
-MAX_DECIDING = 16
+MAX_GUARD_ELEMENTS = 16
 """Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
 
 Key = tuple[Any, ...]
@@ -73,9 +73,9 @@ class _Planned:
 
 
 class Program:
-    def __init__(self, graph: Graph, libraries: Libraries) -> None:
+    def __init__(self, graph: Graph, libraries: ProviderRegistry) -> None:
         self.graph, self.libraries = graph, libraries
-        self._deciding = deciding_inputs(graph)
+        self._deciding = guard_inputs(graph)
         self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
@@ -125,7 +125,7 @@ class Program:
         if planned is None:
             planned = self._planned(values)
             if key is not None:
-                if len(self._met) >= MAX_MET:
+                if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
                 self._met[key] = planned
         planned.used = next(self._runs)
@@ -135,7 +135,7 @@ class Program:
         """The types of the outputs, for inputs of which only the types are looked at."""
         types = dict(zip(self.graph.inputs, values, strict=True))
         known = {v: t for v, x in types.items() if (t := of_content(x, v.type)) is not None}
-        special = specialise(self.graph, known, {}, self.libraries.opsets, self.libraries.fast, deep=True)
+        special = specialize(self.graph, known, {}, self.libraries.opsets, self.libraries.fast, deep=True)
         return [v.type for v in special.graph.outputs]
 
     def met(self, values: Sequence[Any]) -> Plan | None:
@@ -156,7 +156,7 @@ class Program:
             key += (value.dtype.num, value.shape)
         for k in self._deciding:
             value = values[k]
-            key.append(value.tobytes() if value.size <= MAX_DECIDING else None)
+            key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
         return tuple(key)
 
     def _planned(self, values: Sequence[Any]) -> _Planned:
@@ -164,7 +164,7 @@ class Program:
         contents = tuple([_content_key(values[k]) for k in self._deciding])
         with self._lock:
             if contents not in self._contents:
-                if len(self._contents) < MAX_CONTENTS:
+                if len(self._contents) < MAX_GUARDED_CONTENTS:
                     self._contents.add(contents)
                 else:
                     contents = _ANY
@@ -223,17 +223,17 @@ class Program:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
         opsets, provider = self.libraries.opsets, self.libraries.fast
-        special = specialise(self.graph, types, known, opsets, provider, least=1)
+        special = specialize(self.graph, types, known, opsets, provider, least=1)
         graph, decisions = special.graph, []
         left = [n for n in graph.nodes if isinstance(n, If)]
-        if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED:
-            special = specialise(self.graph, types, known, opsets, provider, deep=True, least=1)
-            conversion = Conversion(opsets.get("", 1), worthwhile=_quick, own=True)
+        if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
+            special = specialize(self.graph, types, known, opsets, provider, deep=True, least=1)
+            conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
             graph = conversion.converted(special.graph)
             decisions = [d for d in conversion.decisions if d.what != "kept"]
         notes = [f"{f.node.label}: {f.because}" for f in special.folded]
         notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
-        return simplified(graph), set(known), tuple(notes)
+        return simplify(graph), set(known), tuple(notes)
 
     def _lowered(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)
@@ -283,7 +283,7 @@ class OwnPlans:
 
     def compile(self, region: Region, threads: int) -> Call:
         model = read_proto(inlined(ModelProto.FromString(region.model), ""), self._folder, "")
-        program = Program(model.graph, Libraries(model.opsets, threads))
+        program = Program(model.graph, ProviderRegistry(model.opsets, threads))
         places = [
             region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
         ]
@@ -345,12 +345,16 @@ def _open_sizes(shapes: Key) -> int:
     return sum(n is None for _, sizes in shapes for n in sizes or ())
 
 
-def _quick(branch: Graph) -> bool:
+def _is_cheap(branch: Graph) -> bool:
     """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
     sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
-    small = all(s is not None and prod(s) <= QUICK for s in sizes)
+    small = all(s is not None and prod(s) <= MAX_CHEAP_ELEMENTS for s in sizes)
     moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
-    return small and moved and all(isinstance(n, Node) and meaning_of(n) is not None for n in branch.nodes)
+    return (
+        small
+        and moved
+        and all(isinstance(n, Node) and lower_to_directml(n) is not None for n in branch.nodes)
+    )
 
 
 def _ifs(graph: Graph) -> int:
@@ -366,7 +370,7 @@ def _key_text(key: Any) -> str:
 
 
 def _can_decide(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MAX_DECIDING
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MAX_GUARD_ELEMENTS
 
 
 def _content_key(value: Any) -> Any:
@@ -381,7 +385,7 @@ def _content_text(key: Any) -> str:
 # ---- which inputs decide ------------------------------------------------------------------------------
 
 
-def deciding_inputs(graph: Graph) -> tuple[int, ...]:
+def guard_inputs(graph: Graph) -> tuple[int, ...]:
     """The inputs, by place, whose contents a condition is computed from.
 
     Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of

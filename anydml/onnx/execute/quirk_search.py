@@ -12,7 +12,7 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, Ten
 from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirks_of
-from anydml.onnx.partial_eval.annotate import typed
+from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import read_body
 from anydml.onnx.subgraphs import graphs_of
@@ -21,7 +21,7 @@ from anydml.onnx.types import without_sizes
 Constants = Mapping[Value, Constant]
 
 
-def quirk_inside(node: Node, constants: Constants, opsets: Mapping[str, int]) -> Quirk | None:
+def quirk_in_subgraphs(node: Node, constants: Constants, opsets: Mapping[str, int]) -> Quirk | None:
     """The first quirk in the bodies of a node. `constants`: those of the graph that it stands in."""
     return next(_inside(node, constants, opsets), None)
 
@@ -29,7 +29,7 @@ def quirk_inside(node: Node, constants: Constants, opsets: Mapping[str, int]) ->
 def _inside(node: Node, constants: Constants, opsets: Mapping[str, int]) -> Iterator[Quirk]:
     for proto in graphs_of(node.attributes.values()):
         try:
-            body = typed(_body(proto, node, constants, opsets), opsets, OnnxRuntime())
+            body = annotate_types(_body(proto, node, constants, opsets), opsets, OnnxRuntime())
         except InvalidModel:  # whoever runs it will say so
             continue
         yield from quirks(body, opsets)

@@ -15,12 +15,12 @@ from anydml.onnx.execute.ownership import owned
 from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.arena import Arena
-from anydml.runtime.prepared import Repeated
+from anydml.runtime.prepared import PreparedGraph
 
 Shape = tuple[int, ...]
-_Made = tuple[Repeated, list[tuple[np.dtype, Shape] | None]]
+_Made = tuple[PreparedGraph, list[tuple[np.dtype, Shape] | None]]
 """What computes, and as which type and shape an output is to be seen, where it is not so already."""
-MAX_MADE = 32
+MAX_KERNEL_SHAPES = 32
 """Combinations of shapes that a step has kernels ready for."""
 
 
@@ -164,7 +164,7 @@ class ElementwiseStep:
             shapes.append(x.shape)
             inputs.append(x if x.flags.c_contiguous else np.ascontiguousarray(x))
             if x.dtype != self._given[place]:
-                self._lied([slots[k] for k in self.reads])
+                self._dtype_mismatch([slots[k] for k in self.reads])
         sizes = tuple(shapes)
         compute, finish = self._made.get(sizes) or self._make(sizes)
         results = compute(inputs, self._arena.empty)
@@ -178,13 +178,13 @@ class ElementwiseStep:
         for v, dtype, shape in zip(graph.outputs, self._results, results, strict=True):
             same = v.tensor.static_sizes == shape and dtype == NUMPY[v.data_type]
             finish.append(None if same else (dtype, shape))
-        made = (Repeated(graph, self._threads), finish)
-        if len(self._made) >= MAX_MADE:
+        made = (PreparedGraph(graph, self._threads), finish)
+        if len(self._made) >= MAX_KERNEL_SHAPES:
             self._made.clear()
         self._made[shapes] = made
         return made
 
-    def _lied(self, inputs: list[Any]) -> None:
+    def _dtype_mismatch(self, inputs: list[Any]) -> None:
         """The model declares another type than it computes."""
         expected, got = (", ".join(map(str, types)) for types in (self._given, [x.dtype for x in inputs]))
         raise ExecutionFailed(Problem(self.nodes[0].label, f"expected {expected}, but got {got}"))

@@ -23,16 +23,16 @@ from anydml.ir.transforms import (
     replace_values,
 )
 from anydml.onnx.if_conversion.cost import work
-from anydml.onnx.if_conversion.placeholders import StandIn
-from anydml.onnx.if_conversion.speculation import hazard
-from anydml.onnx.node_builder import PAD_TYPES, Choice, Nodes, renamed
+from anydml.onnx.if_conversion.placeholders import Placeholder
+from anydml.onnx.if_conversion.speculation import speculation_hazard
+from anydml.onnx.node_builder import PAD_TYPES, Choice, NodeBuilder, renamed
 from anydml.onnx.partial_eval.evaluator import node_key, same_content
 from anydml.onnx.partial_eval.shape_errors import fails
-from anydml.onnx.partial_eval.shape_inference import Fact
+from anydml.onnx.partial_eval.shape_inference import AbstractValue
 from anydml.onnx.types import leaf, type_text, without_symbols
 
 Convert = Literal["auto", "always", "never"]
-FREE_WORK = 1 << 14
+MAX_FREE_FLOPS = 1 << 14
 """Multiplications and additions that take less than an If does."""
 
 
@@ -56,7 +56,7 @@ class Conversion:
     opset: int
     how: Convert = "auto"
     max_extra_cost: float = 1.0
-    stand_in: Callable[[Graph], StandIn | None] | None = None
+    safe_placeholders: Callable[[Graph], Placeholder | None] | None = None
     """Finds sizes on which a branch cannot fail."""
     worthwhile: Callable[[Graph], bool] | None = None
     """Whether a branch is to be run even where it is not taken; otherwise cost decides."""
@@ -70,7 +70,7 @@ class Conversion:
         self, graph: Graph, around: int = 0, outer: Mapping[Value, Constant] | None = None
     ) -> Graph:
         """The graph with as few Ifs as may be; `around` is the work of the graphs that it stands in."""
-        made = Nodes({**(outer or {}), **graph.constants}, self.opset, self.own)
+        made = NodeBuilder({**(outer or {}), **graph.constants}, self.opset, self.own)
         total = work(graph.nodes)
         nodes: list[Node | If] = []
         same: dict[Value, Value] = {}
@@ -86,7 +86,7 @@ class Conversion:
         constants = {**graph.constants, **made.new_constants}
         return eliminate_dead_code(Graph(graph.name, graph.inputs, outputs, tuple(nodes), constants))
 
-    def _if(self, node: If, rest: int, made: Nodes, same: dict[Value, Value]) -> None:
+    def _if(self, node: If, rest: int, made: NodeBuilder, same: dict[Value, Value]) -> None:
         """Add what stands for an If; outputs that are other values' go to `same`."""
         original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
         avoided = self.avoided(node)
@@ -117,7 +117,7 @@ class Conversion:
         nodes = sum(len(list(make_subgraph("", [n], (), {}).walk())) for n in made.taken())
         self.decisions.append(replace(decision, nodes=nodes - original))
 
-    def _decided(self, node: If, rest: int, made: Nodes) -> Decision:
+    def _decided(self, node: If, rest: int, made: NodeBuilder) -> Decision:
         """Convert an If, or say why not. Adds nodes only where it converts."""
         if self.how == "never":
             return Decision(node, "kept", "nothing is to be converted")
@@ -127,23 +127,29 @@ class Conversion:
             return Decision(node, "kept", "its branches had better not both run")
         works = [work(b.nodes) for _, b in node.branches]
         costs = [w / max(other + rest, 1) for w, other in zip(works, works[::-1], strict=True)]
-        if self.how == "auto" and max(works) > FREE_WORK and max(costs) > self.max_extra_cost:
+        if self.how == "auto" and max(works) > MAX_FREE_FLOPS and max(costs) > self.max_extra_cost:
             because = f"the branch not taken would cost {max(costs):.1f} times what else runs"
             return Decision(node, "kept", because)
         mark = made.mark()
         parts: list[Graph] = []
         notes: list[str] = []
         for truth, (word, branch) in zip((True, False), node.branches, strict=True):
-            reason = _first_hazard(branch, made)
+            reason = _first_speculation_hazard(branch, made)
             if reason is None:
                 parts.append(branch)
                 continue
-            found = self.stand_in(branch) if self.how == "always" and self.stand_in is not None else None
+            found = (
+                self.safe_placeholders(branch)
+                if self.how == "always" and self.safe_placeholders is not None
+                else None
+            )
             if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 made.forget(mark)
                 return Decision(node, "kept", f"the {word} branch must not run in vain: {reason}")
             places = {
-                v: made.stand_in(node.condition, truth, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}")
+                v: made.safe_placeholders(
+                    node.condition, truth, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}"
+                )
                 for v, sizes in found.sizes.items()
                 if node.outputs[0] is not None
             }
@@ -165,7 +171,7 @@ class Conversion:
         return Decision(node, "converted", because, max(works))
 
     def _choice(
-        self, value: Value, a: Value, b: Value, parts: Sequence[Graph], loose: bool, made: Nodes
+        self, value: Value, a: Value, b: Value, parts: Sequence[Graph], loose: bool, made: NodeBuilder
     ) -> Choice | None:
         """What makes an output of the If from those of its branches; None if that cannot be."""
         anything = self.how == "always"
@@ -174,7 +180,7 @@ class Conversion:
             return made.sequence_choice(value, makers[0], makers[1], loose, anything)
         return made.choice(value, a, b, loose, anything)
 
-    def _guarded(self, node: If, made: Nodes) -> Decision | None:
+    def _guarded(self, node: If, made: NodeBuilder) -> Decision | None:
         """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
         failing = [
             next((n.label for n in b.nodes if isinstance(n, Node) and fails(n)), None)
@@ -217,12 +223,12 @@ def _one_truth(condition: Value, surely: bool) -> bool:
     return prod(type.known_sizes) == 1 if type.known_sizes is not None else not surely
 
 
-def _first_hazard(branch: Graph, made: Nodes) -> str | None:
+def _first_speculation_hazard(branch: Graph, made: NodeBuilder) -> str | None:
     constants = {**made.constants, **branch.constants}
-    return next((f"{n.label}: {h}" for n in branch.nodes if (h := hazard(n, constants))), None)
+    return next((f"{n.label}: {h}" for n in branch.nodes if (h := speculation_hazard(n, constants))), None)
 
 
-def hoisted(node: If, made: Nodes) -> If:
+def hoisted(node: If, made: NodeBuilder) -> If:
     """The If without the nodes that both branches have; those are added before it."""
     first, second = node.then_branch, node.else_branch
     constants = {**made.constants, **first.constants, **second.constants}
@@ -230,7 +236,9 @@ def hoisted(node: If, made: Nodes) -> If:
     """The second branch's values that are the first one's."""
 
     def key(n: Node) -> object:
-        return node_key(n, [None if v is None else Fact(same.get(v, v), constants.get(v)) for v in n.inputs])
+        return node_key(
+            n, [None if v is None else AbstractValue(same.get(v, v), constants.get(v)) for v in n.inputs]
+        )
 
     known = {key(n): n for n in first.nodes if isinstance(n, Node)}
     known.pop(None, None)
@@ -260,7 +268,7 @@ def hoisted(node: If, made: Nodes) -> If:
     )
 
 
-def _differ(value: Value, a: Value, b: Value, made: Nodes) -> str:
+def _differ(value: Value, a: Value, b: Value, made: NodeBuilder) -> str:
     shown = " and ".join(type_text(v.type) for v in (a, b))
     given = f"the branches give {shown} for {value.name!r}"
     if isinstance(a.type, TensorType) and not made.moves(a.type):

@@ -16,10 +16,10 @@ from anydml.onnx.subgraphs import all_nodes, graphs_of
 
 def work(nodes: Sequence[Node | If]) -> int:
     """About how many multiplications and additions; of an If, those of its larger branch."""
-    return sum(max(graph_work(b) for _, b in n.branches) if isinstance(n, If) else _work(n) for n in nodes)
+    return sum(max(graph_flops(b) for _, b in n.branches) if isinstance(n, If) else _work(n) for n in nodes)
 
 
-def graph_work(graph: Graph) -> int:
+def graph_flops(graph: Graph) -> int:
     return work(graph.nodes)
 
 
@@ -29,13 +29,13 @@ def _work(node: Node) -> int:
     if info is not None and info.flops is not None:
         return info.flops(known, results)
     own = max([results, *(prod(assumed_sizes(known, k)) for k in range(known.count))])
-    return own + sum(_body_work(graph) for graph in graphs_of(node.attributes.values()))
+    return own + sum(_body_flops(graph) for graph in graphs_of(node.attributes.values()))
 
 
 def _assumed(sizes: Sizes | None) -> list[int]:
     return [n if isinstance(n, int) else UNKNOWN_SIZE for n in sizes or ()]
 
 
-def _body_work(graph: GraphProto) -> int:
+def _body_flops(graph: GraphProto) -> int:
     """That of a body, once; every node counting as one on a small tensor, whose types are not known here."""
     return UNKNOWN_SIZE * sum(1 for _ in all_nodes(graph.node))

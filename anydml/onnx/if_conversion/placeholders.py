@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
-from anydml.onnx.if_conversion.speculation import hazard
-from anydml.onnx.partial_eval.evaluator import specialise
-from anydml.onnx.partial_eval.shape_inference import Oracle
+from anydml.onnx.if_conversion.speculation import speculation_hazard
+from anydml.onnx.partial_eval.evaluator import specialize
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
 
 SIZES = (256, 64, 512, 16, 1024, 8, 128, 32, 2048, 4, 2, 4096, 3, 10, 100, 224)
 """What is tried for a size that is not known."""
 
 
 @dataclass(frozen=True)
-class StandIn:
+class Placeholder:
     """Sizes for captured values of a branch."""
 
     sizes: Mapping[Value, tuple[int, ...]]
@@ -29,12 +29,12 @@ class StandIn:
         return ", ".join(f"{v.name} of sizes {list(s)}" for v, s in self.sizes.items())
 
 
-def stand_in(
+def safe_placeholders(
     branch: Graph,
-    oracle: Oracle,
+    oracle: ShapeInference,
     witnesses: Mapping[Value, tuple[int, ...]],
     around: Mapping[Value, Constant],
-) -> StandIn | None:
+) -> Placeholder | None:
     """Sizes for the branch's captures on which it cannot fail; None if none are found.
 
     Args:
@@ -57,10 +57,10 @@ def stand_in(
         types: dict[Value, Type] = {
             v: TensorType(v.type.dtype, s) for v, s in chosen.items() if isinstance(v.type, TensorType)
         }
-        special = specialise(branch, types, {}, oracle.opsets, oracle.provider, deep=True).graph
+        special = specialize(branch, types, {}, oracle.opsets, oracle.provider, deep=True).graph
         constants = {**around, **special.constants}
-        if not any(hazard(n, constants) for n in special.nodes):
-            return StandIn(chosen)
+        if not any(speculation_hazard(n, constants) for n in special.nodes):
+            return Placeholder(chosen)
     return None
 
 

@@ -28,13 +28,13 @@ from anydml.onnx.types import CODES, leaf
 Constants = Mapping[Value, Constant]
 
 
-def hazard(node: Node | If, constants: Constants) -> str | None:
-    """Why a node may fail, or must not run in vain; None if it can always run."""
+def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
+    """Why a node may fail, or must not run speculatively; None if it can always run."""
     if isinstance(node, If):
         return "holds an If"
     op, info = node.op, info_of(node.op)
     assert isinstance(op, OnnxOp)
-    if node.sure:
+    if node.nofail:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"

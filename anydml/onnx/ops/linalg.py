@@ -181,7 +181,7 @@ def by_rows(n: KnownNode, k: int) -> bool:
 
 
 def _too_few_dimensions(n: KnownNode) -> bool:
-    """Fewer dimensions than letters, or perhaps."""
+    """Fewer dimensions than type variables, or perhaps."""
     equation = n.attribute("equation")
     if not isinstance(equation, bytes):  # of an opset that has no Einsum
         return True

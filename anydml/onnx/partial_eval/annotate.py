@@ -12,11 +12,11 @@ from dataclasses import replace
 from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
-from anydml.onnx.partial_eval.shape_inference import Fact, Oracle, either, with_fresh_symbols
+from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, either, with_fresh_symbols
 from anydml.onnx.providers.provider import Provider
 
 
-def typed(
+def annotate_types(
     graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[Value, Type] | None = None
 ) -> Graph:
     """The graph with types. `provider` evaluates what follows from constants: sizes do.
@@ -25,23 +25,23 @@ def typed(
         declared: what a file says of values, for where less follows.
     """
     symbols = {n for v in graph.inputs for n in v.sizes or ()}
-    typing = _Typing(Oracle(opsets, provider), declared or {}, symbols)
+    typing = _Typing(ShapeInference(opsets, provider), declared or {}, symbols)
     for value in graph.inputs:
-        typing.facts[value] = Fact(Value(value.name, with_fresh_symbols(value.type)))
+        typing.facts[value] = AbstractValue(Value(value.name, with_fresh_symbols(value.type)))
     typing.walk(graph)
     return replace_values(graph, typing.values)
 
 
 class _Typing:
-    def __init__(self, oracle: Oracle, declared: Mapping[Value, Type], symbols: Set[Dim]) -> None:
+    def __init__(self, oracle: ShapeInference, declared: Mapping[Value, Type], symbols: Set[Dim]) -> None:
         self.oracle, self.declared, self.symbols = oracle, declared, symbols
-        self.facts: dict[Value, Fact] = {}
+        self.facts: dict[Value, AbstractValue] = {}
         self.values: dict[Value, Value] = {}
         """For each value that a node makes, the one with its type."""
 
     def walk(self, graph: Graph) -> None:
         for value, constant in graph.constants.items():
-            self.facts[value] = Fact(value, constant)
+            self.facts[value] = AbstractValue(value, constant)
         for node in graph.nodes:
             if isinstance(node, If):
                 self._if(node)
@@ -55,7 +55,7 @@ class _Typing:
         for value, (a, b) in zip(node.outputs, ends, strict=True):
             if value is not None:
                 type = either(self.facts[a].value.type, self.facts[b].value.type)
-                self._know(value, Fact(Value(value.name, type)))
+                self._know(value, AbstractValue(Value(value.name, type)))
 
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
@@ -69,7 +69,7 @@ class _Typing:
             if value is not None and fact is not None:
                 self._know(value, fact)
 
-    def _know(self, value: Value, fact: Fact) -> None:
+    def _know(self, value: Value, fact: AbstractValue) -> None:
         type = self._more(fact.value.type, self.declared.get(value))
         self.values[value] = Value(value.name, with_fresh_symbols(type))
         self.facts[value] = replace(fact, value=self.values[value])

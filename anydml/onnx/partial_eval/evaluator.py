@@ -26,8 +26,8 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.agreed import agreed
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import (
-    Fact,
-    Oracle,
+    AbstractValue,
+    ShapeInference,
     either,
     is_small,
     with_fresh_symbols,
@@ -37,7 +37,7 @@ from anydml.onnx.subgraphs import graphs_of
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedIf:
     """An If that became one of its branches, or nothing."""
 
     node: If
@@ -46,7 +46,7 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Special:
+class Specialization:
     """A specialised graph, and the Ifs that are not in it any more.
 
     `inputs`: what stands for each of the original's inputs, those of known content included.
@@ -54,10 +54,10 @@ class Special:
 
     graph: Graph
     inputs: tuple[Value, ...]
-    folded: tuple[Folded, ...]
+    folded: tuple[FoldedIf, ...]
 
 
-def specialise(
+def specialize(
     graph: Graph,
     types: Mapping[Value, Type],
     contents: Mapping[Value, Constant],
@@ -65,7 +65,7 @@ def specialise(
     provider: Provider,
     deep: bool = False,
     least: int = 0,
-) -> Special:
+) -> Specialization:
     """The graph for inputs of these types, of which some have these contents.
 
     Inputs whose content is given are no longer inputs of the result; all others stay, in order.
@@ -73,25 +73,25 @@ def specialise(
     specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
     are not known.
     """
-    evaluator = _Evaluator(Oracle(opsets, provider), deep)
+    evaluator = _Evaluator(ShapeInference(opsets, provider), deep)
     stood = []
     for value in graph.inputs:
         known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least))
-        evaluator.facts[value] = Fact(known, contents.get(value))
+        evaluator.facts[value] = AbstractValue(known, contents.get(value))
         stood.append(known)
     outputs = evaluator.walk(graph)
     inputs = tuple(s for v, s in zip(graph.inputs, stood, strict=True) if v not in contents)
     result = Graph(graph.name, inputs, outputs, tuple(evaluator.nodes), evaluator.constants())
-    return Special(result, tuple(stood), tuple(evaluator.folded))
+    return Specialization(result, tuple(stood), tuple(evaluator.folded))
 
 
 class _Evaluator:
-    def __init__(self, oracle: Oracle, deep: bool) -> None:
+    def __init__(self, oracle: ShapeInference, deep: bool) -> None:
         self.oracle, self.deep = oracle, deep
-        self.facts: dict[Value, Fact] = {}
+        self.facts: dict[Value, AbstractValue] = {}
         self.nodes: list[Node | If] = []
-        self.folded: list[Folded] = []
-        self._computed: dict[object, tuple[Fact | None, ...]] = {}
+        self.folded: list[FoldedIf] = []
+        self._computed: dict[object, tuple[AbstractValue | None, ...]] = {}
         """What the nodes so far compute, by what they are: the same again is not computed again."""
         self._makers: dict[Value, Node] = {}
 
@@ -101,7 +101,7 @@ class _Evaluator:
     def walk(self, graph: Graph) -> tuple[Value, ...]:
         """Add the graph's nodes to the result, and answer with its outputs' stand-ins."""
         for value, constant in graph.constants.items():
-            self.facts.setdefault(value, Fact(value, constant))
+            self.facts.setdefault(value, AbstractValue(value, constant))
         for place, node in enumerate(graph.nodes):
             if isinstance(node, If):
                 self._if(node, graph.nodes[place + 1 :])
@@ -139,12 +139,12 @@ class _Evaluator:
         )
         for old, new in zip(node.outputs, outputs, strict=True):
             if old is not None and new is not None:
-                self.facts[old] = Fact(new)
+                self.facts[old] = AbstractValue(new)
 
     def _take(self, node: If, truth: bool, because: str) -> None:
         """Put a branch in the place of the If."""
         branch = node.then_branch if truth else node.else_branch
-        self.folded.append(Folded(node, truth, because))
+        self.folded.append(FoldedIf(node, truth, because))
         self.walk(branch)
         for output, inner in zip(node.outputs, branch.outputs, strict=True):
             if output is not None:
@@ -204,7 +204,7 @@ class _Evaluator:
         """Specialise both branches, each by what its being taken says."""
         condition = self.facts[node.condition].value
         branches: list[Graph] = []
-        results: list[list[Fact]] = []
+        results: list[list[AbstractValue]] = []
         for truth, (_, branch) in zip((True, False), node.branches, strict=True):
             inner = self._inner(True)
             inner.folded = self.folded
@@ -228,11 +228,11 @@ class _Evaluator:
             if _same(a, b):
                 self.facts[old] = a
             else:
-                self.facts[old], stays = Fact(new), True
+                self.facts[old], stays = AbstractValue(new), True
         if stays:
             self.nodes.append(made)
         else:
-            self.folded.append(Folded(node, None, "both branches give the same"))
+            self.folded.append(FoldedIf(node, None, "both branches give the same"))
 
     def _assume(self, value: Value, truth: bool) -> None:
         """Know that a value is true (or false) all over, and what follows from that."""
@@ -263,9 +263,9 @@ class _Evaluator:
         if sizes is None or prod(sizes) != 1:
             return
         known = Constant(np.full(sizes, content))
-        told = Fact(Value(value.name, value.type), known)
+        told = AbstractValue(Value(value.name, value.type), known)
 
-        def now(fact: Fact | None) -> Fact | None:
+        def now(fact: AbstractValue | None) -> AbstractValue | None:
             return told if fact is not None and fact.value is value and fact.constant is None else fact
 
         self.facts = {old: now(fact) or fact for old, fact in self.facts.items()}
@@ -279,8 +279,8 @@ class _Evaluator:
         type = self.facts[condition].value.type
         sizes = type.known_sizes if isinstance(type, TensorType) else None
         if condition in branch.inputs and sizes is not None:
-            stand_in = values[condition] = Value(condition.name, type)
-            known[stand_in] = Constant(np.full(sizes, truth))
+            safe_placeholders = values[condition] = Value(condition.name, type)
+            known[safe_placeholders] = Constant(np.full(sizes, truth))
         else:
             values[condition] = self.facts[condition].value
         return replace_uses(branch, values, known)
@@ -313,7 +313,7 @@ class _Evaluator:
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
-    def _passes_on(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
+    def _passes_on(self, node: Node, inputs: Sequence[AbstractValue | None]) -> bool:
         """Know what an Identity is, and what a node makes of an optional with content."""
         given, output = (inputs[0] if inputs else None), node.outputs[0] if node.outputs else None
         if given is None or output is None:
@@ -325,12 +325,12 @@ class _Evaluator:
             return False
         if not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
             return False
-        has = Fact(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
+        has = AbstractValue(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
         self.facts[output] = given if node.is_onnx("OptionalGetElement") else has
         return True
 
 
-def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
+def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:
     """What makes a node compute the same as another; None for one that never does, or must stay its own.
 
     Two sequences that are outputs must: before opset 14 no Identity makes two of one.
@@ -346,7 +346,7 @@ def node_key(node: Node, inputs: Sequence[Fact | None]) -> object:
     return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)
 
 
-def _input_key(fact: Fact | None) -> object:
+def _input_key(fact: AbstractValue | None) -> object:
     if fact is None or fact.constant is None:
         return None if fact is None else fact.value
     content = fact.constant.content if is_small(fact.value.type) else None
@@ -355,7 +355,7 @@ def _input_key(fact: Fact | None) -> object:
     return content.dtype, content.shape, content.tobytes()
 
 
-def _same(a: Fact, b: Fact) -> bool:
+def _same(a: AbstractValue, b: AbstractValue) -> bool:
     """Whether two values are the same one, or constants of the same content."""
     if a.value is b.value:
         return True

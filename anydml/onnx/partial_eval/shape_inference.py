@@ -39,10 +39,10 @@ from anydml.onnx.serde.region_model import names_for, node_proto, region, tensor
 from anydml.onnx.subgraphs import forget_dim_names, graphs_of
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
 
-SMALL = 1024
+MAX_FOLLOWED_ELEMENTS = 1024
 """Elements up to which contents are followed. Shape arithmetic is far smaller; weights are far larger."""
 
-MOST_TEXT = 1 << 16
+MAX_FOLDED_CHARACTERS = 1 << 16
 """Characters of strings that are worth following."""
 _NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
 """Operators that fail rather than make something without elements, unless batch or channels have none."""
@@ -51,7 +51,7 @@ UNFOLDED = frozenset({n for n, info in OPS.items() if info.is_random} | {"RegexF
 
 
 @dataclass(frozen=True)
-class Fact:
+class AbstractValue:
     """What is known of a value: its stand-in in the new graph (with its type), and its content.
 
     `integers`: its content in terms of symbols, where it is no constant.
@@ -62,7 +62,7 @@ class Fact:
     integers: Symbols | None = None
 
 
-class Oracle:
+class ShapeInference:
     """Types and contents of nodes' outputs. `provider` evaluates nodes that have no rule."""
 
     def __init__(self, opsets: Mapping[str, int], provider: Provider) -> None:
@@ -72,7 +72,9 @@ class Oracle:
         """What ONNX's inference is told that sizes are called, and back."""
         self._inferred: dict[object, tuple[tuple[Type | None, ...], str]] = {}
 
-    def outputs(self, node: Node, inputs: list[Fact | None]) -> tuple[Node, list[Fact | None], bool]:
+    def outputs(
+        self, node: Node, inputs: list[AbstractValue | None]
+    ) -> tuple[Node, list[AbstractValue | None], bool]:
         """The node with types of its outputs, what is known of these, and whether they follow without it."""
         types, why = self.types(node, inputs)
         outputs = tuple(
@@ -80,15 +82,15 @@ class Oracle:
         )
         node = replace(node, outputs=outputs, fails=why)
         contents, integers = self.contents(node, inputs)
-        facts: list[Fact | None] = []
+        facts: list[AbstractValue | None] = []
         for k, value in enumerate(outputs):
             if value is None or contents is None:
-                facts.append(None if value is None else Fact(value, integers=integers))
+                facts.append(None if value is None else AbstractValue(value, integers=integers))
             else:
-                facts.append(Fact(Value(value.name, of_content(contents[k])), Constant(contents[k])))
+                facts.append(AbstractValue(Value(value.name, of_content(contents[k])), Constant(contents[k])))
         return node, facts, contents is not None
 
-    def types(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+    def types(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str]:
         """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
         types, why = self._infer(node, inputs)
         if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
@@ -96,7 +98,7 @@ class Oracle:
         return types, why
 
     def contents(
-        self, node: Node, inputs: list[Fact | None]
+        self, node: Node, inputs: list[AbstractValue | None]
     ) -> tuple[list[np.ndarray] | None, Symbols | None]:
         """The outputs' contents if they follow from what is known; else what is known of the integers."""
         contents = self._fold(node, inputs)
@@ -104,7 +106,7 @@ class Oracle:
 
     # ---- types
 
-    def _infer(self, node: Node, inputs: list[Fact | None]) -> tuple[list[Type | None], str]:
+    def _infer(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str]:
         """The outputs' types by ONNX's own rules, None where they do not tell; and why the node fails."""
         nothing: list[Type | None] = [None] * len(node.outputs)
         unknown = nothing, ""
@@ -136,7 +138,7 @@ class Oracle:
             forget_dim_names(graph)  # the file's own, which would be taken for ours
         imports = _imports(tuple(self.opsets.items()))
         shape = _dims(inputs[1]) if node.op.name == "Expand" and len(inputs) > 1 else None
-        if any(isinstance(n, int) and n > SMALL for n in shape or ()):
+        if any(isinstance(n, int) and n > MAX_FOLLOWED_ELEMENTS for n in shape or ()):
             return unknown  # before opset 13, inference makes a list of so many sizes
         try:
             found = onnx.shape_inference.infer_node_outputs(
@@ -159,7 +161,7 @@ class Oracle:
             self._inferred[key] = tuple(types), why
         return types, why
 
-    def _part(self, node: Node, inputs: list[Fact | None]) -> Type | None:
+    def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""
         lengths = numbers(self.integers(inputs[1])) if node.is_onnx("SplitToSequence") else None
         whole = None if inputs[0] is None else inputs[0].value.type
@@ -178,14 +180,16 @@ class Oracle:
             self._dims[name] = size
         return name
 
-    def _tensor(self, fact: Fact) -> TensorProto:
+    def _tensor(self, fact: AbstractValue) -> TensorProto:
         constant = fact.constant
         assert constant is not None
         if not isinstance(constant.source, TensorProto):
             constant.source = tensor_proto(constant, fact.value.name)
         return constant.source
 
-    def _refined(self, node: Node, inputs: list[Fact | None], types: list[Type | None]) -> list[Type | None]:
+    def _refined(
+        self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None]
+    ) -> list[Type | None]:
         """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
         own = None
         if len(types) == 1:
@@ -206,11 +210,11 @@ class Oracle:
             refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
 
-    def sizes(self, fact: Fact | None) -> list[Affine] | None:
+    def sizes(self, fact: AbstractValue | None) -> list[Affine] | None:
         dims = _dims(fact)
         return None if dims is None else [as_affine(n) for n in dims]
 
-    def integers(self, fact: Fact | None) -> Symbols | None:
+    def integers(self, fact: AbstractValue | None) -> Symbols | None:
         """What is known of an input's integers."""
         if fact is None or fact.constant is None:
             return None if fact is None else fact.integers
@@ -221,7 +225,7 @@ class Oracle:
     # ---- contents
 
     def _follow(
-        self, node: Node, inputs: list[Fact | None]
+        self, node: Node, inputs: list[AbstractValue | None]
     ) -> tuple[list[np.ndarray] | None, Symbols | None]:
         """The only output's content if it follows from symbols; else what is known of its integers."""
         value = node.outputs[0] if len(node.outputs) == 1 else None
@@ -250,7 +254,7 @@ class Oracle:
             return None, None
         return [np.array(known, type.dtype).reshape(sizes)], None
 
-    def _fold(self, node: Node, inputs: list[Fact | None]) -> list[np.ndarray] | None:
+    def _fold(self, node: Node, inputs: list[AbstractValue | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
         assert isinstance(op, OnnxOp)
@@ -290,7 +294,7 @@ class Oracle:
         results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)
         if results is None:
             return None  # left to run, and to fail there if it must
-        if not all(isinstance(r, np.ndarray) and _length(r) <= MOST_TEXT for r in results):
+        if not all(isinstance(r, np.ndarray) and _length(r) <= MAX_FOLDED_CHARACTERS for r in results):
             return None
         found = iter(results)
         return [np.zeros(0) if v is None else next(found) for v in node.outputs]
@@ -317,7 +321,7 @@ class Oracle:
             return None
 
 
-def _inference_key(node: Node, inputs: list[Fact | None]) -> object:
+def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
     if node.captures or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
         return None
@@ -386,11 +390,11 @@ def _length(content: np.ndarray) -> int:
     return sum(map(len, map(str, content.reshape(-1)))) if content.dtype.kind == "O" else 0
 
 
-def _dims(fact: Fact | None) -> tuple[Dim, ...] | None:
+def _dims(fact: AbstractValue | None) -> tuple[Dim, ...] | None:
     return None if fact is None else fact.value.sizes
 
 
-def _truth(fact: Fact | None) -> bool | None:
+def _truth(fact: AbstractValue | None) -> bool | None:
     """The one truth that a value is all over, if it is known."""
     if fact is None or fact.constant is None or fact.constant.content.dtype != np.bool_:
         return None
@@ -403,7 +407,7 @@ def is_small(type: Type | None) -> bool:
     if not isinstance(type, TensorType):
         return False
     sizes = type.known_sizes
-    return sizes is not None and prod(sizes) <= SMALL
+    return sizes is not None and prod(sizes) <= MAX_FOLLOWED_ELEMENTS
 
 
 @cache

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 from anydml.errors import Problem, Unsupported
-from anydml.ir.graph import OnnxOp, Stored
+from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.interrupt import ended_by_ctrl_c
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.ops.opdef import Operator
@@ -115,9 +115,9 @@ def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[An
 
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
     """Give a session the region's weights without a copy: the memory that it will read, and not own."""
-    given = {n: c for n, c in region.weights if not isinstance(c.source, Stored)}
+    given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData)}
     for _, constant in region.weights:
-        if isinstance(constant.source, Stored):  # it maps files into memory itself
+        if isinstance(constant.source, ExternalData):  # it maps files into memory itself
             folder = str(constant.source.folder)
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
             break
@@ -294,7 +294,7 @@ class Reference:
 
     def compile(self, region: Region, threads: int) -> Call:
         model = onnx.ModelProto.FromString(region.model)
-        for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, Stored)}:
+        for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, ExternalData)}:
             onnx.load_external_data_for_model(model, str(folder))
         if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
             raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))

@@ -22,7 +22,7 @@ class Region:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: tuple[tuple[str, Constant], ...] = ()
-    """Large constants by name. The model has only their types and sizes, and where they are if `Stored`."""
+    """Large constants by name. The model has only their types, sizes, and places of `ExternalData`."""
     without: tuple[str, ...] = ()
     """onnxruntime's optimisations that would go wrong with these nodes."""
 

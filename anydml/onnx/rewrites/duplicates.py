@@ -8,7 +8,7 @@ from __future__ import annotations
 from anydml.ir.graph import Graph, If, Node, Value
 from anydml.ir.transforms import replace_uses
 from anydml.onnx.partial_eval.evaluator import node_key
-from anydml.onnx.partial_eval.shape_inference import Fact
+from anydml.onnx.partial_eval.shape_inference import AbstractValue
 
 
 def merge_duplicates(graph: Graph) -> Graph:
@@ -19,7 +19,9 @@ def merge_duplicates(graph: Graph) -> Graph:
         twin, key = None, None
         if isinstance(node, Node):
             given = [None if v is None else same.get(v, v) for v in node.inputs]
-            key = node_key(node, [None if v is None else Fact(v, graph.constants.get(v)) for v in given])
+            key = node_key(
+                node, [None if v is None else AbstractValue(v, graph.constants.get(v)) for v in given]
+            )
             twin = known.get(key)
         if twin is not None:
             same |= {v: t for v, t in zip(node.outputs, twin.outputs, strict=True) if v and t}

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code
-from anydml.onnx.partial_eval.shape_inference import Oracle
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
 
 
-def fold_weights(graph: Graph, oracle: Oracle) -> Graph:
+def fold_weights(graph: Graph, oracle: ShapeInference) -> Graph:
     """The graph without nodes all of whose inputs are constants, where that makes them no larger."""
     constants = dict(graph.constants)
     nodes: list[Node | If] = []
@@ -23,7 +23,7 @@ def fold_weights(graph: Graph, oracle: Oracle) -> Graph:
     return eliminate_dead_code(Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants))
 
 
-def _folded(node: Node, constants: dict[Value, Constant], oracle: Oracle) -> list[Constant] | None:
+def _folded(node: Node, constants: dict[Value, Constant], oracle: ShapeInference) -> list[Constant] | None:
     given = list(node.reads)
     if not given or any(v not in constants for v in given):
         return None

@@ -24,7 +24,7 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-def simplified(graph: Graph) -> Graph:
+def simplify(graph: Graph) -> Graph:
     for apply in PIPELINE:
         graph = apply(graph)
     return graph

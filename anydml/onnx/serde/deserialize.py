@@ -1,4 +1,4 @@
-"""ONNX files to graphs. Captures become inputs of branches here, and no later room sees a scope.
+"""ONNX files to graphs. Captures become inputs of branches here, and no later layer sees a scope.
 
     file, bytes or ModelProto --parse--> ModelProto --read--> Model (graph, signature, opsets)
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, shown
+from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, short_repr
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
 from anydml.onnx.serde.local_functions import inlined
@@ -132,10 +132,10 @@ def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
     for name, size in dims.items():
         if name not in symbols:
             known = ", ".join(symbols) or "there is none"
-            message = f"expected a symbol of an input ({known}), but got {shown(name)}"
+            message = f"expected a symbol of an input ({known}), but got {short_repr(name)}"
             problems.append(Problem("dims", message, nearest(str(name), symbols)))
         elif isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
-            problems.append(Problem("dims", f"expected a size for {name!r}, but got {shown(size)}"))
+            problems.append(Problem("dims", f"expected a size for {name!r}, but got {short_repr(size)}"))
     if problems:
         raise InvalidInput(*problems)
     for dim in (*inputs, *(d for o in sized.graph.output for d in o.type.tensor_type.shape.dim)):

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, shown
+from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, short_repr
 from anydml.files import MAX_MODEL, read_file
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
@@ -29,7 +29,7 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
         message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
         raise InvalidInput(Problem("model", message))
     if isinstance(source, str) and "\0" in source:
-        raise InvalidInput(Problem("model", f"expected a path, but got {shown(source)}"))
+        raise InvalidInput(Problem("model", f"expected a path, but got {short_repr(source)}"))
     if isinstance(source, bytes | bytearray | memoryview):
         data, folder, where = bytes(source), None, ""
     else:
@@ -64,7 +64,9 @@ def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
     for domain, version in opsets.items():
         if domain and not 0 <= version < 2**31:
             raise InvalidModel(
-                Problem(where, f"expected an opset of domain {shown(domain)}, but got {shown(version)}")
+                Problem(
+                    where, f"expected an opset of domain {short_repr(domain)}, but got {short_repr(version)}"
+                )
             )
     if opsets[""] < 1:
         raise InvalidModel(Problem(where, f"expected opset 1 or newer, but got opset {opsets['']}"))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from anydml.ir.graph import Constant, Node, OnnxOp, Stored, TensorType, Value
+from anydml.ir.graph import Constant, ExternalData, Node, OnnxOp, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.subgraphs import all_nodes, defined_names, graphs_of, rename_free
@@ -72,7 +72,7 @@ def region(
         weight.dims.extend(value.type.known_sizes or ())
         weight.data_location = TensorProto.EXTERNAL
         entries = {"location": "given with the model"}
-        if isinstance(constant.source, Stored):
+        if isinstance(constant.source, ExternalData):
             entries = {"location": constant.source.location, "offset": str(constant.source.offset)}
         for key, entry in entries.items():
             weight.external_data.add(key=key, value=entry)

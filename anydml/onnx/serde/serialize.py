@@ -28,7 +28,7 @@ from onnx import (
 
 from anydml.errors import Problem, Unsupported
 from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Stored, TensorType, Type, Value
+from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.serde.parse import fixed_weights
 from anydml.onnx.serde.region_model import node_proto, tensor_proto
@@ -291,7 +291,7 @@ def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
 
 
 def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:
-    if not isinstance(constant.source, Stored) or not isinstance(value.type, TensorType):
+    if not isinstance(constant.source, ExternalData) or not isinstance(value.type, TensorType):
         return tensor_proto(constant, names.of(value))
     proto = TensorProto(name=names.of(value), data_type=CODES[value.type.dtype])
     proto.dims.extend(value.type.known_sizes or ())

@@ -45,7 +45,7 @@ class Source:
         self._content: bytes | ModelProto | None = None
         self.path: str | None = None
         self._digest = ""
-        self.sure = not isinstance(model, ModelProto)
+        self.nofail = not isinstance(model, ModelProto)
         """Whether nobody can have changed it unnoticed."""
         if isinstance(model, str | os.PathLike):
             self.path = os.path.abspath(model)

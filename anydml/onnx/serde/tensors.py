@@ -19,8 +19,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from anydml.errors import InvalidModel, Problem, shown
-from anydml.ir.graph import Constant, Stored, TensorType, Type
+from anydml.errors import InvalidModel, Problem, short_repr
+from anydml.ir.graph import Constant, ExternalData, TensorType, Type
 from anydml.onnx.types import DTYPES
 from anydml.runtime.memory import size_problem
 
@@ -77,7 +77,7 @@ class ConstantReader:
             count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
             if count != wanted:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
-        if expected is not None and expected >= LARGE:
+        if expected is not None and expected >= MIN_WEIGHT_BYTES:
             return Constant(_decode(tensor, "/".join(where))), type
         own = TensorProto()
         own.CopyFrom(tensor)
@@ -107,11 +107,11 @@ class ConstantReader:
         offset, length = entries.get("offset", "0"), entries.get("length", str(byte_count(tensor) or 0))
         expected = byte_count(tensor)
         if file is None or not file.is_relative_to(self.folder):
-            message = f"expected external data inside the model's folder, but got {shown(location)}"
+            message = f"expected external data inside the model's folder, but got {short_repr(location)}"
         elif not file.is_file():
             message = f"expected external data in {location!r}, but there is no such file"
         elif not (_is_count(offset) and _is_count(length)):
-            message = f"expected numbers, but got offset {shown(offset)} and length {shown(length)}"
+            message = f"expected numbers, but got offset {short_repr(offset)} and length {short_repr(length)}"
         elif expected is not None and int(length) != expected:
             message = f"expected {expected} bytes, but got length {length}"
         elif (needed := int(offset) + int(length)) > (size := self._size(file)):
@@ -120,7 +120,7 @@ class ConstantReader:
         elif expected is None:
             return Constant(decode=partial(_load_external, tensor, self.folder))
         else:
-            stored = Stored(self.folder, location, int(offset))
+            stored = ExternalData(self.folder, location, int(offset))
             return Constant(source=stored, decode=partial(_mapped, stored, tensor.data_type, (*tensor.dims,)))
         self.report(where, message, "")
         return None
@@ -166,7 +166,7 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 20
 
 
-LARGE = 1 << 12
+MIN_WEIGHT_BYTES = 1 << 12
 """Bytes from which a content is taken out of the message at once: it is a weight, which is surely used."""
 _FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 1),
@@ -211,7 +211,7 @@ def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
     return array
 
 
-def _mapped(stored: Stored, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
+def _mapped(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
     """A part of a file as an array. What is never used of it is never read."""
     dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
     if 0 in sizes:

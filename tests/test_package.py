@@ -33,7 +33,12 @@ def test_the_wheel_is_whole(built):
         names = {n for n in archive.namelist() if ".dist-info/" not in n}
     files = {p.relative_to(ROOT).as_posix() for p in (ROOT / "anydml").rglob("*") if p.is_file()}
     assert names == {f for f in files if "__pycache__" not in f}
-    assert {"anydml/py.typed", "anydml/inspect.html", "anydml/codegen/nest.ll"} <= names
+    assert {
+        "anydml/py.typed",
+        "anydml/functions.pyi",
+        "anydml/inspect.html",
+        "anydml/codegen/nest.ll",
+    } <= names
 
 
 def test_the_source_archive_has_all_that_its_tests_need(built):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
 import anydml
 
@@ -99,6 +100,9 @@ def build(target: Path) -> None:
         SystemExit: with all that Sphinx warns of.
     """
     told = io.StringIO()
+    # the functions' overloads stand in a stub, which Sphinx reads for extension modules alone
+    stub = ModuleAnalyzer.for_file(ROOT / "anydml" / "functions.pyi", "anydml.functions")
+    ModuleAnalyzer.cache["module", "anydml.functions"] = stub
     with tempfile.TemporaryDirectory() as name:
         pages = Path(name) / "pages"
         assemble(pages)

@@ -51,7 +51,9 @@ def _named(value: object) -> object:
 class EnumKind(Kind):
     cls: type[Enum]
 
-    annotation: ClassVar[str] = ""
+    @property
+    def annotation(self) -> str:  # type: ignore[override]
+        return f"{self.cls.__name__} | str"
 
     @property
     def form(self) -> str:  # type: ignore[override]

@@ -46,8 +46,7 @@ def signature(operator: Operator) -> str:
     # an input that may be left out, before one that may not, is given as None
     needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None)
     tensors = [s.parameter + "=None" * (k > needed) for k, s in enumerate(operator.inputs)]
-    ordered = sorted(operator.parameters, key=lambda a: a.default is not REQUIRED)
-    given = [a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in ordered]
+    given = [a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in operator.asked]
     return f"{operator.function}({', '.join([*tensors, *given])})"
 
 

@@ -209,6 +209,13 @@ class Operator:
         return tuple(a for a in self.attributes if not a.implied)
 
     @cached_property
+    def asked(self) -> tuple[Attribute, ...]:
+        """`parameters` in the order of the Python function: what must be given, what has a default, and
+        ScaleBias last (as in DirectMLX)."""
+        rank = lambda a: 0 if a.default is REQUIRED else 2 if a.name == "ScaleBias" else 1  # noqa: E731
+        return tuple(sorted(self.parameters, key=rank))
+
+    @cached_property
     def has_axes(self) -> bool:
         return any(isinstance(a.kind, AxesKind) for a in self.attributes)
 
@@ -227,6 +234,12 @@ class Operator:
         (operand,) = self.outputs
         tied = [s for s in self.inputs if s.dtype == operand.dtype and s.optional is None]
         return None if tied else operand.dtype
+
+    @cached_property
+    def output_types(self) -> tuple[TensorDataType, ...]:
+        """What a caller may choose the output's type from; nothing where there is no choice."""
+        allowed = self.levels[max(self.levels)].dtypes[self.free_output] if self.free_output else ()
+        return allowed if len(allowed) > 1 else ()
 
     def example_type(self, type_variable: str) -> TensorDataType:
         """The type of the example's arrays behind a type variable."""

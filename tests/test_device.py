@@ -365,7 +365,7 @@ def test_a_wrong_type_is_told_with_the_level_that_allows_it():
 def test_unequal_sizes_are_told_once_and_grouped():
     (problem,) = refused(if_desc(sizes=(2, 2), ConditionTensor={"Sizes": [2, 1]}))
     text = "expected equal sizes, but got ConditionTensor (2, 1); ATensor, BTensor, OutputTensor (2, 2)"
-    remedy = "a tensor that is to be repeated has all Sizes, and Strides of 0 where it is"
+    remedy = "to broadcast, give the full Sizes and a Stride of 0"
     assert str(problem) == f"ELEMENT_WISE_IF: {text}; {remedy}"
 
 

@@ -31,18 +31,23 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Run both branches of what cannot be folded, and choose.",
+    help="If-conversion: execute both branches of what cannot be folded, and select one result.",
 )
 @click.option(
     "--max-extra-cost",
     type=click.FloatRange(0),
     default=1.0,
     show_default=True,
-    help="For auto: the work of a branch that is not taken, in terms of what else runs.",
+    help="For auto: the cost of a branch that is not taken, relative to that of all other nodes.",
 )
 @click.option(
-    "--witness", "witnesses", multiple=True, metavar="NAME=N,N,...", help="Sizes on which nothing fails."
+    "--safe-shape",
+    "witnesses",
+    multiple=True,
+    metavar="NAME=N,N,...",
+    help="For always: sizes of an input with which no branch fails.",
 )
+@click.option("--witness", "more_witnesses", multiple=True, hidden=True)
 @click.option(
     "--verify",
     type=click.Choice(["quick", "thorough"]),
@@ -65,6 +70,7 @@ def flatten_command(
     convert: Any,
     max_extra_cost: float,
     witnesses: tuple[str, ...],
+    more_witnesses: tuple[str, ...],
     verify: str,
     no_verify: bool,
     seed: int,
@@ -104,7 +110,10 @@ def flatten_command(
             shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
             convert=convert,
             max_extra_cost=max_extra_cost,
-            witness={n: sizes_of("--witness", n, t) for n, t in pairs("--witness", witnesses)},
+            witness={
+                n: sizes_of("--safe-shape", n, t)
+                for n, t in pairs("--safe-shape", (*witnesses, *more_witnesses))
+            },
             verify=False if no_verify else "thorough" if verify == "thorough" else True,
             seed=seed,
             progress=progress,

@@ -185,11 +185,11 @@ def _equal(
         )
         if len(groups) > 1:
             got = "; ".join(f"{_join(operands)} {show(value)}" for value, operands in groups.items())
-            remedy = _REPEATED if what == "sizes" and _broadcast(list(groups)) else ""
+            remedy = _BROADCAST_HINT if what == "sizes" and _broadcast(list(groups)) else ""
             yield Problem(operator.name, f"expected equal {what}, but got {got}", remedy)
 
 
-_REPEATED = "a tensor that is to be repeated has all Sizes, and Strides of 0 where it is"
+_BROADCAST_HINT = "to broadcast, give the full Sizes and a Stride of 0"
 
 
 def _broadcast(several: Sequence[Any]) -> bool:

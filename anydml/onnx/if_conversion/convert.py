@@ -124,7 +124,7 @@ class Conversion:
         if not _one_truth(node.condition, self.own):
             return Decision(node, "kept", "its condition is not known to be one bool")
         if self.worthwhile is not None and not all(self.worthwhile(b) for _, b in node.branches):
-            return Decision(node, "kept", "its branches had better not both run")
+            return Decision(node, "kept", "running both branches would not pay")
         works = [work(b.nodes) for _, b in node.branches]
         costs = [w / max(other + rest, 1) for w, other in zip(works, works[::-1], strict=True)]
         if self.how == "auto" and max(works) > MAX_FREE_FLOPS and max(costs) > self.max_extra_cost:
@@ -145,7 +145,7 @@ class Conversion:
             )
             if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 made.forget(mark)
-                return Decision(node, "kept", f"the {word} branch must not run in vain: {reason}")
+                return Decision(node, "kept", f"cannot execute the {word}-branch speculatively: {reason}")
             places = {
                 v: made.safe_placeholders(
                     node.condition, truth, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}"

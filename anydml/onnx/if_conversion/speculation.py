@@ -1,8 +1,8 @@
-"""What may go wrong when a node runs whose branch was not taken, and about how much work a node is.
+"""Speculation safety: what may go wrong when a node runs whose branch was not taken.
 
-A node is harmless if the types, sizes and constants of its inputs prove that it cannot fail. Where sizes are
-open, a rule of its operator proves it; where all are numbers, it is run once, on zeros. NaN and infinities
-are no failures: they are never selected.
+A node can be speculated if the types, sizes and constants of its inputs prove that it cannot fail. Where
+sizes are open, a rule of its operator proves it; where all are numbers, it is run once, on zeros. NaN and
+infinities are no failures: they are never selected.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Constants = Mapping[Value, Constant]
 
 
 def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
-    """Why a node may fail, or must not run speculatively; None if it can always run."""
+    """Why a node cannot be executed speculatively; None if it can."""
     if isinstance(node, If):
-        return "holds an If"
+        return "it contains an If"
     op, info = node.op, info_of(node.op)
     assert isinstance(op, OnnxOp)
     if node.nofail:
@@ -41,20 +41,20 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if info is not None and info.is_random and not _infers(node):
         return f"{op} draws random numbers"
     if info is None or info.speculatable is None:
-        return f"{op} may fail, or take long"
+        return f"{op} may fail or be slow"
     if info.makes_container:
         return None
     if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
-        return f"{op} works on a value of unknown type"
+        return f"{op} has an operand of unknown type"
     if node.fails or fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
-        return f"{op} fails on these sizes"
+        return f"{op} fails with these shapes"
     try:
         proven = info.speculatable(KnownNode(node, constants))
     except NotFoldable:  # an attribute that it must have
         proven = False
     if proven or (proven is None and _runs_on_these_sizes(node, constants)):
         return None
-    return f"{op} may fail on sizes or contents that are not known"
+    return f"{op} may fail, depending on shapes or values that are not known"
 
 
 def _infers(node: Node) -> bool:

@@ -1,8 +1,8 @@
-; The fork-join that shares a job's chunks between the caller and worker threads. Jobs: see nest.ll.
+; The fork-join that shares a launch descriptor's chunks between the caller and worker threads (descriptor.py).
 ;
 ; A pool is shared memory of 64-bit words, one cache line (8 words) for each thing that changes:
 ;
-;    0 busy        1 job        2 workers     3 stop        4 lock that the caller sleeps on
+;    0 busy        1 descriptor 2 workers     3 stop        4 lock that the caller sleeps on
 ;    8 ticket: generation << 32 | first << 16 | end         the chunks [first, end) nobody has taken
 ;   16 pending: chunks not finished
 ;   24 state: 0 running, 1 the caller sleeps, 2 finished
@@ -10,7 +10,7 @@
 ;
 ; Chunks are claimed by compare-and-swap on the ticket, the caller from the front and workers from the
 ; end, so that each keeps to its own part of the memory from one dispatch to the next. The generation
-; makes a late worker's claim fail: it can only take chunks of the job whose pointer it has read.
+; makes a late worker's claim fail: it can only take chunks of the descriptor whose pointer it has read.
 
 declare i32 @anydml_acquire(ptr, i32)
 declare void @anydml_release(ptr)
@@ -25,7 +25,7 @@ define internal void @pause() {
 define internal void @claim(ptr %pool, i64 %step) {
 entry:
   %ticket.p = getelementptr i64, ptr %pool, i64 8
-  %job.p = getelementptr i64, ptr %pool, i64 1
+  %descriptor.p = getelementptr i64, ptr %pool, i64 1
   %front = icmp sgt i64 %step, 0
   br label %look
 look:
@@ -36,7 +36,7 @@ look:
   %none = icmp eq i64 %first, %end
   br i1 %none, label %return, label %take
 take:
-  %job = load atomic ptr, ptr %job.p seq_cst, align 8
+  %descriptor = load atomic ptr, ptr %descriptor.p seq_cst, align 8
   %t1 = add i64 %t, %step
   %swap = cmpxchg ptr %ticket.p, i64 %t, i64 %t1 seq_cst seq_cst
   %mine = extractvalue { i64, i1 } %swap, 1
@@ -44,12 +44,12 @@ take:
 work:
   %last = sub i64 %end, 1
   %index = select i1 %front, i64 %first, i64 %last
-  call void @anydml_drive(ptr %job, i64 %index)
+  call void @anydml_drive(ptr %descriptor, i64 %index)
   %pending.p = getelementptr i64, ptr %pool, i64 16
   %was = atomicrmw sub ptr %pending.p, i64 1 seq_cst
   %final = icmp eq i64 %was, 1
   br i1 %final, label %finish, label %look
-finish:                                  ; after this exchange the caller may start another job
+finish:                                  ; after this exchange the caller may start another launch
   %state.p = getelementptr i64, ptr %pool, i64 24
   %lock.p = getelementptr i64, ptr %pool, i64 4
   %lock = load ptr, ptr %lock.p
@@ -63,17 +63,17 @@ return:
   ret void
 }
 
-; Run a job: alone if it has one chunk, or if the pool has no worker or another caller.
-define void @anydml_run(ptr %job) {
+; Run a descriptor: alone if it has one chunk, or if the pool has no worker or another caller.
+define void @anydml_run(ptr %descriptor) {
 entry:
-  %chunks = load i64, ptr %job
+  %chunks = load i64, ptr %descriptor
   %single = icmp ule i64 %chunks, 1
   br i1 %single, label %one, label %many
 one:
-  call void @anydml_drive(ptr %job, i64 0)
+  call void @anydml_drive(ptr %descriptor, i64 0)
   ret void
 many:
-  %pool.p = getelementptr i64, ptr %job, i64 7
+  %pool.p = getelementptr i64, ptr %descriptor, i64 FIELD(pool)
   %pool = load ptr, ptr %pool.p
   %alone = icmp eq ptr %pool, null
   br i1 %alone, label %serial, label %ask
@@ -89,14 +89,14 @@ own:
 
 serial:
   %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %own ], [ %i1, %serial ]
-  call void @anydml_drive(ptr %job, i64 %i)
+  call void @anydml_drive(ptr %descriptor, i64 %i)
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %chunks
   br i1 %more, label %serial, label %return
 
 publish:
-  %job.p = getelementptr i64, ptr %pool, i64 1
-  store atomic ptr %job, ptr %job.p seq_cst, align 8
+  %descriptor.p = getelementptr i64, ptr %pool, i64 1
+  store atomic ptr %descriptor, ptr %descriptor.p seq_cst, align 8
   %pending.p = getelementptr i64, ptr %pool, i64 16
   store atomic i64 %chunks, ptr %pending.p seq_cst, align 8
   %state.p = getelementptr i64, ptr %pool, i64 24
@@ -108,7 +108,7 @@ publish:
   %new.g = shl i64 %g, 32
   %new = or i64 %new.g, %chunks
   store atomic i64 %new, ptr %ticket.p seq_cst, align 8
-  %wake.p = getelementptr i64, ptr %job, i64 8
+  %wake.p = getelementptr i64, ptr %descriptor, i64 FIELD(wake)
   %wake = load i64, ptr %wake.p
   %wakes = icmp ne i64 %wake, 0
   br i1 %wakes, label %waking, label %help
@@ -151,11 +151,11 @@ return:
 
 ; The same for a job whose bases are not addresses yet, but where the addresses stand: the data fields of
 ; the caller's array objects, which it holds. Saves it from asking each of them.
-define void @anydml_run_arrays(ptr %job) {
+define void @anydml_run_arrays(ptr %descriptor) {
 entry:
-  %k.p = getelementptr i64, ptr %job, i64 5
+  %k.p = getelementptr i64, ptr %descriptor, i64 FIELD(operands)
   %k = load i64, ptr %k.p
-  %bases = getelementptr i64, ptr %job, i64 9
+  %bases = getelementptr i64, ptr %descriptor, i64 FIELD(addresses)
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
@@ -167,7 +167,7 @@ loop:
   %more = icmp ult i64 %i1, %k
   br i1 %more, label %loop, label %run
 run:
-  call void @anydml_run(ptr %job)
+  call void @anydml_run(ptr %descriptor)
   ret void
 }
 

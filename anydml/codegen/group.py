@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from anydml.codegen.descriptor import DescriptorTemplate
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import BOOL, Expr, walk
@@ -58,7 +58,7 @@ class KernelSpec:
         assert len(inputs) + len(outputs) == len(self.operands)
         self.widths = tuple(SIZE[t] for t in self.operands)
         self.width = sum(self.widths)
-        self.packed: dict[tuple[int, int, int], tuple[array[int], array[int]]] = {}
+        self.packed: dict[tuple[int, int, int], DescriptorTemplate] = {}
         """Jobs over packed operands, without their addresses, by size, pool and threads."""
         self.rows: dict[KernelVariant, int] = {}
         """Addresses of the kernel bodies made so far."""

@@ -16,6 +16,7 @@ from importlib.resources import files
 import llvmlite.binding as llvm
 
 from anydml.codegen import cache
+from anydml.codegen.descriptor import with_layout
 
 SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
@@ -163,11 +164,11 @@ def driver() -> Driver:
         address = ctypes.cast(theirs, ctypes.c_void_p).value
         assert address is not None
         llvm.add_symbol(f"anydml_{ours}", address)
-    (drive,) = compile_ir(folder.joinpath("nest.ll").read_text(), ["anydml_drive"])
+    (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"])
     llvm.add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
-    text = folder.joinpath("forkjoin.ll").read_text()
+    text = with_layout(folder.joinpath("forkjoin.ll").read_text())
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
     entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")
     run, run_arrays, work, stop = compile_ir(text, entries, level=0)

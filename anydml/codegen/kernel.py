@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from anydml.codegen.descriptor import template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
@@ -19,7 +20,6 @@ from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 
-MAX_OPERANDS = 320  # of the driver's pointer arrays: operands, and the ops that describe reduced rows
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
 MAX_SCRATCH_ROW = 512
 """Elements of a row up to which values are better held near than where the output is to stand."""
@@ -80,7 +80,7 @@ def make_descriptor(
     pool: int = 0,
     threads: int = 1,
 ) -> array[int]:
-    """The ops that the driver runs: `group` over index space `sizes`, which must not be empty.
+    """What the driver runs: `group` over index space `sizes`, which must not be empty.
 
     The caller vouches that every address that sizes and strides reach is readable (of outputs: writable,
     and reached once), stays so while it runs, and that no output is an input under another stride.
@@ -174,25 +174,18 @@ def packed_descriptor(
     Most calls are of this kind, and many repeat a size: what does not depend on the bases is kept.
     """
     key = (size, pool, threads)
-    parts = group.packed.get(key)
-    if parts is None:
+    template = group.packed.get(key)
+    if template is None:
         descriptor = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
-        parts = group.packed[key] = (
-            descriptor[:FIRST_ADDRESS],
-            descriptor[FIRST_ADDRESS + len(group.widths) :],
-        )
-    return parts[0] + array("q", bases) + parts[1]
+        template = group.packed[key] = template_of(descriptor, len(group.widths))
+    return template.head + array("q", bases) + template.tail
 
 
 def streams(group: KernelSpec, size: int) -> bool:
     """Whether packed operands of `size` elements are so large that their stores may stream."""
     return size * group.width >= MIN_STREAMED_BYTES
-
-
-FIRST_ADDRESS = 9
-"""Among a launch descriptor's ops, of its operands."""
 
 
 def access_of(group: KernelSpec, inner: int, steps: Sequence[int]) -> tuple[Access, ...]:
@@ -203,7 +196,7 @@ def access_of(group: KernelSpec, inner: int, steps: Sequence[int]) -> tuple[Acce
 
 
 def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> array[int]:
-    """The ops of nest.ll's launch descriptor."""
+    """The launch descriptor, with chunks for so many threads."""
     row = layout.row
     elements = layout.inner * prod(size for size, _ in layout.outer)
     moved = elements * row * group.width
@@ -212,8 +205,7 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
         least = -(-1024 // row)
         chunk = min(max(elements // (4 * threads), least), max((1 << 17) // row, 1))
         chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
-    assert len(layout.addresses) <= MAX_OPERANDS
-    head = [
+    fields = (
         -(-elements // chunk),
         chunk,
         elements,
@@ -223,11 +215,8 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
         kernel_address(group, layout.shape),
         pool,
         int(moved >= MIN_ELEMENTS_TO_WAKE),
-    ]
-    words = [*head, *layout.addresses, *layout.steps, *(size for size, _ in layout.outer)]
-    for _, strides in layout.outer:
-        words += strides
-    return array("q", words)
+    )
+    return write_descriptor(fields, layout.addresses, layout.steps, layout.outer)
 
 
 def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequence[int]) -> bool:

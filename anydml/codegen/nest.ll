@@ -1,36 +1,30 @@
 ; The loop nest around every kernel.
 ;
-; A kernel is only a row function: void row(ptr operands, ptr strides, i64 n), n elements along the
-; innermost dimension. Everything about shapes is data, in a job of 64-bit words written by kernel.py:
-;
-;    0 chunks      1 elements per chunk   2 elements     3 inner size   4 outer rank R
-;    5 operands K  6 row function         7 pool, or 0   8 wake parked workers?
-;    9             bases[K]                    addresses
-;    9+K           inner strides[K]            bytes
-;    9+2K          outer sizes[R]
-;    9+2K+R        outer strides[R][K]         bytes
+; A kernel is only its body: void body(ptr addresses, ptr strides, i64 n), n elements along the innermost
+; dimension. Everything about shapes is data, in a launch descriptor: descriptor.py has its layout, and
+; FIELD(...) stands for the places of its fields.
 
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Elements [index * chunk, (index + 1) * chunk) of the iteration space, in row-major order.
-define void @anydml_drive(ptr %job, i64 %index) {
+define void @anydml_drive(ptr %descriptor, i64 %index) {
 entry:
-  %pointers = alloca [320 x i64], align 64
-  %at = alloca [320 x i64], align 64
+  %pointers = alloca [MAX_OPERANDS x i64], align 64
+  %at = alloca [MAX_OPERANDS x i64], align 64
   %counter = alloca [64 x i64], align 64
-  %chunk.p = getelementptr i64, ptr %job, i64 1
+  %chunk.p = getelementptr i64, ptr %descriptor, i64 FIELD(chunk)
   %chunk = load i64, ptr %chunk.p
-  %total.p = getelementptr i64, ptr %job, i64 2
+  %total.p = getelementptr i64, ptr %descriptor, i64 FIELD(elements)
   %total = load i64, ptr %total.p
-  %inner.p = getelementptr i64, ptr %job, i64 3
+  %inner.p = getelementptr i64, ptr %descriptor, i64 FIELD(inner)
   %inner = load i64, ptr %inner.p
-  %rank.p = getelementptr i64, ptr %job, i64 4
+  %rank.p = getelementptr i64, ptr %descriptor, i64 FIELD(rank)
   %rank = load i64, ptr %rank.p
-  %k.p = getelementptr i64, ptr %job, i64 5
+  %k.p = getelementptr i64, ptr %descriptor, i64 FIELD(operands)
   %k = load i64, ptr %k.p
-  %row.p = getelementptr i64, ptr %job, i64 6
+  %row.p = getelementptr i64, ptr %descriptor, i64 FIELD(kernel)
   %row = load ptr, ptr %row.p
-  %bases = getelementptr i64, ptr %job, i64 9
+  %bases = getelementptr i64, ptr %descriptor, i64 FIELD(addresses)
   %strides = getelementptr i64, ptr %bases, i64 %k
   %sizes = getelementptr i64, ptr %strides, i64 %k
   %outer = getelementptr i64, ptr %sizes, i64 %rank

@@ -8,8 +8,9 @@ from math import prod
 
 import numpy as np
 
+from anydml.codegen.descriptor import ADDRESSES, DescriptorTemplate, template_of
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import FIRST_ADDRESS, streams
+from anydml.codegen.kernel import streams
 from anydml.ir.graph import Graph
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.launch import DATA, Array, address, threads_for
@@ -31,28 +32,25 @@ class PreparedGraph:
         self._plan = plan(graph)
         self._driver = driver()
         threads_for(threads)
-        self._jobs = [self._job(step) for step in self._plan.steps]
+        self._steps = [(step, self._template(step)) for step in self._plan.steps]
         self._single = self._alone()
 
-    def _job(self, step: KernelStep) -> tuple[KernelStep, array[int] | None, array[int] | None]:
-        """A step's launch descriptor before and behind its addresses; None where it depends on them."""
+    def _template(self, step: KernelStep) -> DescriptorTemplate | None:
+        """A step's descriptor without its addresses; None where more depends on where arrays lie."""
         if streams(step.group, prod(step.sizes)):
-            return step, None, None
-        words = step.descriptor(far_apart(step.values), self._threads)
-        return step, words[:FIRST_ADDRESS], words[FIRST_ADDRESS + len(step.values) :]
+            return None
+        return template_of(step.descriptor(far_apart(step.values), self._threads), len(step.values))
 
     def _alone(self) -> tuple[array[int], list[tuple[int, int]]] | None:
         """The usual case, one kernel over the arrays: its descriptor, and where each array's address goes."""
         arrays = [*self._graph.inputs, *self._graph.outputs]
-        if len(self._jobs) != 1 or not set(self._jobs[0][0].values) <= set(arrays):
+        if len(self._steps) != 1 or not set(self._steps[0][0].values) <= set(arrays):
             return None
-        step, head, tail = self._jobs[0]
-        if (
-            head is None or tail is None or step.group.axes is not None
-        ):  # a row kernel's launch descriptor has other words
+        step, template = self._steps[0]
+        if template is None or step.group.axes is not None:  # the extents of rows follow the addresses
             return None
-        places = [(len(head) + k, arrays.index(value)) for k, value in enumerate(step.values)]
-        return head + array("q", bytes(8 * len(places))) + tail, places
+        places = [(ADDRESSES + k, arrays.index(value)) for k, value in enumerate(step.values)]
+        return template.at([0] * len(places)), places
 
     def __call__(self, inputs: list[Array], empty: Empty = np.empty) -> list[Array]:
         """The outputs, for packed inputs of the graph's sizes and types. Safe from several threads.
@@ -79,9 +77,9 @@ class PreparedGraph:
         scratch = np.empty(self._plan.scratch, np.uint8)
         start = address(scratch)
         at |= {v: start + offset for v, offset in self._plan.offsets.items()}
-        for step, head, tail in self._jobs:
-            if head is None or tail is None:
+        for step, template in self._steps:
+            if template is None:
                 descriptor = step.descriptor(at, self._threads)
             else:
-                descriptor = head + array("q", [at[v] for v in step.values]) + tail
+                descriptor = template.at([at[v] for v in step.values])
             self._driver.run(descriptor.buffer_info()[0])

@@ -1,0 +1,70 @@
+"""Launch descriptors: what a kernel is run with, as 64-bit words. Their layout is written here alone.
+
+the fields below, then
+addresses[K]                of the operands; of a kernel with reductions, then the extents of its rows
+inner strides[K]            bytes between neighbours along the innermost dimension
+outer sizes[R]
+outer strides[R][K]         bytes
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FIELDS = {
+    "chunks": "parts that threads take",
+    "chunk": "elements of one",
+    "elements": "of the iteration space",
+    "inner": "size of the innermost dimension",
+    "rank": "number R of outer dimensions",
+    "operands": "number K of addresses",
+    "kernel": "address of the kernel body: void body(ptr addresses, ptr strides, i64 n)",
+    "pool": "address of the thread pool, or 0",
+    "wake": "whether sleeping workers are woken",
+}
+ADDRESSES = len(FIELDS)
+"""Where the addresses begin."""
+MAX_OPERANDS = 320
+"""Of a descriptor: the loop nest keeps so many pointers on its stack."""
+_PLACES = {**{name: str(k) for k, name in enumerate(FIELDS)}, "addresses": str(ADDRESSES)}
+
+
+def with_layout(ir: str) -> str:
+    """IR that reads descriptors, with numbers for `FIELD(name)`."""
+    ir = re.sub(r"FIELD\((\w+)\)", lambda found: _PLACES[found[1]], ir)
+    return ir.replace("MAX_OPERANDS", str(MAX_OPERANDS))
+
+
+def write_descriptor(
+    fields: Sequence[int],
+    addresses: Sequence[int],
+    strides: Sequence[int],
+    outer: Sequence[tuple[int, Sequence[int]]],
+) -> array[int]:
+    """The words, for fields in their order; `outer`: sizes and strides of the outer dimensions."""
+    assert len(fields) == len(FIELDS)
+    assert len(addresses) <= MAX_OPERANDS
+    words = [*fields, *addresses, *strides, *(size for size, _ in outer)]
+    for _, steps in outer:
+        words += steps
+    return array("q", words)
+
+
+@dataclass(frozen=True)
+class DescriptorTemplate:
+    """A descriptor without its operands' addresses."""
+
+    head: array[int]
+    tail: array[int]
+
+    def at(self, addresses: Sequence[int]) -> array[int]:
+        """The descriptor for operands at these addresses."""
+        return self.head + array("q", addresses) + self.tail
+
+
+def template_of(descriptor: array[int], operands: int) -> DescriptorTemplate:
+    """What is left of a descriptor without the addresses of so many operands."""
+    return DescriptorTemplate(descriptor[:ADDRESSES], descriptor[ADDRESSES + operands :])

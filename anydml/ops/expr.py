@@ -309,9 +309,12 @@ def convert(a: Expr, dtype: ScalarType) -> Expr:
     if a.dtype == dtype:
         return a
     if dtype == BOOL:
-        raise TypeError(f"{a.dtype} is no truth; compare it with something")
+        raise TypeError(f"{a.dtype} is no bool; compare it with something")
     if a.opcode == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
-        return constant(a.value, dtype)
+        value = a.value
+        if dtype not in FLOATING and a.dtype != BOOL:  # an integer of another width wraps around
+            value = np.array(value, NUMPY[a.dtype]).astype(NUMPY[dtype]).item()
+        return constant(value, dtype)
     if dtype is FLOAT16 and a.opcode == "convert" and a.args[0].dtype is FLOAT16:
         return a.args[0]  # widened for nothing
     if dtype is FLOAT16 and a.dtype is not FLOAT32:
@@ -436,5 +439,5 @@ def _require_bool(condition: Expr) -> None:
 
 def _number(value: int | float, dtype: ScalarType) -> Expr:
     if dtype == BOOL:
-        raise TypeError("a number cannot stand for a truth")
+        raise TypeError("a number cannot stand for a bool")
     return constant(value, dtype)

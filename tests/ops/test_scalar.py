@@ -10,18 +10,25 @@ from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import (
     BOOL,
     absolute,
+    add,
     and_,
+    bitcast,
     constant,
     convert,
     eq,
     fma,
     ge,
+    gt,
     lt,
     maximum,
+    mul,
     ne,
     not_,
+    or_,
     read,
     select,
+    trunc,
+    xor,
 )
 from anydml.ops.formula import listing, text
 from anydml.ops.interpret import evaluate
@@ -42,6 +49,58 @@ def test_truths_between_operators_do_not_become_numbers():
     assert and_(below, above) is convert(and_(lt(x, 0), ge(x, 5)), UINT8)
     assert eq(below, 0) is not_(lt(x, 0))
     assert ne(below, 0).dtype == BOOL
+
+
+x, h, i, u = read(0, FLOAT32), read(0, FLOAT16), read(0, INT32), read(0, UINT8)
+below, above = lt(x, 0), ge(x, 5)
+positive = select(gt(x, 0.0), x, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("simplified", "expected"),
+    [
+        (select(below, x, x), x),
+        (mul(x, 1), x),
+        (mul(1.0, x), x),
+        (mul(i, 1), i),
+        (ne(convert(below, UINT8), 0), below),
+        (eq(convert(below, UINT8), 0), not_(below)),
+        (and_(convert(below, UINT8), convert(above, UINT8)), convert(and_(below, above), UINT8)),
+        (or_(convert(below, UINT8), convert(above, UINT8)), convert(or_(below, above), UINT8)),
+        (xor(convert(below, UINT8), convert(above, UINT8)), convert(xor(below, above), UINT8)),
+        (convert(x, FLOAT32), x),
+        (convert(constant(3, INT32), FLOAT32), constant(3, FLOAT32)),
+        (convert(constant(300, INT32), UINT8), constant(44, UINT8)),
+        (convert(constant(-1, INT32), UINT8), constant(255, UINT8)),
+        (convert(convert(h, FLOAT32), FLOAT16), h),
+        (convert(i, FLOAT16), convert(convert(i, FLOAT32), FLOAT16)),
+        (convert(h, INT32), convert(convert(h, FLOAT32), INT32)),
+        (convert(convert(x, UINT8), FLOAT32), trunc(select(lt(positive, 255.0), positive, 255.0))),
+        (bitcast(x, FLOAT32), x),
+    ],
+)
+def test_a_simplification(simplified, expected):
+    assert simplified is expected
+
+
+@pytest.mark.parametrize(
+    ("made", "opcode"),
+    [
+        (select(below, x, absolute(x)), "select"),
+        (mul(x, 2), "mul"),
+        (mul(x, 0), "mul"),  # which a NaN stays
+        (add(x, 0), "add"),  # which makes 0 of -0
+        (ne(u, 0), "ne"),
+        (ne(convert(below, UINT8), 1), "ne"),
+        (and_(convert(below, UINT8), u), "and"),
+        (convert(constant(1.5, FLOAT32), INT32), "convert"),
+        (convert(convert(i, FLOAT32), INT32), "convert"),  # FLOAT32 does not hold every INT32
+        (convert(convert(x, INT32), FLOAT32), "convert"),
+        (bitcast(x, INT32), "bitcast"),
+    ],
+)
+def test_what_is_not_simpler(made, opcode):
+    assert made.opcode == opcode
 
 
 def test_a_number_takes_the_type_beside_it():

@@ -1,1 +1,1 @@
-"""Graphs of ONNX nodes to such graphs of fewer or quicker nodes, one idea a file; `pipeline`: their order."""
+"""Graphs of ONNX nodes to such graphs of fewer or quicker nodes, rules in a table, and two passes."""

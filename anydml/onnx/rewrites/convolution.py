@@ -12,57 +12,38 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper
 
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Node, TensorType, Value
 from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.ops.windows import window_fits
-from anydml.onnx.rewrites.reshape import reshape_node
+from anydml.onnx.rewrites.matcher import Match, Result
 
 MAX_WEIGHT = 1 << 22
 """Elements of a weight that is copied for this."""
 
 
-def single_convolutions(graph: Graph) -> Graph:
-    nodes: list[Node | If] = []
-    constants = dict(graph.constants)
-    for node in graph.nodes:
-        made = _as_product(node, constants) if isinstance(node, Node) else None
-        nodes += [node] if made is None else made
-    if len(nodes) == len(graph.nodes):
-        return graph
-    return Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants)
-
-
-def _as_product(node: Node, constants: dict[Value, Constant]) -> list[Node] | None:
-    op = node.op
-    if not node.is_onnx("Conv") or not isinstance(op, OnnxOp) or op.version < 11:
-        return None
-    (x, w, *bias), (y,) = node.inputs, node.outputs
-    if x is None or w is None or y is None or w not in constants:
-        return None
+def multiply_matrices(match: Match) -> Result:
+    x, w, y, bias = match["x"], match["weight"], match.output, match.root.inputs[2:]
     given, weight, result = x.known_sizes, w.known_sizes, y.known_sizes
-    if given is None or weight is None or result is None or not isinstance(x.type, TensorType):
+    if given is None or weight is None or result is None:
         return None
-    taps = _taps(node, given, weight, result)
+    taps = _taps(match.root, given, weight, result)
     if taps is None or prod(weight) > MAX_WEIGHT:
         return None
-    columns, dtype = prod(given[1:]), x.type.dtype
+    columns, dtype = prod(given[1:]), x.tensor.dtype
 
     def product(content: NDArray[Any]) -> NDArray[Any]:
         used = content[np.ix_(range(weight[0]), range(weight[1]), *taps)]
         return np.ascontiguousarray(used.reshape(weight[0], columns))
 
     matrix = Value(f"{y.name}~matrix", TensorType(dtype, (weight[0], columns)))
-    constants[matrix] = constants[w].derived(("taps", *map(tuple, taps)), product)
+    match.constants[matrix] = match.constants[w].derived(("taps", *map(tuple, taps)), product)
     rows = Value(f"{y.name}~rows", TensorType(dtype, (given[0], columns)))
     flat = Value(f"{y.name}~flat", TensorType(dtype, (given[0], weight[0])))
-    gemm = OnnxOp("", "Gemm", op.version)
-    transposed = {"transB": helper.make_attribute("transB", 1)}
     return [
-        reshape_node(x, rows, constants, node),
-        Node(gemm, (rows, matrix, *bias), (flat,), transposed, node.name, node.path),
-        reshape_node(flat, y, constants, node),
+        match.make_reshape(x, rows),
+        match.make("Gemm", (rows, matrix, *bias), flat, transB=1),
+        match.make_reshape(flat, y),
     ]
 
 

@@ -9,29 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.onnx.rewrites.matcher import Match, Result
 
 
-def keep_gathered_axes(graph: Graph) -> Graph:
-    makers = {v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}
-    constants = dict(graph.constants)
-    nodes = [_kept(n, makers, constants) if isinstance(n, Node) else n for n in graph.nodes]
-    return Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants)
-
-
-def _kept(node: Node, makers: dict[Value, Node], constants: dict[Value, Constant]) -> Node | If:
-    if not node.is_onnx("Reshape"):
-        return node
-    gather = makers.get(node.inputs[0]) if node.inputs[0] else None
-    if gather is None or not gather.is_onnx("Gather"):
-        return node
-    (x, place), (output,) = gather.inputs, node.outputs
-    if x is None or place is None or output is None or place not in constants or place.known_sizes != ():
-        return node
-    sizes, wanted = x.known_sizes, output.known_sizes
+def keep_gathered_axis(match: Match) -> Result:
+    x, place, gather = match["x"], match["place"], match.producers[match["gathered"]]
+    sizes, wanted = x.known_sizes, match.output.known_sizes
     axis = gather.attributes["axis"].i if "axis" in gather.attributes else 0
-    if sizes is None or wanted != tuple(1 if k == axis % len(sizes) else n for k, n in enumerate(sizes)):
-        return node
-    index = Value(f"{output.name}~index", TensorType("int64", (1,)))
-    constants[index] = Constant(np.array([constants[place].content.item()], np.int64))
-    return replace(gather, inputs=(x, index), outputs=(output,))
+    if sizes is None or place.known_sizes != ():
+        return None
+    if wanted != tuple(1 if k == axis % len(sizes) else n for k, n in enumerate(sizes)):
+        return None
+    content = np.array([match.constants[place].content.item()], np.int64)
+    index = match.make_constant(f"{match.output.name}~index", content)
+    return [replace(gather, inputs=(x, index), outputs=(match.output,))]

@@ -1,30 +1,87 @@
-"""The passes, in the order in which they run."""
+"""The rules as a table, and the order in which they are applied.
+
+A result, and a condition where there is one, is given the match: `m["x"]` is what the pattern calls x.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import cache
 
 from anydml.ir.graph import Graph
 from anydml.ir.transforms import eliminate_dead_code
-from anydml.onnx.rewrites.axes import count_axes_from_the_front
-from anydml.onnx.rewrites.convolution import single_convolutions
-from anydml.onnx.rewrites.gather import keep_gathered_axes
-from anydml.onnx.rewrites.identity import drop_identities
-from anydml.onnx.rewrites.norm import merge_norms
-from anydml.onnx.rewrites.reshape import merge_reshapes
-
-PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
-    drop_identities,
-    single_convolutions,
-    merge_reshapes,
-    merge_norms,
-    keep_gathered_axes,
-    count_axes_from_the_front,
-    eliminate_dead_code,
+from anydml.onnx.rewrites.axes import count_axes_from_the_front, count_axis_from_the_front
+from anydml.onnx.rewrites.convolution import multiply_matrices
+from anydml.onnx.rewrites.gather import keep_gathered_axis
+from anydml.onnx.rewrites.matcher import (
+    Pattern,
+    Rule,
+    RulesByRoot,
+    constant,
+    node,
+    rewrite,
+    rules_by_root,
+    value,
+)
+from anydml.onnx.rewrites.norm import reduce_parts
+from anydml.onnx.rewrites.reshape import (
+    is_whole_slice,
+    keeps_elements,
+    keeps_floats,
+    keeps_order,
+    keeps_sizes,
+    reshape,
+    reshape_afterwards,
 )
 
+X = value("x")
+RESHAPED = node("Reshape", X, name="reshaped")
+GATHERED = node("Gather", X, constant("place"), name="gathered")
+REDUCTIONS = """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare"""
 
-def simplify(graph: Graph) -> Graph:
-    for apply in PIPELINE:
-        graph = apply(graph)
-    return graph
+
+def square(name: str) -> Pattern:
+    """The square of a part of x."""
+    part = node("Slice", X, constant(), constant(), constant(), name=name)
+    return node("Mul", part, part) | node("Pow", part, constant(number=2))
+
+
+CHAINS = (
+    Rule("identity", node("Identity", X), lambda m: m["x"]),
+    Rule("single_convolution", node("Conv", X, constant("weight")), multiply_matrices, since=11),
+    Rule("reshape_to_same_sizes", node("Reshape", X), lambda m: m["x"], keeps_sizes),
+    Rule("reshape_of_reshape", node("Reshape", RESHAPED), reshape, keeps_elements),
+    Rule("squeeze", node("Squeeze Unsqueeze Flatten", X), reshape, keeps_elements),
+    Rule("expand", node("Expand", X, constant()), reshape, keeps_elements),  # others may not fit
+    Rule("cast_to_same_type", node("Cast CastLike", X), lambda m: m["x"], keeps_sizes),
+    Rule("reduction_of_one", node("ReduceMean ReduceSum ReduceMax ReduceMin", X), reshape, keeps_floats),
+    Rule("whole_slice", node("Slice", X), lambda m: m["x"], is_whole_slice),
+    Rule("transpose_of_ones", node("Transpose", X), reshape, keeps_order),
+    Rule("unary_of_reshape", node("Relu Sigmoid Tanh", RESHAPED), reshape_afterwards, keeps_elements, 6),
+)
+"""What goes, and what becomes a Reshape or can be moved past one: chains of them are one, or none."""
+
+REST = (
+    Rule("norm", node("Sqrt", node("Add", square("first"), square("second"))), reduce_parts, since=13),
+    Rule("gather_of_one", node("Reshape", GATHERED), keep_gathered_axis),
+    Rule("arg_axis", node("ArgMax ArgMin", X), count_axis_from_the_front),
+    Rule("reduction_axes", node(REDUCTIONS, X), count_axes_from_the_front),
+)
+"""What would end a chain, and so comes when all are merged."""
+
+RULES = (CHAINS, REST)
+
+
+@cache
+def _without(names: frozenset[str]) -> tuple[RulesByRoot, ...]:
+    unknown = names - {rule.name for rules in RULES for rule in rules}
+    assert not unknown, f"no rules: {unknown}"
+    return tuple(rules_by_root(r for r in rules if r.name not in names) for rules in RULES)
+
+
+def simplify(graph: Graph, without: Iterable[str] = ()) -> Graph:
+    """The graph after all rules but those of these names, without what nobody needs any more."""
+    for rules in _without(frozenset(without)):
+        graph = rewrite(graph, rules)
+    return eliminate_dead_code(graph)

@@ -14,7 +14,7 @@ from onnx import helper
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.transforms import replace_uses
-from anydml.onnx.node_validation import allowed_types
+from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
 
 INTERNAL_DOMAIN = "anydml"

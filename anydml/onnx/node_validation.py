@@ -9,97 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 
-import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from anydml.errors import InvalidModel, Problem, short_repr
 from anydml.ir.graph import Node, OnnxOp
-from anydml.onnx.types import onnx_name
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.schema import MAX_VARIADIC, form_of, wrong_type
 
-_Option = onnx.defs.OpSchema.FormalParameterOption
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
-_LEAST = {
-    ("Attention", "q_num_heads"): 1,
-    ("Attention", "kv_num_heads"): 1,
-    ("DeformConv", "offset_group"): 1,
-    ("DepthToSpace", "blocksize"): 1,
-    ("GatherND", "batch_dims"): 0,
-    ("GroupNormalization", "num_groups"): 1,
-    ("LRN", "size"): 1,
-    ("SpaceToDepth", "blocksize"): 1,
-    **{(op, "group"): 1 for op in ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")},
-}
-"""Attributes of which less means nothing: onnxruntime ends the process on some, as it divides by them."""
 _INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
-_ANY_INTEGER = ("Constant", "Slice")
-"""Operators with integers that may be of 64 bits. Libraries keep those of others in 32."""
 _ITERATE = ("Loop", "Scan", "SequenceMap")
 _EQUATION = re.compile(rb"TERM(,TERM)*(->TERM)?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"))
-_MOST = 1 << 30
-"""Inputs that a variadic parameter may have, and more."""
-
-
-@cache
-def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op.name, op.version, op.domain)
-    except onnx.defs.SchemaError:  # an operator that ONNX does not know
-        return None
-
-
-@dataclass(frozen=True)
-class _Form:
-    """What a schema asks for; asked once, since ONNX's own objects are slow to look at."""
-
-    inputs: tuple[int, int]
-    outputs: tuple[int, int]
-    optional: tuple[bool, ...]
-    """For each formal input whether it may be left out."""
-    names: tuple[str, ...]
-    attributes: dict[str, int]
-    required: tuple[str, ...]
-
-
-@cache
-def _form(op: OnnxOp) -> _Form | None:
-    schema = schema_of(op)
-    if schema is None:
-        return None
-    attributes = schema.attributes.values()
-    return _Form(
-        (schema.min_input, min(schema.max_input, _MOST)),
-        (schema.min_output, min(schema.max_output, _MOST)),
-        tuple(i.option == _Option.Optional for i in schema.inputs),
-        tuple(i.name for i in schema.inputs),
-        {a.name: int(a.type.value) for a in attributes},  # type: ignore[attr-defined]
-        tuple(a.name for a in attributes if a.required),
-    )
-
-
-@cache
-def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
-    """For each formal input the types that ONNX allows, in its words: `tensor(float)`."""
-    schema = schema_of(op)
-    return () if schema is None else tuple(frozenset(i.types) for i in schema.inputs)
-
-
-def wrong_type(op: OnnxOp, node: Node) -> str | None:
-    """What is wrong, were a node this operator, with the types of its inputs as far as they are known."""
-    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    allowed, form = allowed_types(op), _form(op)
-    if form is None or not allowed:
-        return None
-    for k, found in enumerate(types):
-        wanted = allowed[min(k, len(allowed) - 1)]
-        if found is not None and found not in wanted:
-            name = form.names[min(k, len(allowed) - 1)]
-            told = sorted(wanted)
-            shown = ", ".join(told[:6]) + (f" or {len(told) - 6} others" if len(told) > 6 else "")
-            return f"expected input {name} of {op.name} to be {shown}, but got {found}"
-    return None
 
 
 def check_types(node: Node) -> None:
@@ -121,7 +42,7 @@ def check_types(node: Node) -> None:
 
 def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:
     """The names of a node's inputs without those left out at the end, on which onnxruntime can crash."""
-    names, form = list(proto.input), _form(op)
+    names, form = list(proto.input), form_of(op)
     while form is not None and len(names) > form.inputs[0] and not names[-1]:
         names.pop()
     return names
@@ -135,7 +56,7 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
             yield f"expected a type of attribute {attribute.name!r}, but got number {kind}"
         if attribute.ref_attr_name:
             yield f"expected a value of attribute {attribute.name!r}, but it refers to a function's"
-    form = _form(op)
+    form = form_of(op)
     if form is None:
         if not op.domain and op.name in _ITERATE:
             yield f"expected an operator of opset {op.version}, but {op.name} is none"
@@ -145,7 +66,7 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
         ("outputs", len(proto.output), form.outputs),
     ):
         if not least <= count <= most:
-            more = f"{least} to {most}" if most < _MOST else f"{least} or more"
+            more = f"{least} to {most}" if most < MAX_VARIADIC else f"{least} or more"
             number = f"{least}" if least == most else more
             yield f"expected {number} {word[:-1] if number == '1' else word} of {op.name}, but got {count}"
     last = len(form.names) - 1
@@ -153,6 +74,8 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
         if not name and last >= 0 and not form.optional[min(k, last)]:
             yield f"expected input {form.names[min(k, last)]} of {op.name}, but it is missing"
     there = {a.name: a for a in proto.attribute}
+    info = info_of(op)
+    minimums = {} if info is None else info.minimums
     for required in form.required:
         if required not in there:
             yield f"expected attribute {required} of {op.name}, but it is missing"
@@ -161,10 +84,10 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
         if wanted_type is not None and attribute.type in _KINDS and attribute.type != wanted_type:
             kinds = f"{_KINDS[wanted_type]}, but got {_KINDS[attribute.type]}"
             yield f"expected attribute {name} of {op.name} to be of type {kinds}"
-        elif attribute.i < _LEAST.get((op.name, name), attribute.i):
-            least = _LEAST[op.name, name]
+        elif not op.domain and attribute.i < minimums.get(name, attribute.i):
+            least = minimums[name]
             yield f"expected attribute {name} of {op.name} to be at least {least}, but got {attribute.i}"
-        elif wanted_type in _INTEGERS and not op.domain and op.name not in _ANY_INTEGER:
+        elif wanted_type in _INTEGERS and not op.domain and not (info is not None and info.long_integers):
             large = [n for n in (attribute.i, *attribute.ints) if not -(2**31) <= n < 2**31]
             if large:
                 yield f"expected attribute {name} of {op.name} to fit 32 bits, but got {large[0]}"

@@ -38,6 +38,7 @@ from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.program import OwnPlans
 from anydml.onnx.execute.quirk_search import quirks
 from anydml.onnx.node_validation import check_types
+from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
@@ -297,7 +298,7 @@ def _compared_with(graph: Graph) -> list[int]:
     return sorted(n for n in found if n < 2**63)
 
 
-_COMPARISONS = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
+_COMPARISONS = frozenset(name for name, info in OPS.items() if info.compare is not None)
 
 
 def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:

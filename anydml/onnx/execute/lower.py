@@ -34,13 +34,14 @@ from anydml.onnx.execute.steps import (
     Step,
     UnlessEmptyStep,
 )
-from anydml.onnx.node_validation import check_types, schema_of
+from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
+from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.region_model import IR_VERSION, names_for, node_proto, region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
 from anydml.onnx.subgraphs import graphs_of

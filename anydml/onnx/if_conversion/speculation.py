@@ -73,17 +73,11 @@ def _runs_on_these_sizes(node: Node, constants: Constants) -> bool:
         sizes = value.known_sizes
         if sizes is None or 0 in sizes:
             return False
-    told = node.inputs[1:] if node.op.name in _MOVES_FIRST else node.inputs
+    info = info_of(node.op)
+    told = node.inputs[1:] if info is not None and info.moves_first else node.inputs
     if any(v is not None and v not in constants and not _is_float(v) for v in told):
         return False
     return _runs_on_zeros(node, constants)
-
-
-_MOVES_FIRST = frozenset(
-    "ArgMax ArgMin CumSum DepthToSpace GRU LSTM Pad ReduceLogSum ReduceLogSumExp ReduceMax ReduceMin Resize"
-    " RNN SpaceToDepth Tile TopK Trilu".split()
-)
-"""Operators whose first input may be integers, whatever these are."""
 
 
 def _is_float(value: Value) -> bool:

@@ -233,7 +233,7 @@ OPS = (
     ),
     OpInfo("Clip", fold=_clip, speculatable=scalar_parameters),
     OpInfo("CumProd", fold=_running("cumprod", 1)),
-    OpInfo("CumSum", fold=_running("cumsum", 0), speculatable=if_run),
+    OpInfo("CumSum", fold=_running("cumsum", 0), speculatable=if_run, moves_first=True),
     OpInfo(
         "Div",
         fold=_divide,

@@ -33,6 +33,7 @@ OPS = (
                 lambda n: n.value(6) is not None and n.value(3) is not None,
             ),
         ),
+        minimums={"q_num_heads": 1, "kv_num_heads": 1},
     ),
     OpInfo(
         "RotaryEmbedding", quirks=(Quirk("onnxruntime refuses fewer angles than positions", _too_few_angles),)

@@ -150,6 +150,8 @@ OPS = (
         speculatable=_conv_fits,
         flops=conv_flops,
         quirks=(NO_CHANNELS,),
+        minimums={"group": 1},
+        never_empty=True,
     ),
     OpInfo(
         "ConvTranspose",
@@ -163,5 +165,8 @@ OPS = (
                 empty=True,
             ),
         ),
+        minimums={"group": 1},
+        never_empty=True,
     ),
+    OpInfo("DeformConv", minimums={"offset_group": 1, "group": 1}),
 )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.graph import Node, OnnxOp
-from anydml.onnx.node_validation import schema_of
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import Content, NodeFailed, NodeView, NotFoldable
+from anydml.onnx.schema import schema_of
 from anydml.onnx.types import dtype_name
 
 

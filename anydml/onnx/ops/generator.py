@@ -117,7 +117,7 @@ def _range_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | No
 
 
 OPS = (
-    OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops),
+    OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops, long_integers=True),
     OpInfo(
         "ConstantOfShape",
         fold=_constant_of_shape,

@@ -262,7 +262,7 @@ OPS = (
         quirks=(Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
     ),
     OpInfo("GatherElements", fold=_gather_elements),
-    OpInfo("GatherND", fold=_gather_nd),
+    OpInfo("GatherND", fold=_gather_nd, minimums={"batch_dims": 0}),
     OpInfo(
         "NonZero",
         fold=_non_zero,
@@ -274,7 +274,7 @@ OPS = (
     OpInfo("ScatterElements", fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
     OpInfo("ScatterND", fold=_scatter_nd, quirks=(_EXTREME_OF_BOOL,)),
     OpInfo("TensorScatter", fold=_tensor_scatter),
-    OpInfo("TopK", fold=_top_k, speculatable=if_run),
+    OpInfo("TopK", fold=_top_k, speculatable=if_run, moves_first=True),
     OpInfo(
         "Unique",
         fold=_unique,

@@ -80,9 +80,13 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
 
 
 OPS = (
-    OpInfo("DepthToSpace", fold=_depth_to_space, speculatable=if_run),
-    OpInfo("SpaceToDepth", fold=_space_to_depth, speculatable=if_run),
-    OpInfo("Tile", fold=_tile, speculatable=if_run, quirks=(NEGATIVE_LENGTH,)),
+    OpInfo(
+        "DepthToSpace", fold=_depth_to_space, speculatable=if_run, moves_first=True, minimums={"blocksize": 1}
+    ),
+    OpInfo(
+        "SpaceToDepth", fold=_space_to_depth, speculatable=if_run, moves_first=True, minimums={"blocksize": 1}
+    ),
+    OpInfo("Tile", fold=_tile, speculatable=if_run, quirks=(NEGATIVE_LENGTH,), moves_first=True),
     OpInfo("Transpose", fold=_transpose, speculatable=has_ranks),
-    OpInfo("Trilu", fold=_trilu, speculatable=if_run),
+    OpInfo("Trilu", fold=_trilu, speculatable=if_run, moves_first=True),
 )

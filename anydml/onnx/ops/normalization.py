@@ -235,6 +235,7 @@ OPS = (
         "GroupNormalization",
         fold=_group,
         quirks=(Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
+        minimums={"num_groups": 1},
     ),
     OpInfo("LayerNormalization", fold=_layer, speculatable=if_run, quirks=(_NO_SLICES,)),
     OpInfo("RMSNormalization", fold=_root_mean_square, quirks=(_NO_SLICES,)),
@@ -249,6 +250,7 @@ OPS = (
         "LRN",
         fold=_local_response,
         quirks=(Quirk("onnxruntime wants tensors of rank 4 here", lambda n: n.rank(0) not in (None, 4)),),
+        minimums={"size": 1},
     ),
     OpInfo(
         "Dropout",

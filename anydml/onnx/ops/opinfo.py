@@ -21,8 +21,8 @@ from onnx import AttributeProto, helper
 
 from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
-from anydml.onnx.node_validation import schema_of
 from anydml.onnx.ops.directml import DirectMLForm
+from anydml.onnx.schema import schema_of
 
 Array = NDArray[Any]
 Content = Array | list[Any] | None
@@ -206,12 +206,24 @@ class OpInfo:
     """Of a comparison: its result, by what is known of a - b."""
     sizes: Callable[[NodeView, Any, Any], list[Affine] | None] | None = None
     """(node, sizes of the inputs, what is known of their integers) -> sizes, where inference has none."""
+    unsure_axes: Callable[[KnownNode, int], range] | None = None
+    """(node, rank) -> axes of its output that inference tells otherwise than libraries compute them."""
+    rank_unsure: Callable[[KnownNode], bool] | None = None
+    """Whether libraries give another rank than inference."""
+    never_empty: bool = False
+    """Whether it fails rather than make something empty, unless batch or channels have no elements."""
+    minimums: Mapping[str, int] = field(default_factory=dict)
+    """Attributes of which less means nothing: onnxruntime ends the process on some, as it divides by them."""
+    long_integers: bool = False
+    """Whether integers among its attributes may be of 64 bits. Libraries keep those of others in 32."""
     ranks: tuple[int, ...] = ()
     """The ranks that its first input may have; none: any."""
     impossible: Callable[[KnownNode, Sequence[Type | None], Sequence[int] | None], bool] | None = None
     """(node, inferred types, pads) -> whether the sizes, which inference lets pass, prove that it fails."""
     speculatable: Speculatable | None = None
     """None: it may fail, or take long."""
+    moves_first: bool = False
+    """Whether it cannot fail either if its first input is of integers that are not known."""
     flops: Callable[[KnownNode, int], int] | None = None
     """(node, elements of its outputs) -> multiplications and additions; else one for each element."""
     is_random: bool = False

@@ -117,4 +117,13 @@ def _pad_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None
     return [n + whole(pads[k] + pads[k + rank]) for k, n in enumerate(sizes[0])]
 
 
-OPS = (OpInfo("Pad", fold=_pad, sizes=_pad_sizes, impossible=_reflects_too_much, speculatable=_pads_known),)
+OPS = (
+    OpInfo(
+        "Pad",
+        fold=_pad,
+        sizes=_pad_sizes,
+        impossible=_reflects_too_much,
+        speculatable=_pads_known,
+        moves_first=True,
+    ),
+)

@@ -139,6 +139,11 @@ def _uneven(n: KnownNode) -> bool:
     return len(set(pads)) > 1 or n.outputs[1:2] == (True,)
 
 
+def _axes_with_ceil_mode(n: KnownNode, rank: int) -> range:
+    """Whether the last window may begin in the padding."""
+    return range(2 if n.attribute("ceil_mode") else rank, rank)
+
+
 OPS = (
     OpInfo(
         "MaxPool",
@@ -150,6 +155,7 @@ OPS = (
             "is wrong but for two dimensions and equal pads",
             lambda n: n.rank(0) != 4 or _uneven(n),
         ),
+        unsure_axes=_axes_with_ceil_mode,
     ),
     OpInfo(
         "AveragePool",
@@ -158,6 +164,7 @@ OPS = (
         speculatable=if_run,
         quirks=(_NO_CHANNELS,),
         extends={1: 7},
+        unsure_axes=_axes_with_ceil_mode,
     ),
     OpInfo(
         "LpPool",
@@ -165,6 +172,7 @@ OPS = (
         impossible=window_too_long,
         quirks=(_NO_CHANNELS,),
         reference_error=("takes means", lambda n: True),
+        unsure_axes=_axes_with_ceil_mode,
     ),
     OpInfo(
         "GlobalMaxPool",

@@ -312,6 +312,8 @@ OPS = (
                 lambda n: n.sizes(3) not in (None, (), (1,)),
             ),
         ),
+        minimums={"group": 1},
+        never_empty=True,
     ),
     OpInfo(
         "QLinearConv",
@@ -325,5 +327,7 @@ OPS = (
                 empty=True,
             ),
         ),
+        minimums={"group": 1},
+        never_empty=True,
     ),
 )

@@ -21,7 +21,23 @@ _LENGTHS = ("ignores sequence_lens", lambda n: n.value(4) is not None)
 
 
 OPS = (
-    OpInfo("LSTM", ranks=(3,), speculatable=if_run, flops=_flops, quirks=(_EMPTY,), reference_error=_LENGTHS),
-    OpInfo("GRU", ranks=(3,), speculatable=if_run, flops=_flops, quirks=(_EMPTY,), reference_error=_LENGTHS),
-    OpInfo("RNN", ranks=(3,), speculatable=if_run, flops=_flops, reference_error=_LENGTHS),
+    OpInfo(
+        "LSTM",
+        ranks=(3,),
+        speculatable=if_run,
+        flops=_flops,
+        quirks=(_EMPTY,),
+        reference_error=_LENGTHS,
+        moves_first=True,
+    ),
+    OpInfo(
+        "GRU",
+        ranks=(3,),
+        speculatable=if_run,
+        flops=_flops,
+        quirks=(_EMPTY,),
+        reference_error=_LENGTHS,
+        moves_first=True,
+    ),
+    OpInfo("RNN", ranks=(3,), speculatable=if_run, flops=_flops, reference_error=_LENGTHS, moves_first=True),
 )

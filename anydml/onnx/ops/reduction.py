@@ -331,12 +331,14 @@ OPS = (
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
+        moves_first=True,
     ),
     OpInfo(
         "ReduceMin",
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
+        moves_first=True,
     ),
     OpInfo("ReduceL1", fold=_rule(*_sum_of(np.abs)), speculatable=_reduces_any, quirks=(_FROM_THE_END,)),
     OpInfo(
@@ -347,12 +349,14 @@ OPS = (
         fold=_rule(_float_log_sum, _integer_log_sum),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),
+        moves_first=True,
     ),
     OpInfo(
         "ReduceLogSumExp",
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),
+        moves_first=True,
     ),
     OpInfo(
         "ReduceSumSquare",
@@ -361,6 +365,18 @@ OPS = (
         quirks=(_FROM_THE_END,),
         reference_error=("gives another type", lambda n: n.dtype() in ("int32", "uint32")),
     ),
-    OpInfo("ArgMax", fold=_arg(largest=True), speculatable=_reduces_some, quirks=(_FROM_THE_END,)),
-    OpInfo("ArgMin", fold=_arg(largest=False), speculatable=_reduces_some, quirks=(_FROM_THE_END,)),
+    OpInfo(
+        "ArgMax",
+        fold=_arg(largest=True),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END,),
+        moves_first=True,
+    ),
+    OpInfo(
+        "ArgMin",
+        fold=_arg(largest=False),
+        speculatable=_reduces_some,
+        quirks=(_FROM_THE_END,),
+        moves_first=True,
+    ),
 )

@@ -259,6 +259,7 @@ OPS = (
                 _aspect_from_the_end,
             ),
         ),
+        moves_first=True,
     ),
     OpInfo("Upsample", fold=_upsample),
 )

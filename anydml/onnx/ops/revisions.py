@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 
 from anydml.ir.graph import Node, OnnxOp
-from anydml.onnx.node_validation import schema_of, wrong_type
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.schema import schema_of, wrong_type
 from anydml.onnx.subgraphs import graphs_of
 
 

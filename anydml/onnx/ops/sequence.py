@@ -125,6 +125,8 @@ def _ranks_unknown(n: KnownNode) -> bool:
     return value is None or value.type is None or leaf(value.type).sizes is None
 
 
+# SplitToSequence with lengths and without keepdims: onnxruntime and torch, which exports it, drop the axis of
+# parts of length 1; inference says that it stays.
 OPS = (
     OpInfo(
         "ConcatFromSequence",
@@ -147,6 +149,7 @@ OPS = (
         fold=_split,
         makes_container=True,
         quirks=(Quirk("onnxruntime fails on chunks of several without keepdims", _chunks_without_keepdims),),
+        rank_unsure=lambda n: n.value(1) is not None and n.int("keepdims") == 0,
     ),
     OpInfo("SequenceMap", makes_container=True),
 )

@@ -162,6 +162,12 @@ def _expands(n: KnownNode) -> bool:
     return can_broadcast([before, tuple(shape)]) and all(size >= 0 for size in shape)
 
 
+def _may_squeeze_all(n: KnownNode) -> bool:
+    """Squeeze of no axes: onnxruntime squeezes all."""
+    value = n.value(1)
+    return value is not None and value.known_sizes in (None, (0,))
+
+
 OPS = (
     OpInfo("Expand", fold=_expand, sizes=_expand_sizes, speculatable=_expands),
     OpInfo("Flatten", fold=_flatten, symbols=same_order, speculatable=has_ranks, flops=no_flops),
@@ -184,7 +190,14 @@ OPS = (
     ),
     OpInfo("Shape", fold=_shape, speculatable=always, flops=no_flops),
     OpInfo("Size", fold=_size, speculatable=always, flops=no_flops),
-    OpInfo("Squeeze", fold=_squeeze, symbols=same_order, speculatable=_squeezes, flops=no_flops),
+    OpInfo(
+        "Squeeze",
+        fold=_squeeze,
+        symbols=same_order,
+        speculatable=_squeezes,
+        flops=no_flops,
+        rank_unsure=_may_squeeze_all,
+    ),
     OpInfo(
         "Unsqueeze",
         fold=_unsqueeze,

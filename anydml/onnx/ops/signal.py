@@ -9,5 +9,9 @@ _NAIVE = "onnxruntime sums naively, with an error that grows with the length"
 
 OPS = (
     OpInfo("DFT", quirks=(Quirk(_NAIVE, lambda n: True),)),
-    OpInfo("STFT", quirks=(Quirk(_NAIVE, lambda n: True, fatal=True),)),
+    OpInfo(
+        "STFT",
+        quirks=(Quirk(_NAIVE, lambda n: True, fatal=True),),
+        unsure_axes=lambda n, rank: range(1, rank),
+    ),
 )

@@ -240,6 +240,7 @@ OPS = (
         quirks=(
             Quirk("onnxruntime takes the largest end for the beginning, backwards", _backwards_to_the_end),
         ),
+        long_integers=True,
     ),
     OpInfo(
         "Split",

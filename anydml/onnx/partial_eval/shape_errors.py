@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from anydml.ir.graph import Node, Type
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import KnownNode, NodeView
+from anydml.onnx.ops.opinfo import KnownNode
 
 
 def impossible(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] | None = None) -> bool:
@@ -40,23 +40,14 @@ def fails(node: Node) -> bool:
 
 
 def rank_unsure(node: Node) -> bool:
-    """Whether libraries give another rank than ONNX's inference says.
-
-    SplitToSequence with lengths and without keepdims: onnxruntime and torch, which exports it, drop the axis
-    of parts of length 1; inference says that it stays. Squeeze of no axes: onnxruntime squeezes all.
-    """
-    if len(node.inputs) < 2 or node.inputs[1] is None:
-        return False
-    if node.is_onnx("SplitToSequence"):
-        return bool(NodeView(node).int("keepdims") == 0)
-    return node.is_onnx("Squeeze") and node.inputs[1].known_sizes in (None, (0,))
+    """Whether libraries give another rank than ONNX's inference says."""
+    info = info_of(node.op)
+    return info is not None and info.rank_unsure is not None and info.rank_unsure(KnownNode(node, {}))
 
 
 def unsure_axes(node: Node, rank: int) -> range:
-    """The axes of a node's output whose sizes inference tells otherwise than libraries compute them.
-
-    Pools with ceil_mode: whether the last window may start in the padding. STFT of one side only.
-    """
-    if node.op.name in ("MaxPool", "AveragePool", "LpPool") and "ceil_mode" in node.attributes:
-        return range(2 if node.attributes["ceil_mode"].i else rank, rank)
-    return range(1, rank) if node.is_onnx("STFT") else range(0)
+    """The axes of a node's output whose sizes inference tells otherwise than libraries compute them."""
+    info = info_of(node.op)
+    return (
+        range(0) if info is None or info.unsure_axes is None else info.unsure_axes(KnownNode(node, {}), rank)
+    )

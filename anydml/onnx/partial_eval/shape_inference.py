@@ -18,8 +18,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.onnx.node_validation import schema_of
-from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
@@ -35,6 +34,7 @@ from anydml.onnx.partial_eval.symbolic import (
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionFailed
+from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.region_model import names_for, node_proto, region, tensor_proto
 from anydml.onnx.subgraphs import forget_dim_names, graphs_of
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
@@ -44,8 +44,6 @@ MAX_FOLLOWED_ELEMENTS = 1024
 
 MAX_FOLDED_CHARACTERS = 1 << 16
 """Characters of strings that are worth following."""
-_NEVER_EMPTY = frozenset("Conv ConvTranspose ConvInteger QLinearConv".split())
-"""Operators that fail rather than make something without elements, unless batch or channels have none."""
 UNFOLDED = frozenset({n for n, info in OPS.items() if info.is_random} | {"RegexFullMatch"})
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 
@@ -206,7 +204,8 @@ class ShapeInference:
             for k, n in enumerate(told):
                 better = None if isinstance(n, int) or own is None else as_dim(own[k])
                 sizes.append(n if better is None else better)
-            least = int(node.op.name in _NEVER_EMPTY)
+            info = info_of(node.op)
+            least = int(info is not None and info.never_empty)
             refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
 

@@ -40,7 +40,7 @@ bench: $(READY)  ## Measure against NumPy, onnxruntime, torch, JAX, numexpr and 
 	$(BIN)/python -m bench
 
 abuse: $(READY)  ## Guard pages, hostile files, threads, faults, leaks: one table, under ten minutes
-	$(BIN)/python -m abuse
+	$(BIN)/python -m tests.robustness abuse
 
 docs: $(READY)  ## Build the documentation as a site that opens from the disk: site/index.html
 	$(BIN)/python -m tools.site site

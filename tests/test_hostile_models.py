@@ -1,4 +1,4 @@
-"""Files that once came through: what they are answered with. The fuzzer in abuse/ found most of them."""
+"""Files that once came through: what they are answered with. The fuzzer in tests/robustness/ found most of them."""
 
 import json
 import os

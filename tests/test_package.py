@@ -82,7 +82,9 @@ def test_what_ci_installs_is_within_the_bounds():
     pinned = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
     extras = [r for group in PROJECT["optional-dependencies"].values() for r in group]
     wanted = [*PROJECT["dependencies"], *extras]
-    for name, bound in (re.fullmatch(r"([a-z-]+)>=([\d.]+)", r).groups() for r in wanted if ">=" in r):
+    for name, bound in (
+        re.fullmatch(r"([a-z-]+)>=([\d.]+)(;.*)?", r).groups()[:2] for r in wanted if ">=" in r
+    ):
         if name in pinned:
             assert [int(n) for n in re.findall(r"\d+", pinned[name])] >= [int(n) for n in bound.split(".")]
     assert {"numpy", "llvmlite", "onnx", "onnxruntime", "click", "rich", "pytest", "ruff", "mypy"} <= set(

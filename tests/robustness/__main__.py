@@ -1,4 +1,4 @@
-"""`python -m tests.robustness --seed 1 --count 20000 --processes 2`: random models, checked."""
+"""`python -m tests.robustness --seed 1 --count 20000 --processes 2`: random models, checked; `abuse`: all checks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from tests.robustness.running import Summary, outcomes
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["abuse"]:
+        from tests.robustness import abuse  # which needs pytest and hypothesis
+
+        return abuse.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.robustness", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=1000, help="how many seeds from there on")

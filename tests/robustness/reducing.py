@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 from tests.robustness.differential import Checks, Finding
 from tests.robustness.judging import lazily
 from tests.robustness.oracles import Runner, attempt, by_onnxruntime, by_reference, needed, prune, size_of
+from tests.robustness.processes import Limits, Worker
 from tests.robustness.random_models import Case, random_case
-from tests.robustness.running import Worker, alike, keep, kept
+from tests.robustness.running import LIMITS, alike, checker, keep, kept, outcome_of
 from tests.robustness.values import Kind, kind_of
 
-PATIENCE = 12.0
-"""Seconds after which a smaller model hangs, too."""
+SMALLER = Limits(seconds=12, tasks=200)
+"""After 12 seconds a smaller model hangs, too."""
 
 
 class Trial:
@@ -31,14 +33,9 @@ class Trial:
         self.last: list[Finding] = []
 
     def fails(self, case: Case) -> bool:
-        self.worker = self.worker or Worker(self.checks, None, PATIENCE)
-        self.worker.send(case)
-        while True:
-            self.worker.channel.poll(1.0)
-            outcome = self.worker.receive()
-            if outcome is not None:
-                break
-        if self.worker.process.exitcode is not None or self.worker.done >= 200:
+        self.worker = self.worker or Worker(partial(checker, self.checks, None), SMALLER)
+        outcome = outcome_of(self.worker.ask(case))
+        if self.worker.worn:
             self.worker.stop()
             self.worker = None
         found = [f for f in outcome.findings if f.kind == self.kind and self._like(f.reason)]
@@ -92,14 +89,10 @@ def told(value: Any) -> str:
 
 
 def _first(case: Case, checks: Checks, kind: str | None) -> Finding | None:
-    worker = Worker(checks, None)
+    worker = Worker(partial(checker, checks, None), LIMITS)
     try:
-        worker.send(case)
-        while True:
-            worker.channel.poll(1.0)
-            outcome = worker.receive()
-            if outcome is not None:
-                return next((f for f in outcome.findings if kind in {None, f.kind}), None)
+        outcome = outcome_of(worker.ask(case))
+        return next((f for f in outcome.findings if kind in {None, f.kind}), None)
     finally:
         worker.stop()
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import json
-import multiprocessing
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +16,34 @@ import onnx
 
 from tests.robustness.differential import FLAT, Checks, Finding, Outcome, check_case, flat_alone
 from tests.robustness.judging import Oracles
+from tests.robustness.processes import Ended, Limits, Tell, all_ended, alone
 from tests.robustness.random_models import Case, random_case
 from tests.robustness.values import arrays
 
-PATIENCE = 60.0
-"""Seconds without a sign of life after which a process hangs."""
-RECYCLE = 500
-"""Models after which a process is replaced: what it leaks must not add up."""
-
-EARLY = {"start", "generate", "oracle"}
+LIMITS = Limits(seconds=60)
+EARLY = {"", "ready", "generate", "oracle"}
 """Phases in which nothing of ours runs."""
 
-_SPAWN = multiprocessing.get_context("spawn")
 
+def checker(checks: Checks, folder: Path | None) -> Callable[[int | Case, Tell], Outcome]:
+    """What a child does with seeds or cases."""
 
-def _serve(channel: Connection, checks: Checks, folder: Path | None) -> None:
-    """A child: is sent seeds or cases, tells its phases, and sends outcomes."""
-    while True:
-        try:
-            task = channel.recv()
-        except (EOFError, OSError):
-            return
+    def checked(task: int | Case, tell: Tell) -> Outcome:
         start = time.process_time()
-        if isinstance(task, Case):
-            case = task
-        else:
-            channel.send("generate")
-            case = random_case(task)
+        tell("generate")
+        case = task if isinstance(task, Case) else random_case(task)
         spent = time.process_time() - start
-        outcome = check_case(case, checks, channel.send)
+        outcome = check_case(case, checks, tell)
         outcome.times["generate"] = spent
         if outcome.findings and folder is not None:
             keep(case, outcome.findings, folder)
-        channel.send(outcome)
+        return outcome
+
+    return checked
 
 
 def _oracles_alone(seed: int) -> None:
-    """A child that runs nothing of ours."""
+    """Nothing of ours."""
     oracles = Oracles(random_case(seed))
     for k in range(len(oracles.case.feeds)):
         oracles.second(k)
@@ -61,7 +51,7 @@ def _oracles_alone(seed: int) -> None:
 
 
 def _flat_alone(seed: int) -> None:
-    """A child in which onnxruntime optimises nothing."""
+    """onnxruntime optimises nothing."""
     flat_alone(random_case(seed))
 
 
@@ -69,110 +59,35 @@ def _keep_seed(seed: int, folder: Path, findings: list[Finding]) -> None:
     keep(random_case(seed), findings, folder)
 
 
-def _survives(target: Callable[..., None], *arguments: Any) -> bool:
-    process = _SPAWN.Process(target=target, args=arguments, daemon=True)
-    process.start()
-    process.join(PATIENCE)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return False
-    return process.exitcode == 0
+def _survives(function: Callable[..., None], *arguments: Any) -> bool:
+    return alone(function, *arguments, limits=LIMITS).how == "done"
 
 
-class Worker:
-    """A child process, and what it is at."""
-
-    def __init__(self, checks: Checks, folder: Path | None, patience: float = PATIENCE) -> None:
-        self.patience = patience
-        self.channel, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(theirs, checks, folder), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.seed, self.phase, self.since, self.done = -1, "", time.monotonic(), 0
-
-    def send(self, task: int | Case) -> None:
-        self.seed = task.seed if isinstance(task, Case) else task
-        self.phase, self.since = "start", time.monotonic()
-        self.channel.send(task)
-
-    def receive(self) -> Outcome | None:
-        """What it has to say: an outcome, or nothing yet. A dead or silent process is an outcome, too."""
-        try:
-            message = self.channel.recv() if self.channel.poll() else None
-        except (EOFError, OSError):
-            return self._ended("crash", f"exit code {self._code()} in phase {self.phase!r}")
-        if message is None and time.monotonic() - self.since > self.patience:
-            self.stop()
-            return self._ended("hang", f"more than {self.patience:.0f} s in phase {self.phase!r}")
-        if isinstance(message, str):
-            self.phase, self.since = message, time.monotonic()
-        elif message is not None:
-            self.done += 1
-            return message  # type: ignore[no-any-return]
-        return None
-
-    def _code(self) -> int | None:
-        self.process.join(10)
-        return self.process.exitcode
-
-    def _ended(self, kind: str, reason: str) -> Outcome:
-        self.done = RECYCLE
-        outcome = Outcome(self.seed)
-        if self.phase in EARLY or not _survives(_oracles_alone, self.seed):
-            outcome.notes.append(f"a {kind} of an oracle: {reason}")
-        elif self.phase == FLAT and _survives(_flat_alone, self.seed):
-            outcome.notes.append(f"a {kind} of onnxruntime's optimisations: {reason}")
-        else:
-            outcome.findings.append(Finding(self.seed, kind, reason))
-        return outcome
-
-    def stop(self) -> None:
-        self.channel.close()
-        self.process.kill()
-        self.process.join()
+def outcome_of(ended: Ended, folder: Path | None = None) -> Outcome:
+    """What a child has found, or of what it died."""
+    if ended.how == "done":
+        return ended.value  # type: ignore[no-any-return]
+    seed = ended.task.seed if isinstance(ended.task, Case) else ended.task
+    kind = "crash" if ended.how == "error" else ended.how
+    reason = f"{ended.error} in phase {ended.phase!r}"
+    outcome = Outcome(seed)
+    if ended.phase in EARLY or not _survives(_oracles_alone, seed):
+        outcome.notes.append(f"a {kind} of an oracle: {reason}")
+    elif ended.phase == FLAT and _survives(_flat_alone, seed):
+        outcome.notes.append(f"a {kind} of onnxruntime's optimisations: {reason}")
+    else:
+        outcome.findings.append(Finding(seed, kind, reason))
+        if folder is not None:
+            _survives(_keep_seed, seed, folder, outcome.findings)
+    return outcome
 
 
 def outcomes(
-    tasks: Iterable[int | Case], processes: int, checks: Checks, folder: Path | None = None
+    tasks: Iterable[int | Case], processes: int | None, checks: Checks, folder: Path | None = None
 ) -> Iterator[Outcome]:
     """The outcome of every task, as they come."""
-    waiting = iter(tasks)
-    workers: list[Worker] = []
-    try:
-        for _ in range(processes):
-            _next(workers, waiting, checks, folder)
-        while workers:
-            wait([w.channel for w in workers], timeout=1.0)
-            for worker in list(workers):
-                outcome = worker.receive()
-                if outcome is None:
-                    continue
-                if folder is not None and any(f.kind in {"crash", "hang"} for f in outcome.findings):
-                    _survives(_keep_seed, worker.seed, folder, outcome.findings)
-                workers.remove(worker)
-                _next(workers, waiting, checks, folder, worker)
-                yield outcome
-    finally:
-        for worker in workers:
-            worker.stop()
-
-
-def _next(
-    workers: list[Worker],
-    waiting: Iterator[int | Case],
-    checks: Checks,
-    folder: Path | None,
-    old: Worker | None = None,
-) -> None:
-    task = next(waiting, None)
-    if old is not None and (task is None or old.done >= RECYCLE):
-        old.stop()
-        old = None
-    if task is not None:
-        worker = old or Worker(checks, folder)
-        worker.send(task)
-        workers.append(worker)
+    for ended in all_ended(partial(checker, checks, folder), tasks, processes, LIMITS):
+        yield outcome_of(ended, folder)
 
 
 def keep(case: Case, findings: list[Finding], folder: Path) -> None:

@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 
 import anydml as dml
-from abuse import guard_draw as draw
-from abuse.guard_cases import CHEAP, Case, Wrong, look_after, same
-from abuse.guard_memory import Array, Held, Layout
 from anydml.builder import CompiledGraph
 from anydml.expression import Expression
 from anydml.ir.graph import Node
@@ -19,6 +16,9 @@ from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.prepared import PreparedGraph
 from anydml.runtime.reference import run_reference
+from tests.robustness import guard_draw as draw
+from tests.robustness.guard_cases import CHEAP, Case, Wrong, look_after, same
+from tests.robustness.guard_memory import Array, Held, Layout
 
 OPERATORS = [o for o in CATALOG if not any(s.sizes == ONE for s in o.tensors)]
 SUMS: list[object] = [o for o in OPERATORS if "SOFTMAX" in o.name]

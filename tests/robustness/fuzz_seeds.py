@@ -1,12 +1,12 @@
 """Where mutations start: small inputs that are right, all made in code.
 
 A corpus is ONNX models as bytes, DxDispatch models as JSON texts, and operator descriptions as dictionaries.
-The wide one has the models of the onnx package's own test suite, too, which takes some seconds to make.
+Control flow and most operators come from the generator of random models. The wide corpus has the models of
+the onnx package's own tests, too, which takes some seconds to make.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 import warnings
@@ -22,62 +22,17 @@ from onnx import TensorProto, helper, numpy_helper
 import anydml
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.opdef import REQUIRED
+from tests.robustness.random_models import random_case
 
 WEIGHTS = np.array([1, -2, 3], np.float32).tobytes()
 """The content of the file that the seed with external data refers to."""
 WEIGHTS_FILE = "weights.bin"
+GENERATED = 40
+"""Random models in the corpus."""
 LARGEST = 20_000
 """Bytes of a model of the wide corpus at most."""
 
 _PLAIN: dict[str, tuple[int, str]] = {
-    "one if": (
-        17,
-        """m (bool c, float[N] x) => (float[N] y) {
-        y = If (c) <then_branch = t () => (float[N] p) { p = Neg (x) },
-                    else_branch = e () => (float[N] q) { q = Abs (x) }> }""",
-    ),
-    "nested": (
-        13,
-        """m (bool a, bool b, float[N, 2] x) => (float[N, 2] y) {
-        w = Exp (x)
-        y = If (a) <
-            then_branch = t () => (float[N, 2] p) {
-                p = If (b) <then_branch = tt () => (float[N, 2] pp) { pp = Add (x, w) },
-                            else_branch = te () => (float[N, 2] pq) { k = Mul (w, w)  pq = Sub (k, x) }> },
-            else_branch = e () => (float[N, 2] q) {
-                n = Not (b)
-                q = If (n) <then_branch = et () => (float[N, 2] qp) { qp = Identity (w) },
-                            else_branch = ee () => (float[N, 2] qq) { qq = Relu (x) }> }> }""",
-    ),
-    "shapes decide": (
-        17,
-        """m (float[A, B, C] x) => (y) {
-        s = Shape (x)  i = Constant <value_ints = [2]> ()  n = Gather (s, i)
-        one = Constant <value_ints = [1]> ()  eq = Equal (n, one)  axes = Constant <value_ints = [2]> ()
-        y = If (eq) <then_branch = t () => (p) { p = Squeeze (x, axes) },
-                     else_branch = e () => (q) { q = Identity (x) }> }""",
-    ),
-    "branches of other ranks": (
-        21,
-        """m (bool c, float[2, 3] x) => (y) {
-        y = If (c) <then_branch = t () => (float[6] p) { k = Constant <value_ints = [6]> ()
-        p = Reshape (x, k) },
-                    else_branch = e () => (float[3, 2] q) { q = Transpose <perm = [1, 0]> (x) }> }""",
-    ),
-    "two outputs": (
-        11,
-        """m (bool c, float[4] x, int64[4] i) => (float[4] y, int64[4] z) {
-        y, z = If (c) <then_branch = t () => (float[4] p, int64[4] r) { p = Neg (x)  r = Neg (i) },
-                       else_branch = e () => (float[4] q, int64[4] s) { q = Abs (x)  s = Abs (i) }> }""",
-    ),
-    "loop": (
-        17,
-        """m (int64 n, float[3] x) => (float[3] y, float[K, 3] all) {
-        go = Constant <value_int = 1> ()  more = Cast <to = 9> (go)
-        y, all = Loop (n, more, x) <body = b (int64 i, bool k, float[3] s)
-        => (bool k1, float[3] s1, float[3] o)
-            { k1 = Identity (k)  s1 = Add (s, x)  o = Identity (s1) }> }""",
-    ),
     "an if in a loop": (
         17,
         """m (int64 n, bool c, float[3] x) => (float[3] y) {
@@ -85,40 +40,6 @@ _PLAIN: dict[str, tuple[int, str]] = {
             k1 = Identity (k)
             s1 = If (c) <then_branch = t () => (float[3] p) { p = Add (s, x) },
                          else_branch = e () => (float[3] q) { q = Sub (s, x) }> }> }""",
-    ),
-    "a loop in an if": (
-        19,
-        """m (int64 n, bool c, float[3] x) => (float[3] y) {
-        y = If (c) <then_branch = t () => (float[3] p) {
-            p = Loop (n, c, x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1)
-                { k1 = Identity (k)  s1 = Mul (s, x) }> },
-            else_branch = e () => (float[3] q) { q = Abs (x) }> }""",
-    ),
-    "scan": (
-        16,
-        """m (float[2] a, float[T, 2] x) => (float[2] y, float[T, 2] z) {
-        y, z = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] e) => (float[2] s1, float[2] o)
-            { s1 = Add (s, e)  o = Mul (s1, e) }> (a, x) }""",
-    ),
-    "an if in a scan": (
-        16,
-        """m (bool c, float[2] a, float[T, 2] x) => (float[2] y, float[T, 2] z) {
-        y, z = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] e) => (float[2] s1, float[2] o)
-            { s1 = If (c) <then_branch = t () => (float[2] p) { p = Add (s, e) },
-                           else_branch = f () => (float[2] q) { q = Sub (s, e) }>
-              o = Mul (s1, e) }> (a, x) }""",
-    ),
-    "sequences": (
-        17,
-        """m (bool c, float[N] x, float[N] w) => (float[M] y, seq(float[N]) s) {
-        s = If (c) <then_branch = t () => (seq(float[N]) p) { p = SequenceConstruct (x, w) },
-                    else_branch = e () => (seq(float[N]) q) { q = SequenceConstruct (w) }>
-        y = ConcatFromSequence <axis = 0> (s) }""",
-    ),
-    "a sequence fed": (
-        18,
-        """m (seq(float[N]) s, int64 i) => (float[N] y, int64 n) {
-        y = SequenceAt (s, i)  n = SequenceLength (s) }""",
     ),
     "a sequence mapped": (
         17,
@@ -158,57 +79,6 @@ _PLAIN: dict[str, tuple[int, str]] = {
         <opset_import: ["": 17], domain: "own"> leaky <slope> (a)
         => (b) { b = LeakyRelu <alpha: float = @slope> (a) }""",
     ),
-    "quantized": (
-        13,
-        """m (float[2, 3] x) => (float[2, 3] y) {
-        s = Constant <value_float = 0.05> ()  i = Constant <value_int = 3> ()  z = Cast <to = 2> (i)
-        q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z) }""",
-    ),
-    "a small network": (
-        17,
-        """m (float[1, 1, H, W] x) => (y)
-        <float[2, 1, 3, 3] k = {0,1,0,1,2,1,0,1,0, 1,0,1,0,2,0,1,0,1}, float[2] b = {1, 2}> {
-        c = Conv <pads = [1, 1, 1, 1]> (x, k, b)  r = Relu (c)
-        p = GlobalAveragePool (r)  f = Flatten (p)  y = Softmax <axis = 1> (f) }""",
-    ),
-    "shape arithmetic": (
-        17,
-        """m (float[A, B] x) => (y, z, w) {
-        s = Shape (x)  two = Constant <value_ints = [2]> ()  d = Mul (s, two)
-        zero = Constant <value_ints = [0]> ()  one = Constant <value_ints = [1]> ()
-        a = Slice (d, zero, one)  m = Constant <value_ints = [-1]> ()  t = Concat <axis = 0> (a, m)
-        r = Concat <axis = 0> (x, x)  f = Concat <axis = 1> (r, r)  y = Reshape (f, t)
-        z = ConstantOfShape (d)  w = Expand (a, d) }""",
-    ),
-    "ranges and tiles": (
-        15,
-        """m (int64 n, float[2] x) => (y, z, p) {
-        a = Constant <value_int = 0> ()  d = Constant <value_int = 1> ()
-        y = Range (a, n, d)  one = Constant <value_ints = [1]> ()  k = Reshape (n, one)  z = Tile (x, k)
-        two = Constant <value_ints = [1, 2]> ()  p = Pad (x, two) }""",
-    ),
-    "recurrent": (
-        14,
-        """m (float[T, B, 2] x, float[1, 4, 2] w, float[1, 4, 1] r) => (y, h, c) {
-        y, h, c = LSTM <hidden_size = 1> (x, w, r) }""",
-    ),
-    "resize": (
-        18,
-        """m (float[1, 1, H, W] x) => (y) <float[4] s = {1, 1, 2, 2}> {
-        y = Resize <mode = "linear"> (x, , s) }""",
-    ),
-    "others": (
-        20,
-        """m (float[2, 3] x, int64[1, 2] i) => (a, b, c, d, e) {
-        k = Constant <value_ints = [2]> ()
-        a, b = TopK <axis = 1> (x, k)  c = GatherND (x, i)  d = NonZero (x)
-        j = Constant <value_int = 1> ()  e = CumSum (x, j) }""",
-    ),
-    "einsum": (
-        12,
-        """m (float[A, B] x, float[B, C] w) => (y, z) {
-        y = Einsum <equation = "ij,jk->ik"> (x, w)  z = ReduceSum <axes = [0], keepdims = 0> (y) }""",
-    ),
 }
 
 _VERSIONED = """m (bool c, T[N] x) => (T[N] y) {
@@ -230,14 +100,19 @@ def models() -> Iterator[tuple[str, bytes]]:
     newest = onnx.defs.onnx_opset_version()
     for opset in range(1, newest + 1):
         dtype = ("float", "float16", "bfloat16", "double", "int32", "uint8")[opset % 6]
-        yield (
-            f"opset {opset} {dtype}",
-            _parsed(_VERSIONED.replace("T[N]", f"{dtype}[N]"), opset).SerializeToString(),
-        )
+        model = _parsed(_VERSIONED.replace("T[N]", f"{dtype}[N]"), opset)
+        yield f"opset {opset} {dtype}", model.SerializeToString()
     yield "external data", _with(TensorProto(name="w", data_type=1, dims=[3]), external=True)
     yield "raw data", _with(numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w"))
     yield "numbers", _with(helper.make_tensor("w", TensorProto.FLOAT, [3], [1, 2, 3]))
     yield "sparse", _sparse()
+    for seed in range(GENERATED):
+        yield f"random model {seed}", random_case(seed).model.SerializeToString()
+
+
+def beside() -> bytes:
+    """The content of that file."""
+    return bytes(_parsed(_VERSIONED.replace("T[N]", "float[N]"), 17).SerializeToString())
 
 
 def _with(tensor: TensorProto, external: bool = False) -> bytes:
@@ -290,13 +165,11 @@ def texts() -> Iterator[tuple[str, str]]:
         if name.endswith(("_IF", "_CLIP", "_ADD1", "_GELU", "_QUANTIZE_LINEAR", "_SOFTMAX1")):
             yield name, json.dumps(_dispatching(desc), indent=1)
     values = [{"name": "a", "type": "FLOAT32", "value": 1.5}, {"type": "UINT8", "value": 7}]
+    sequence = {"valueCount": 4, "valueStart": 1, "valueDelta": 2}
     resources = {
         "A": {"initialValuesDataType": "UNKNOWN", "initialValues": values, "sizeInBytes": 64},
         "B": {"initialValuesDataType": "FLOAT32", "initialValues": ["inf", "-inf", 7, "nan"]},
-        "C": {
-            "initialValuesDataType": "INT64",
-            "initialValues": {"valueCount": 4, "valueStart": 1, "valueDelta": 2},
-        },
+        "C": {"initialValuesDataType": "INT64", "initialValues": sequence},
         "D": {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": WEIGHTS_FILE}},
         "Y": {"initialValuesDataType": "FLOAT32", "initialValues": {"valueCount": 4, "value": 0}},
     }
@@ -304,20 +177,15 @@ def texts() -> Iterator[tuple[str, str]]:
     commands += [
         {"type": "writeFile", "resource": "B", "targetPath": f"out.{kind}"} for kind in ("npy", "bin")
     ]
-    dispatchables: dict[str, Any] = {}
     yield "buffers", json.dumps({"resources": resources, "dispatchables": {}, "commands": commands})
-    dispatchables["net"] = {
-        "type": "onnx",
-        "sourcePath": MODEL_FILE,
-        "freeDimensionNameOverrides": {"N": 4},
-    }
+    net = {"type": "onnx", "sourcePath": MODEL_FILE, "freeDimensionNameOverrides": {"N": 4}}
     bindings = {"x": {"name": "B", "shape": [4]}, "y": "Y"}
     commands[:] = [{"type": "dispatch", "dispatchable": "net", "bindings": bindings}, *commands[:1]]
-    yield "onnx", json.dumps({"resources": resources, "dispatchables": dispatchables, "commands": commands})
+    yield "onnx", json.dumps({"resources": resources, "dispatchables": {"net": net}, "commands": commands})
 
 
 MODEL_FILE = "beside.onnx"
-"""The ONNX model that a DxDispatch model refers to: the first of the small corpus."""
+"""The ONNX model that a DxDispatch model refers to."""
 
 
 def _dispatching(desc: dict[str, Any]) -> dict[str, Any]:
@@ -341,19 +209,18 @@ def descs() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, operator in BY_NAME.items():
         example = operator.example
         shape = list(np.shape(example.output)) or [1]
-        fields: dict[str, Any] = {}
-        for operand, given in zip(operator.inputs, example.inputs, strict=True):
-            if given is not None:
-                sizes = list(np.shape(given)) or shape
-                fields[operand.name] = {
-                    "DataType": operator.example_type(operand.dtype).label.upper(),
-                    "Sizes": sizes,
-                }
-        for operand in operator.outputs:
-            fields[operand.name] = {
+        operands = [
+            *zip(operator.inputs, example.inputs, strict=True),
+            *((o, shape) for o in operator.outputs),
+        ]
+        fields: dict[str, Any] = {
+            operand.name: {
                 "DataType": operator.example_type(operand.dtype).label.upper(),
-                "Sizes": shape,
+                "Sizes": shape if operand.kind == "output" else list(np.shape(given)) or shape,
             }
+            for operand, given in operands
+            if given is not None
+        }
         for attribute in operator.attributes:
             value = example.attributes.get(attribute.parameter, attribute.default)
             if attribute.name == "MinMaxDataType":
@@ -372,24 +239,21 @@ def descs() -> Iterator[tuple[str, dict[str, Any]]]:
 class Corpus:
     """Names and contents."""
 
+    small: list[tuple[str, bytes]]
+    """Models with control flow, among others."""
     models: list[tuple[str, bytes]]
     texts: list[tuple[str, str]]
     descs: list[tuple[str, dict[str, Any]]]
 
-    def desc(self, place: int) -> dict[str, Any]:
-        return copy.deepcopy(self.descs[place][1])
-
 
 def corpus(wide: bool, kept: Path | None = None) -> Corpus:
-    """All seeds; the wide ones are kept in a file, once they are made."""
+    """All seeds; they are kept in a file, once they are made."""
     if kept is not None and kept.exists():
-        found = pickle.loads(kept.read_bytes())
-        assert isinstance(found, Corpus)
+        found: Corpus = pickle.loads(kept.read_bytes())
         return found
-    all_models = list(models())
-    if wide:
-        all_models += [(n, m) for n, m in _suite() if len(m) <= LARGEST]
-    made = Corpus(all_models, list(texts()), list(descs()))
+    small = list(models())
+    suite = [(n, m) for n, m in _suite() if len(m) <= LARGEST] if wide else []
+    made = Corpus(small, [*small, *suite], list(texts()), list(descs()))
     if kept is not None:
         kept.write_bytes(pickle.dumps(made))
     return made

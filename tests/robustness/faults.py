@@ -17,10 +17,10 @@ import numpy as np
 import onnx
 
 import anydml as dml
-from abuse import work
-from abuse.scenario import Found, scenario
+from tests.robustness import work
+from tests.robustness.scenarios import Found, scenario
 
-_RIGHT = "from abuse import work; import sys; sys.exit(not work.all_right())"
+_RIGHT = "from tests.robustness import work; import sys; sys.exit(not work.all_right())"
 
 
 def _right(cache: Path, prefix: str = "") -> bool:
@@ -179,7 +179,7 @@ def killed(count: int) -> Found:
 
 _LEAVES = """
 import threading
-from abuse import work
+from tests.robustness import work
 assert work.all_right() and work.operator_call(work.operator(1 << 20, threads=4), 1 << 20, 1)()
 assert all(t.daemon for t in threading.enumerate() if t is not threading.main_thread())
 """

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 import anydml as dml
-from abuse import guard_draw as draw
-from abuse.guard_memory import Array, Held, Layout, Memory
 from anydml.device import DeviceOperator
 from anydml.directml.descriptions import to_graph
 from anydml.eager import read_parameters
@@ -24,6 +22,8 @@ from anydml.ops.interpret import evaluate
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.reference import run_reference
+from tests.robustness import guard_draw as draw
+from tests.robustness.guard_memory import Array, Held, Layout, Memory
 
 CHEAP = 3000
 """Elements up to which the NumPy reference is asked, too."""

@@ -1,6 +1,6 @@
 """Threads and processes: the same operator, graph and session from many at once.
 
-python -m abuse --only load
+python -m tests.robustness abuse --only load
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import anydml as dml
-from abuse import work
-from abuse.scenario import Found, scenario
+from tests.robustness import work
+from tests.robustness.scenarios import Found, scenario
 
 THREADS = 16
 

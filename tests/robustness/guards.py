@@ -1,7 +1,7 @@
 """Does any kernel read or write outside the memory it was given? Random work between guard pages.
 
-    python -m abuse.guards                         3,000 cases, then the mutations
-    python -m abuse.guards --seed 7 --case 1234    one case again
+    python -m tests.robustness.guards --seed 7                3,000 cases
+    python -m tests.robustness.guards --seed 7 --case 1234    one of them again
 
 Every case runs in a child process. A child that a signal ends has found a fault; the next one goes on
 behind it. To show that the check is not blind, it is repeated with mistakes put into the library
@@ -11,33 +11,30 @@ behind it. To show that the check is not blind, it is repeated with mistakes put
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from abuse import guard_draw as draw
-from abuse.figures import Figure
-from abuse.guard_cases import Case, Wrong, function_case, operator_case
-from abuse.guard_graphs import graph_case
-from abuse.guard_memory import Memory
-from abuse.guard_mutations import MUTATIONS
 from anydml.codegen import jit
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import Target
+from tests.robustness import guard_draw as draw
+from tests.robustness.guard_cases import Case, Wrong, function_case, operator_case
+from tests.robustness.guard_graphs import graph_case
+from tests.robustness.guard_memory import Memory
+from tests.robustness.guard_mutations import MUTATIONS
+from tests.robustness.processes import Limits, Tell, Worker
+from tests.robustness.scenarios import Figure
 
 # As Any: the children exchange some of what they contain.
 kernel: Any = import_module("anydml.codegen.kernel")
@@ -51,7 +48,7 @@ BLOCK = 400
 MUTATED = 4000
 """Cases in which a mutation must be found."""
 PATIENCE = 300.0
-"""Seconds after which a child hangs."""
+"""Seconds after which a case hangs."""
 FAULTS = 20
 """Faults after which a block is given up."""
 KINDS = {"operator": operator_case, "function": function_case, "graph": graph_case}
@@ -127,21 +124,16 @@ class _Guarded:
         return place.window[place.start :]
 
 
-def work(first: int, last: int, seed: int, mutation: str) -> None:
-    """Run cases, and tell about each on a line, before and after: the last line is what a crash leaves."""
-    faulthandler.enable()
-    target = target_of(first // BLOCK)
+def _in_a_child(block: int, seed: int, mutation: str) -> Callable[[int, Tell], tuple[list[str], str]]:
+    """What a child does with the numbers of cases."""
+    target = target_of(block)
     kernel.host = lambda: target
     memory = Memory()
     bind.np, repeat.np = _Guarded(memory, aligned=True), _Guarded(memory, aligned=False)
     if mutation:
         MUTATIONS[mutation]()
     _watch_jobs()
-    for number in range(first, last):
-        print(json.dumps({"case": number}), flush=True)
-        facts, wrong = run_case(seed, number, memory)
-        print(json.dumps({"facts": facts, "wrong": wrong}), flush=True)
-    print(json.dumps({"end": True}), flush=True)
+    return lambda number, tell: run_case(seed, number, memory)
 
 
 # ---- the parent --------------------------------------------------------------------------------------
@@ -156,7 +148,7 @@ class Fault:
     what: str
 
     def __str__(self) -> str:
-        return f"python -m abuse.guards --seed {self.seed} --case {self.case}: {self.what}"
+        return f"python -m tests.robustness.guards --seed {self.seed} --case {self.case}: {self.what}"
 
 
 _MANY = ("operator", "type")
@@ -198,65 +190,28 @@ def _block(
         RuntimeError: a child did not come to its first case.
     """
     found = Found()
-    while first < last and len(found.faults) < faults:
-        command = [sys.executable, "-m", "abuse.guards", "--seed", str(seed), "--mutation", mutation]
-        command += ["--range", str(first), str(last)]
-        with tempfile.TemporaryFile("w+") as errors:
-            child = subprocess.Popen(
-                command,
-                env=os.environ | {"ANYDML_CACHE_DIR": cache},
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-            watch = threading.Timer(PATIENCE, child.kill)
-            watch.start()
-            at, ended = _listen(child, found, seed, faults)
-            watch.cancel()
-            if ended:
-                break
-            errors.seek(0)
-            if at is None:
-                raise RuntimeError(f"{mutation or 'the child'} cannot begin: {errors.read()}")
-            found.faults.append(Fault(seed, at, _how_it_ended(child.returncode, errors.read())))
-            first = at + 1
-    return found
-
-
-def _listen(child: subprocess.Popen[str], found: Found, seed: int, faults: int) -> tuple[int | None, bool]:
-    """Take down what a child says. The case it was at, and whether no more are to come."""
-    at: int | None = None
-    ended = False
-    assert child.stdout is not None
-    for line in child.stdout:
-        told = json.loads(line)
-        if "case" in told:
-            at = told["case"]
-            found.cases += 1
-        elif "end" in told:
-            ended = True
+    limits = Limits(PATIENCE, tasks=BLOCK, environment={"ANYDML_CACHE_DIR": cache})
+    make = partial(_in_a_child, first // BLOCK, seed, mutation)
+    worker: Worker | None = None
+    for number in range(first, last):
+        worker = worker or Worker(make, limits)
+        ended = worker.ask(number)
+        if not ended.phase:
+            raise RuntimeError(f"{mutation or 'the child'} cannot begin: {ended.about}")
+        found.cases += 1
+        if ended.how == "done":
+            facts, wrong = ended.value
+            found.facts.update(facts)
         else:
-            found.facts.update(told["facts"])
-            if told["wrong"]:
-                assert at is not None
-                found.faults.append(Fault(seed, at, told["wrong"]))
-                if len(found.faults) >= faults:
-                    child.kill()
-                    ended = True
-    child.wait()
-    child.stdout.close()
-    return at, ended
-
-
-def _how_it_ended(code: int, errors: str) -> str:
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    current = [k for k, line in enumerate(lines) if line.startswith("Current thread")]
-    frames = lines[current[0] + 1 :] if current else lines[-1:]
-    last = frames[0] if frames and not frames[0].startswith(("<", "Thread")) else ""
-    name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-    if code == -signal.SIGKILL:
-        return f"{name}: out of memory, or not ready after {PATIENCE:.0f} s"
-    return f"{name} ({last})" if last else name
+            wrong = ended.about
+            worker = None
+        if wrong:
+            found.faults.append(Fault(seed, number, wrong))
+            if len(found.faults) >= faults:
+                break
+    if worker is not None:
+        worker.stop()
+    return found
 
 
 def _jobs() -> int:
@@ -328,42 +283,21 @@ def check(size: int, seed: int, progress: Callable[[float], object]) -> list[Fig
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m abuse.guards", description=__doc__.splitlines()[0])
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.robustness.guards", description=__doc__)
     parser.add_argument("--size", type=int, default=3000, help="number of cases")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="run this case alone")
     parser.add_argument("--mutation", default="", help=f"put in a mistake: {', '.join(MUTATIONS)}")
-    parser.add_argument("--range", type=int, nargs=2, help=argparse.SUPPRESS)  # what a child is told
-    parser.add_argument("--no-mutations", action="store_true", help="only the library as it is")
-    given = parser.parse_args(arguments)
-    if given.range:
-        first, last = given.range
-        work(first, last, given.seed, given.mutation)
-        return 0
-    start = time.perf_counter()
+    given = parser.parse_args()
     if given.case is not None:
         with tempfile.TemporaryDirectory() as cache:
             case = _block(given.case, given.case + 1, given.seed, cache=cache, mutation=given.mutation)
         print(case.faults[0] if case.faults else "nothing went wrong")
         return bool(case.faults)
-    found = run(
-        given.size,
-        given.seed,
-        lambda part: print(f"\r{part:.0%}", end="", flush=True),
-        lambda fault: print(f"\r{fault}", flush=True),
-    )
-    took = time.perf_counter() - start
-    print(f"\r{found.cases:,} cases in {took:.0f} s ({found.cases / took:.0f} a second)")
+    found = run(given.size, given.seed, lambda part: None, lambda fault: print(fault, flush=True))
     print(found.note, f"{len(found.faults)} faults", sep="\n")
-    missed = []
-    if not given.no_mutations:
-        for name, fault in mutations(given.seed, lambda part: None).items():
-            print(
-                f"{name}: {fault.what if fault else 'NOT FOUND'}" + (f" (case {fault.case})" if fault else "")
-            )
-            missed += [] if fault else [name]
-    return bool(found.faults or missed)
+    return bool(found.faults)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from abuse.guard_memory import Layout
 from anydml.ops.attributes import ActivationKind, AxesKind, EnumKind, ScaleBiasKind
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.dtypes import FLOAT32, INT32
 from anydml.ops.enums import FeatureLevel, TensorDataType
 from anydml.ops.opdef import Attribute, Operator
 from anydml.ops.tensor_desc import packed_strides
+from tests.robustness.guard_memory import Layout
 
 T = TypeVar("T")
 Rng = np.random.Generator

@@ -1,7 +1,8 @@
-"""One case: an input that was made worse, and what is done with it."""
+"""One case of the fuzzer: an input that was made worse, and what is done with it."""
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
 from collections.abc import Iterator
@@ -12,15 +13,24 @@ from typing import Any
 
 import numpy as np
 import onnx
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
 from onnx import TensorProto
 
 import anydml
-from abuse import mutate, mutate_text
-from abuse.seeds import MODEL_FILE, WEIGHTS, WEIGHTS_FILE, Corpus
 from anydml.dxdispatch.model import DispatchModel
 from anydml.inspection import drawn
 from anydml.ops.dtypes import NUMPY
+from tests.robustness import fuzz_models, fuzz_text
+from tests.robustness.fuzz_seeds import MODEL_FILE, WEIGHTS, WEIGHTS_FILE, Corpus, beside
 
+KINDS = {
+    "model": "mutated ONNX models, loaded and run",
+    "flatten": "mutated ONNX models, flattened",
+    "inspect": "mutated ONNX models, inspected",
+    "json": "mutated DxDispatch models",
+    "desc": "mutated operator descriptions",
+}
 MOST_INPUT = 16 << 20
 """Bytes of a model's inputs at most; what declares more is loaded, and not run."""
 MOST_DISPATCH = 1 << 20
@@ -29,72 +39,65 @@ MOST_DISPATCH = 1 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What is tried: `kind` is `model`, `flatten`, `inspect`, `json` or `desc`."""
+    """What is tried; `kind` is one of `KINDS`."""
 
     kind: str
     origin: str
     """The seed that it was made from."""
     content: Any
     """A file's bytes, or a description."""
+    way: int
+    """Decides about feeds and options."""
 
 
-def case(seed: int, number: int, corpus: Corpus) -> Case:
-    """The case of a number, the same each time."""
-    rng = random.Random(f"{seed}:{number}")
-    what = rng.random()
-    if what < 0.2:
-        place = rng.randrange(len(corpus.texts))
-        name, source = corpus.texts[place]
-        return Case("json", name, mutate_text.text(source, rng, corpus))
-    if what < 0.4:
-        place = rng.randrange(len(corpus.descs))
-        return Case("desc", corpus.descs[place][0], mutate_text.tree(corpus.desc(place), rng, python=True))
-    name, data = _chosen(corpus, rng)
-    worse = mutate.model(data, rng, corpus)
-    return Case("flatten" if what < 0.52 else "inspect" if what < 0.58 else "model", name, worse)
+def cases(kind: str, corpus: Corpus) -> SearchStrategy[Case]:
+    """Cases of a kind."""
+
+    @st.composite
+    def drawn_case(draw: DrawFn) -> Case:
+        way = draw(st.integers(0, 1 << 16))
+        if kind == "json":
+            name, source = fuzz_text.one(draw, corpus.texts)
+            return Case(kind, name, fuzz_text.text(draw, source, [t for _, t in corpus.texts]), way)
+        if kind == "desc":
+            name, desc = fuzz_text.one(draw, corpus.descs)
+            return Case(kind, name, fuzz_text.tree(draw, copy.deepcopy(desc), python=True), way)
+        name, data = fuzz_text.one(draw, corpus.small if fuzz_text.chance(draw, 34) else corpus.models)
+        return Case(kind, name, fuzz_models.model(draw, data, [m for _, m in corpus.models]), way)
+
+    return drawn_case()
 
 
-def _chosen(corpus: Corpus, rng: random.Random) -> tuple[str, bytes]:
-    """A model; of a wide corpus, those with control flow are a third."""
-    few = corpus.models[:SMALL]
-    return rng.choice(few if rng.random() < 0.34 else corpus.models)
-
-
-SMALL = 57
-"""So many models are in the small corpus, which the wide one begins with."""
-
-
-def tried(this: Case, seed: int, number: int, corpus: Corpus) -> bool:
-    """Do what is to be done in the working folder; tells whether the input was accepted.
+def tried(this: Case) -> None:
+    """Do what is to be done in the working folder.
 
     Raises:
         Exception: whatever came out; it is of anydml's family, or a finding.
     """
-    rng = random.Random(f"{seed}:{number}:run")
+    rng = random.Random(this.way)
     Path(WEIGHTS_FILE).write_bytes(WEIGHTS)
     if this.kind == "desc":
         return _description(this.content)
     if this.kind == "json":
-        Path(MODEL_FILE).write_bytes(corpus.models[0][1])
+        Path(MODEL_FILE).write_bytes(beside())
         path = Path("case.json")
         path.write_bytes(this.content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", anydml.UnknownFieldWarning)
             DispatchModel(path).run(lambda line: None)
-        return True
+        return None
     source: Any = this.content
     if rng.random() < 0.3 or this.origin == "external data":
         source = Path("case.onnx")
         source.write_bytes(this.content)
     if this.kind == "flatten":
-        verify = rng.random() < 0.3
         convert: Any = rng.choice(["auto", "always", "never"])
-        anydml.flatten(source, convert=convert, verify=verify, trials=3)
+        anydml.flatten(source, convert=convert, verify=rng.random() < 0.3, trials=3)
     elif this.kind == "inspect":
         drawn(source, "a page")
     else:
         _run(source, rng)
-    return True
+    return None
 
 
 def _run(source: Any, rng: random.Random) -> None:
@@ -138,15 +141,14 @@ def _value(
     name = kind.removeprefix("tensor(").removesuffix(")")
     if name == "string":
         return np.full(sizes, "text", object)
-    code = TensorProto.DataType.items()
-    numbers = dict(code)
+    numbers = dict(TensorProto.DataType.items())
     number = numbers.get(name.upper(), numbers.get({"float": "FLOAT", "double": "DOUBLE"}.get(name, "FLOAT")))
     dtype = onnx.helper.tensor_dtype_to_np_dtype(number or 1)
     draw = np.random.default_rng(rng.randrange(1 << 30))
     return np.asarray(draw.integers(0, 4, sizes)).astype(dtype)
 
 
-def _description(desc: Any) -> bool:
+def _description(desc: Any) -> None:
     problems = anydml.validate(desc)
     device = anydml.Device(threads=1)
     try:
@@ -159,7 +161,7 @@ def _description(desc: Any) -> bool:
         raise AssertionError("create_operator takes what validate finds wrong")
     sizes = {n: max(t.minimum_size, t.total_tensor_size_in_bytes or 0) for n, t in operator.tensors.items()}
     if sum(sizes.values()) > MOST_DISPATCH:
-        return True
+        return
     compiled = device.compile_operator(operator)
     dtypes = {n: NUMPY[t.data_type] for n, t in operator.tensors.items()}
     arrays = {n: np.ones(-(-sizes[n] // dtype.itemsize), dtype) for n, dtype in dtypes.items()}
@@ -169,7 +171,6 @@ def _description(desc: Any) -> bool:
     if owned:
         compiled.initialize(owned)
     compiled.dispatch({n: a for n, a in inputs.items() if n not in owned}, outputs)
-    return True
 
 
 def _owned(operator: anydml.DeviceOperator, arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import anydml as dml
-from abuse import work
-from abuse.scenario import Found, scenario
 from anydml.ops.catalog import CATALOG
 from anydml.ops.opdef import ONE, Operator
+from tests.robustness import work
+from tests.robustness.processes import Limits, alone
+from tests.robustness.scenarios import Found, scenario
 
 THREADS = (1, 2, 3, 8)
 SIZE = 70_001
@@ -77,7 +75,10 @@ def same_bits(count: int) -> Found:
         expected: list[str] | None = None
         for threads in THREADS:
             for offset in (0, 1, 5, 17):
-                told = _in_a_process(seed, offset, threads)
+                limits = Limits(600, environment={"ANYDML_NUM_THREADS": str(threads)})
+                ended = alone(_digests, seed, offset, limits=limits)
+                assert ended.how == "done", ended.about
+                told: list[str] = ended.value
                 expected = told if expected is None else expected
                 different = {a.split(" ")[0] for a, b in zip(told, expected, strict=True) if a != b}
                 tried += len(told)
@@ -85,10 +86,3 @@ def same_bits(count: int) -> Found:
                 names |= different
     note = f"{len(CATALOG)} operators, a graph, a session; threads {THREADS}, 4 alignments"
     return Found(tried, wrong, f"{note}; different: {sorted(names)}" if names else note)
-
-
-def _in_a_process(seed: int, offset: int, threads: int) -> list[str]:
-    code = f"from abuse import determinism; print(*determinism._digests({seed}, {offset}), sep='\\n')"
-    env = {**os.environ, "ANYDML_NUM_THREADS": str(threads)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    return done.stdout.splitlines()

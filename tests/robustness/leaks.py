@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,8 @@ import numpy as np
 import onnx
 
 import anydml as dml
-from abuse import work
-from abuse.scenario import Found, scenario
+from tests.robustness import work
+from tests.robustness.scenarios import Found, scenario
 
 MOST = 4.0
 """Megabytes by which memory may differ: the allocator's own, not ours."""
@@ -108,21 +109,17 @@ def refusals(count: int) -> Found:
 
 @scenario("models with external data, loaded, run and dropped: what stays", bounded=300, long=5_000)
 def external_data(count: int) -> Found:
-    path = Path(os.environ["ANYDML_CACHE_DIR"]).parent / f"abuse-{os.getpid()}.onnx"
     weight = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     head = '<ir_version: 8, opset_import: ["": 17]>'
     proto = onnx.parser.parse_model(f"{head} m (float[N, 64] x) => (float[N, 64] y) {{ y = MatMul (x, w) }}")
     proto.graph.initializer.append(weight)
-    data = path.with_suffix(".data")
-    onnx.save(proto, path, save_as_external_data=True, location=data.name, size_threshold=0)
     x = np.ones((2, 64), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        onnx.save(proto, path, save_as_external_data=True, location="m.data", size_threshold=0)
 
-    def once(k: int) -> None:
-        (y,) = dml.load(path, threads=1).run(None, {"x": x})
-        assert (y == 64).all()
+        def once(k: int) -> None:
+            (y,) = dml.load(path, threads=1).run(None, {"x": x})
+            assert (y == 64).all()
 
-    try:
         return _flat(count, once)
-    finally:
-        path.unlink()
-        data.unlink()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import anydml as dml
 from anydml.cli.main import cli
 from anydml.dxdispatch.model import DispatchModel
-from anydml.dxdispatch.unknown_fields import MOST_TOLD
+from anydml.dxdispatch.unknown_fields import MAX_SUGGESTED_FIELDS
 from tests.test_dxdispatch import model, written
 
 FLOATS = '"initialValuesDataType": "FLOAT32"'
@@ -375,14 +375,16 @@ def test_many_unknown_fields(folder):
     with pytest.warns(dml.UnknownFieldWarning) as caught:
         DispatchModel(written(folder, parts))
     (warning,) = caught
-    expected = [f"note {k:04}" for k in range(MOST_TOLD)] + [f"and {5001 - MOST_TOLD:,} more"]
+    expected = [f"note {k:04}" for k in range(MAX_SUGGESTED_FIELDS)] + [
+        f"and {5001 - MAX_SUGGESTED_FIELDS:,} more"
+    ]
     assert str(warning.message) == told(expected)
     with pytest.warns(dml.UnknownFieldWarning, match=r"ignored: '\\x1b\[2J'$"):
         DispatchModel(written(folder, model() | {"\x1b[2J": 0}))
     wrong = written(folder, json.dumps({f"note {k}": 0 for k in range(5000)}))
-    with pytest.raises(dml.InvalidModel, match=rf"{5000 - MOST_TOLD:,} more fields") as error:
+    with pytest.raises(dml.InvalidModel, match=rf"{5000 - MAX_SUGGESTED_FIELDS:,} more fields") as error:
         DispatchModel(wrong)
-    assert len(error.value.problems) == 3 + MOST_TOLD + 1
+    assert len(error.value.problems) == 3 + MAX_SUGGESTED_FIELDS + 1
 
 
 def test_warnings_can_be_errors(folder):

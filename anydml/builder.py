@@ -24,7 +24,7 @@ from anydml.directml.validation import check, check_tensor
 from anydml.eager import asked_type
 from anydml.errors import InvalidInput, InvalidOperator, Problem, short_repr, type_name
 from anydml.expression import ANY_TENSOR, Expression
-from anydml.ir.graph import Constant, Graph, Node, TensorType, Value
+from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code
 from anydml.ops.attributes import AxesKind
 from anydml.ops.catalog import BY_NAME
@@ -59,7 +59,7 @@ class GraphBuilder:
             message = f"expected a feature level of 2_1 or newer, but got {level.label}"
             raise InvalidOperator(Problem("GraphBuilder", message, "graphs exist from 2_1 on"))
         self._inputs: dict[str, Expression] = {}
-        self._nodes: list[Node] = []
+        self._nodes: list[DirectMLNode] = []
         self._problems: dict[Value, list[Problem]] = {}
         """What nodes break, by their outputs."""
         self._constants: dict[Value, Constant] = {}
@@ -135,14 +135,16 @@ class GraphBuilder:
                 value = Value(f"%copy of {value.name} as {name}", _packed(e))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
                 copy = BY_NAME["ELEMENT_WISE_IDENTITY"]
-                nodes.append(Node(copy, (e._value,), (value,), {"ScaleBias": None}, name=name, views=views))
+                nodes.append(
+                    DirectMLNode(copy, (e._value,), (value,), {"ScaleBias": None}, name=name, views=views)
+                )
             made.discard(value)  # what is given out twice is copied, too
             results.append(value)
             values[name] = value
         values |= {name: e._value for name, e in self._inputs.items()}
         inputs = tuple(e._value for e in self._inputs.values())
         graph = eliminate_dead_code(
-            Graph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants))
+            DirectMLGraph("graph", inputs, tuple(results), tuple(nodes), dict(self._constants))
         )
         broken = [p for n in graph.nodes for v in n.writes for p in self._problems.get(v, ())]
         if broken:
@@ -199,7 +201,7 @@ class GraphBuilder:
         tensors[out.name] = TensorDesc(result, sizes)
         value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
         self._problems[value] = list(self._broken(operator, tensors, given, where))
-        self._nodes.append(Node(operator, tuple(values), (value,), given, name=name, views=views))
+        self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
     def _number_or_none(self, x: Any, operand: Operand, where: str) -> bool | int | float | None:
@@ -276,7 +278,7 @@ class CompiledGraph(Compiled):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: DirectMLGraph,
         inputs: Mapping[str, TensorDesc],
         unread: Set[str],
         outputs: Mapping[str, TensorDesc],

@@ -13,7 +13,7 @@ from typing import Any
 
 from anydml.directml.validation import check
 from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
-from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.attributes import Activation, ActivationKind
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.enums import (
@@ -300,7 +300,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def to_graph(checked: Checked) -> Graph:
+def to_graph(checked: Checked) -> DirectMLGraph:
     """The operator alone in a graph, its tensors as values with sizes and strides."""
     values = {
         name: Value(name, TensorType(t.data_type.label, t.sizes, t.effective_strides))
@@ -308,5 +308,5 @@ def to_graph(checked: Checked) -> Graph:
     }
     inputs = tuple(values.get(s.name) for s in checked.operator.inputs)
     outputs = tuple(values[s.name] for s in checked.operator.outputs)
-    node = Node(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
-    return Graph(checked.operator.name, tuple(v for v in inputs if v is not None), outputs, (node,))
+    node = DirectMLNode(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
+    return DirectMLGraph(checked.operator.name, tuple(v for v in inputs if v is not None), outputs, (node,))

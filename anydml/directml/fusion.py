@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
-from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, bitcast, constant, inline_calls, read, walk, with_args
 from anydml.ops.opdef import ONE, Operator
@@ -52,13 +52,13 @@ class Kernel:
     outputs: list[tuple[Value, Expr]] = field(default_factory=list)
 
 
-def fuse(graph: Graph) -> list[Kernel]:
+def fuse(graph: DirectMLGraph) -> list[Kernel]:
     """The kernels of a checked graph, in an order that runs."""
     return _Fusion(graph).kernels
 
 
 class _Fusion:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: DirectMLGraph) -> None:
         self.kernels: list[Kernel] = []
         self.computed: dict[Value, Computed] = {}
         self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
@@ -66,13 +66,13 @@ class _Fusion:
         self.outputs = set(graph.outputs)
         self.constants = graph.constants
         for node in graph.nodes:
-            assert isinstance(node, Node)
+            assert isinstance(node, DirectMLNode)
             self._add(node)
             for value in node.writes:
                 if value in self.outputs:
                     self._store(value)
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: DirectMLNode) -> None:
         assert isinstance(node.op, Operator)
         (output,) = node.outputs
         assert output is not None
@@ -99,7 +99,7 @@ class _Fusion:
         self.computed[output] = result
 
     def _from_memory(
-        self, node: Node, k: int, value: Value, view: TensorType, sizes: tuple[int, ...]
+        self, node: DirectMLNode, k: int, value: Value, view: TensorType, sizes: tuple[int, ...]
     ) -> Computed:
         self._store(value)
         return _read_as(_in_memory(value, _read_through(node, k, view, sizes), sizes), view)
@@ -238,7 +238,7 @@ def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
             stack += missing
 
 
-def _read_through(node: Node, k: int, view: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _read_through(node: DirectMLNode, k: int, view: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of input k in the space of the output: nothing moves where it is a single element."""
     assert isinstance(node.op, Operator)
     return (0,) * len(sizes) if node.op.inputs[k].sizes == ONE else view.element_strides

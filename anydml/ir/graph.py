@@ -1,13 +1,13 @@
 """The graph that every pass reads and writes.
 
-    Graph    = inputs, outputs, nodes in an order that runs, constants
-    node     = Node | If
-    Node     = one operator: a DirectML record, or an ONNX operator by name
-    If       = a condition and two branches; a branch is a Graph
-    Value    = what flows: defined once, by an input, a constant or a node, and known by identity, not by name
+    Graph           inputs, outputs, nodes (Node | If) in an order that runs, constants: an ONNX model or branch
+    Node            an ONNX operator
+    If              a condition and two branches; a branch is a Graph
+    DirectMLGraph   the same of DirectML operators; a DirectMLNode is one
+    Value           what nodes make and read: defined once, and known by identity, not by name
 
 What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no layer
-looks a name up through scopes, and putting a branch in the place of its `If` is splicing its nodes.
+looks a name up through scopes, and a branch takes the place of its `If` by inlining its nodes.
 Everything is frozen: a pass builds a new graph.
 """
 
@@ -167,11 +167,31 @@ class OnnxOp:
         return f"{self.domain}.{self.name}" if self.domain else self.name
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One operator. A missing optional input or output is None. `path` leads through the branches to it."""
+class _Named:
+    """What nodes of both dialects have."""
 
     op: Operator | OnnxOp
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    name: str
+    path: tuple[str, ...]
+
+    @property
+    def writes(self) -> Iterator[Value]:
+        yield from (v for v in self.outputs if v is not None)
+
+    @property
+    def label(self) -> str:
+        """How messages call it: name, operator and the way to it."""
+        named = f"node {self.name!r} ({self.op})" if self.name else f"a node ({self.op})"
+        return f"{named} in {'/'.join(self.path)}" if self.path else named
+
+
+@dataclass(frozen=True, eq=False)
+class Node(_Named):
+    """An ONNX operator. A missing optional input or output is None. `path`: the branches that lead to it."""
+
+    op: OnnxOp
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -183,12 +203,29 @@ class Node:
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
     """Why it fails whenever it runs, where its sizes prove that."""
-    views: Mapping[int, TensorType] = field(default_factory=dict)
-    """Inputs whose memory is read with other sizes and strides than their value's type says, by number."""
 
     def is_onnx(self, name: str) -> bool:
         """Whether it is this operator of ONNX's own domain."""
-        return isinstance(self.op, OnnxOp) and (self.op.domain, self.op.name) == ("", name)
+        return (self.op.domain, self.op.name) == ("", name)
+
+    @property
+    def reads(self) -> Iterator[Value]:
+        yield from (v for v in self.inputs if v is not None)
+        yield from self.captures.values()
+
+
+@dataclass(frozen=True, eq=False)
+class DirectMLNode(_Named):
+    """A DirectML operator. A missing optional input is None."""
+
+    op: Operator
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    path: tuple[str, ...] = ()
+    views: Mapping[int, TensorType] = field(default_factory=dict)
+    """Inputs whose memory is read with other sizes and strides than their value's type says, by number."""
 
     def read_type(self, k: int) -> TensorDataType:
         """The type that input k is read as: its value's, or another one of the same width."""
@@ -199,18 +236,6 @@ class Node:
     @property
     def reads(self) -> Iterator[Value]:
         yield from (v for v in self.inputs if v is not None)
-        yield from self.captures.values()
-
-    @property
-    def writes(self) -> Iterator[Value]:
-        yield from (v for v in self.outputs if v is not None)
-
-    @property
-    def label(self) -> str:
-        """How messages call it: name, operator and the way to it."""
-        op = self.op.name if isinstance(self.op, Operator) else str(self.op)
-        named = f"node {self.name!r} ({op})" if self.name else f"a node ({op})"
-        return f"{named} in {'/'.join(self.path)}" if self.path else named
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,3 +287,14 @@ class Graph:
             if isinstance(node, If):
                 for _, branch in node.branches:
                     yield from branch.walk()
+
+
+@dataclass(frozen=True, eq=False)
+class DirectMLGraph:
+    """DirectML operators in an order that runs. All values are tensors of known sizes."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[DirectMLNode, ...]
+    constants: Mapping[Value, Constant] = field(default_factory=dict)

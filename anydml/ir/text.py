@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, SequenceType, TensorType, Type, Value
-from anydml.ops.opdef import Operator
 
 
 def type_text(type: Type | None) -> str:
@@ -61,9 +60,8 @@ def _body(graph: Graph, pad: str, show: Callable[[object], str]) -> Iterator[str
 
 
 def _node(node: Node, show: Callable[[object], str]) -> str:
-    op = node.op.name if isinstance(node.op, Operator) else str(node.op)
     shown = ", ".join(f"{k} = {show(v)}" for k, v in node.attributes.items())
-    return f"{_names(node.outputs)} = {op}({_names(node.inputs)})" + (f" {{{shown}}}" if shown else "")
+    return f"{_names(node.outputs)} = {node.op}({_names(node.inputs)})" + (f" {{{shown}}}" if shown else "")
 
 
 def _names(values: tuple[Value | None, ...]) -> str:

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from anydml.ir.graph import Constant, Graph, If, Node, Value
+from anydml.ir.graph import Constant, DirectMLGraph, Graph, If, Node, Value
+
+G = TypeVar("G", Graph, DirectMLGraph)
 
 
-def eliminate_dead_code(graph: Graph) -> Graph:
+def eliminate_dead_code(graph: G) -> G:
     """The graph without nodes, results of Ifs and constants that no output needs, in branches too."""
     needed = set(graph.outputs)
-    kept: list[Node | If] = []
-    for node in reversed(graph.nodes):
+    kept: list[Any] = []
+    nodes: tuple[Any, ...] = graph.nodes
+    for node in reversed(nodes):
         if any(v in needed for v in node.writes):
             if isinstance(node, If):
                 node = keep_outputs(node, [v for v in node.writes if v in needed])
             kept.append(node)
             needed.update(node.reads)
     constants = {v: c for v, c in graph.constants.items() if v in needed}
-    return Graph(graph.name, graph.inputs, graph.outputs, tuple(reversed(kept)), constants)
+    return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
 
 
 def keep_outputs(node: If, outputs: Collection[Value]) -> If:

@@ -29,7 +29,6 @@ def check_types(node: Node) -> None:
     Raises:
         InvalidModel: an input of a type that the operator does not have; an EyeLike that is no matrix.
     """
-    assert isinstance(node.op, OnnxOp)
     if node.is_onnx("EyeLike"):  # of a vector of n, onnx.reference would make n * n
         for sizes in (v.sizes for v in node.reads):
             if sizes is not None and len(sizes) != 2:

@@ -26,7 +26,6 @@ from anydml.ir.graph import (
     Graph,
     If,
     Node,
-    OnnxOp,
     OptionalType,
     SequenceType,
     TensorType,
@@ -290,7 +289,7 @@ def _compared_with(graph: Graph) -> list[int]:
                 constants |= branch.constants
     found = {0, 1}
     for node in graph.walk():
-        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and node.op.name in _COMPARISONS:
+        if isinstance(node, Node) and node.op.name in _COMPARISONS:
             for value in node.reads:
                 content = constants[value].content if value in constants else None
                 if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":

@@ -172,6 +172,9 @@ class Operator:
     of_bool: bool = False
     """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
 
+    def __str__(self) -> str:
+        return self.name
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _by_name, (self.name,)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from anydml.codegen.jit import assembly, driver
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
-from anydml.ir.graph import Graph, Value
+from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import NUMPY, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
 from anydml.ops.formula import listing
@@ -33,7 +33,7 @@ class Compiled:
     def __init__(
         self,
         label: str,
-        graph: Graph,
+        graph: DirectMLGraph,
         inputs: Mapping[str, TensorDesc],
         outputs: Mapping[str, TensorDesc],
         threads: int | None,

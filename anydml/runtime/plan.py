@@ -12,7 +12,7 @@ from anydml.codegen.jit import driver, host
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, shape_of
 from anydml.codegen.kernel_body import kernel_body
 from anydml.directml.fusion import Kernel, fuse, intermediates
-from anydml.ir.graph import Graph, Value
+from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import threads_for
 from anydml.runtime.threads import pool
@@ -64,7 +64,7 @@ class Plan:
     """Bytes of that block."""
 
 
-def plan(graph: Graph) -> Plan:
+def plan(graph: DirectMLGraph) -> Plan:
     """The plan of a checked DirectML graph. Compiles the kernels, so that dispatch need not."""
     kernels = fuse(graph)
     steps = tuple(_step(kernel) for kernel in kernels)

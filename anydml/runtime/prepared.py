@@ -11,7 +11,7 @@ import numpy as np
 from anydml.codegen.descriptor import ADDRESSES, DescriptorTemplate, template_of
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import streams
-from anydml.ir.graph import Graph
+from anydml.ir.graph import DirectMLGraph
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.launch import DATA, Array, address, threads_for
 from anydml.runtime.plan import KernelStep, far_apart, plan
@@ -23,7 +23,7 @@ Empty = Callable[[tuple[int, ...], np.dtype], Array]
 class PreparedGraph:
     """What does not depend on where arrays lie is made once: kernels, and descriptors without addresses."""
 
-    def __init__(self, graph: Graph, threads: int) -> None:
+    def __init__(self, graph: DirectMLGraph, threads: int) -> None:
         self._graph, self._threads = graph, threads
         self._made = [(v.tensor.static_sizes, NUMPY[v.data_type]) for v in graph.outputs]
         self._empty = any(0 in v.tensor.static_sizes for v in (*graph.inputs, *graph.outputs))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.interpret import evaluate
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import last_element
@@ -17,7 +17,7 @@ from anydml.ops.tensor_desc import last_element
 Array = NDArray[Any]
 
 
-def run_reference(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+def run_reference(graph: DirectMLGraph, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     """Compute a checked graph from the buffers of its inputs into those of its outputs, in their order.
 
     Each buffer is flat memory of its tensor's type, read and written through the tensor's layout.
@@ -26,7 +26,7 @@ def run_reference(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array
     results = dict(zip(graph.outputs, outputs, strict=True))
     memory |= {v: c.content.reshape(-1) for v, c in graph.constants.items()}
     for node in graph.nodes:
-        assert isinstance(node, Node)
+        assert isinstance(node, DirectMLNode)
         assert isinstance(node.op, Operator)
         (output,) = node.writes
         sizes = output.tensor.static_sizes

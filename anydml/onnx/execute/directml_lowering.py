@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
-from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes
@@ -49,7 +49,6 @@ def lower_to_directml(node: Node) -> DirectMLOp | None:
 
 
 def _found(node: Node) -> DirectMLOp | None:
-    assert isinstance(node.op, OnnxOp)
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
     rule = None if info is None else info.directml
     types = [v.type for v in node.inputs if v is not None]
@@ -81,7 +80,7 @@ def as_directml(
     shapes: Sequence[tuple[int, ...]],
     numbers: Mapping[Value, Constant],
     outputs: Sequence[Value],
-) -> tuple[Graph, list[tuple[int, ...]]]:
+) -> tuple[DirectMLGraph, list[tuple[int, ...]]]:
     """Nodes that have meanings as a DirectML graph, for inputs of these shapes; and the outputs' shapes.
 
     Args:
@@ -120,9 +119,11 @@ def as_directml(
             for k, v in enumerate(given)
         }
         attributes = meaning.attributes
-        made.append(Node(meaning.operator, tuple(given), (result,), attributes, node.name, views=views))
+        made.append(
+            DirectMLNode(meaning.operator, tuple(given), (result,), attributes, node.name, views=views)
+        )
     ends = tuple(known[v] for v in outputs)
-    graph = Graph("kernels", tuple(known[v] for v in inputs), ends, tuple(made), contents)
+    graph = DirectMLGraph("kernels", tuple(known[v] for v in inputs), ends, tuple(made), contents)
     return graph, [shape_of[v] for v in outputs]
 
 

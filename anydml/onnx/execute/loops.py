@@ -10,7 +10,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.errors import InvalidModel, Problem, Unsupported
-from anydml.ir.graph import Graph, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Graph, Node, TensorType, Type, Value
 from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
 from anydml.onnx.serde.deserialize import read_body
 from anydml.onnx.types import CODES, from_proto
@@ -19,7 +19,7 @@ from anydml.onnx.types import CODES, from_proto
 def iterates(node: Node) -> bool:
     """Whether it is a loop that we can run ourselves, an iteration at a time."""
     names = ("Loop", "Scan", "SequenceMap")
-    return isinstance(node.op, OnnxOp) and any(map(node.is_onnx, names)) and "body" in node.attributes
+    return any(map(node.is_onnx, names)) and "body" in node.attributes
 
 
 def iteration(
@@ -37,7 +37,6 @@ def iteration(
     if not iterates(node):
         what = f"an If in the body of {node.op} cannot be run; only in those of Loop, Scan and SequenceMap"
         raise Unsupported(Problem(node.label, what))
-    assert isinstance(node.op, OnnxOp)
     proto = node.attributes["body"].g
     body = program(read_body(proto, node.captures, opsets))
 
@@ -68,7 +67,6 @@ def iteration(
 
 
 def _scan(node: Node, step: Callable[..., ScanStep]) -> ScanStep:
-    assert isinstance(node.op, OnnxOp)
 
     def listed(name: str, length: int) -> tuple[int, ...]:
         given = node.attributes.get(name)

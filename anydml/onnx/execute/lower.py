@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
 from anydml.onnx.execute.partition import PLACES, Partition, ProviderRegistry, kind_of
@@ -185,7 +185,6 @@ class _Lowering:
     def _slow(self, node: Node, why: str) -> Step:
         """A step of one node that the fast library does not run, and why."""
         _check_node(node, self.libraries.opsets)
-        assert isinstance(node.op, OnnxOp)
         if has_rule(node.op):
             return self._rule(node, why)
         try:
@@ -360,7 +359,6 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
     Raises:
         InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
     """
-    assert isinstance(node.op, OnnxOp)
     if schema_of(node.op) is None or any(graphs_of(node.attributes.values())):  # whose surroundings it needs
         return
     context = onnx.checker.C.CheckerContext()
@@ -372,5 +370,4 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
 
 
 def _version(node: Node) -> int:
-    assert isinstance(node.op, OnnxOp)
     return node.op.version

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from weakref import WeakValueDictionary
 
-from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.quirk_search import quirk_in_subgraphs
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
@@ -87,7 +87,6 @@ class Partition:
         return chosen | {n for n in able if not self._primary_takes(n)}
 
     def _primary_takes(self, node: Node) -> bool:
-        assert isinstance(node.op, OnnxOp)
         if node.op.domain == INTERNAL_DOMAIN or node.fails:  # onnxruntime's inference would end the process
             return False
         if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):

@@ -36,7 +36,6 @@ from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inlined
 from anydml.onnx.subgraphs import contains_if
 from anydml.onnx.types import dtype_name, of_content
-from anydml.ops.opdef import Operator
 from anydml.runtime.process import renewed
 
 FIRST_SHAPES = 2
@@ -276,7 +275,7 @@ class OwnPlans:
     def __init__(self, folder: Path | None) -> None:
         """`folder`: where external data lies."""
         self._folder = folder
-        self.unbelieved: set[Operator | OnnxOp] = set()
+        self.unbelieved: set[OnnxOp] = set()
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
@@ -402,7 +401,7 @@ def guard_inputs(graph: Graph) -> tuple[int, ...]:
         seen.add(value)
         wanted += outer.get(value, ())
         node = makers.get(value)
-        if isinstance(node, Node) and not (isinstance(node.op, OnnxOp) and node.op.name in ("Shape", "Size")):
+        if isinstance(node, Node) and node.op.name not in ("Shape", "Size"):
             wanted += node.reads
         elif isinstance(node, If):
             wanted.append(node.condition)

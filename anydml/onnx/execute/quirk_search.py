@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnx import GraphProto
 
 from anydml.errors import InvalidModel
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirks_of
@@ -62,7 +62,6 @@ def _body(proto: GraphProto, node: Node, constants: Constants, opsets: Mapping[s
 
 def _called_with(node: Node, k: int, declared: Type | None) -> Type | None:
     """The type of a body's input k, as far as the node's inputs say it; sizes may change as it runs."""
-    assert isinstance(node.op, OnnxOp)
     if node.is_onnx("Loop") and k < 2:
         return TensorType("bool" if k else "int64", ())
     place = k + (node.is_onnx("Scan") and node.op.version < 9)

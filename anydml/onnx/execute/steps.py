@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
-from anydml.ir.graph import Graph, If, Node
+from anydml.ir.graph import DirectMLGraph, If, Node
 from anydml.onnx.execute.ownership import owned
 from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
 from anydml.ops.dtypes import NUMPY
@@ -145,7 +145,7 @@ class ElementwiseStep:
         nodes: tuple[Node, ...],
         given: tuple[np.dtype, ...],
         results: tuple[np.dtype, ...],
-        lowered: Callable[[tuple[Shape, ...]], tuple[Graph, list[Shape]]],
+        lowered: Callable[[tuple[Shape, ...]], tuple[DirectMLGraph, list[Shape]]],
         threads: int,
         reads: tuple[int, ...],
         writes: tuple[int, ...],

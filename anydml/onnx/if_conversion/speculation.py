@@ -15,7 +15,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.errors import Unsupported
-from anydml.ir.graph import Constant, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, If, Node, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
@@ -33,7 +33,6 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if isinstance(node, If):
         return "it contains an If"
     op, info = node.op, info_of(node.op)
-    assert isinstance(op, OnnxOp)
     if node.nofail:
         return None
     if op.domain:
@@ -59,7 +58,6 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
 
 def _infers(node: Node) -> bool:
     """Whether it is a Dropout that drops nothing: without training."""
-    assert isinstance(node.op, OnnxOp)
     trains = len(node.inputs) > 2 and node.inputs[2] is not None
     return node.op.name == "Dropout" and node.op.version >= 7 and not trains
 
@@ -97,7 +95,6 @@ def _runs_on_zeros(node: Node, constants: Constants) -> bool:
         leaf(v.type).dtype not in DTYPES for v in node.reads if v.type
     ):
         return False
-    assert isinstance(node.op, OnnxOp)
     contents = [constants[v].content if v in constants else _zeros(v) for v in given]
     alone = region([node], given, list(node.writes), {}, {"": node.op.version})
     try:

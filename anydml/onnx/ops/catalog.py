@@ -60,6 +60,6 @@ _FAMILIES = (
 OPS: Mapping[str, OpInfo] = {info.name: info for family in _FAMILIES for info in family}
 
 
-def info_of(op: object) -> OpInfo | None:
-    """What is known of an operator; None for those of other domains than ONNX's own, and of DirectML."""
-    return OPS.get(op.name) if isinstance(op, OnnxOp) and not op.domain else None
+def info_of(op: OnnxOp) -> OpInfo | None:
+    """What is known of an operator; None for those of other domains than ONNX's own."""
+    return OPS.get(op.name) if not op.domain else None

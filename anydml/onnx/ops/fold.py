@@ -31,7 +31,6 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         NotFoldable: no rule, or none for this case.
         NodeFailed: the node fails on these inputs.
     """
-    assert isinstance(node.op, OnnxOp)
     info = info_of(node.op)
     signature = _signature(node.op)
     if info is None or info.fold is None or signature is None:

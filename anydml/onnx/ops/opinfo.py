@@ -42,7 +42,6 @@ class NodeView:
     """A node as rules see it: its opset, its attributes with the schema's defaults, its outputs' number."""
 
     def __init__(self, node: Node) -> None:
-        assert isinstance(node.op, OnnxOp)
         self.op: OnnxOp = node.op
         self.version = node.op.version
         self.outputs = tuple(v is not None for v in node.outputs)

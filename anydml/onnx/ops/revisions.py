@@ -15,7 +15,6 @@ from anydml.onnx.subgraphs import graphs_of
 
 def alike(node: Node, opset: int) -> bool:
     """Whether a node of one of ONNX's own operators means the same at another opset."""
-    assert isinstance(node.op, OnnxOp)
     other = OnnxOp(node.op.domain, node.op.name, opset)
     ours, theirs = schema_of(node.op), schema_of(other)
     if ours is None or theirs is None or ours.since_version == theirs.since_version:
@@ -30,7 +29,6 @@ def alike(node: Node, opset: int) -> bool:
 
 def others(node: Node) -> list[int]:
     """The opsets of a node's earlier revisions that it could as well be of, the newest first."""
-    assert isinstance(node.op, OnnxOp)
     found: list[int] = []
     schema = None if node.op.domain else schema_of(node.op)
     info = info_of(node.op)

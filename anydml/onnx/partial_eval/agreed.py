@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from onnx import AttributeProto, helper
 
-from anydml.ir.graph import Node, OnnxOp
+from anydml.ir.graph import Node
 
 
 def agreed(node: Node) -> Node:
     """The node in this form, if it has another one."""
-    if not isinstance(node.op, OnnxOp) or node.op.domain:
+    if node.op.domain:
         return node
     if node.op.name == "Scan":
         return _without_false_sizes(node)
@@ -69,7 +69,6 @@ def _without_false_sizes(node: Node) -> Node:
 
     Libraries run such a Scan where they do not know, and refuse it where they do.
     """
-    assert isinstance(node.op, OnnxOp)
     if node.op.version < 9 or "body" not in node.attributes or "num_scan_inputs" not in node.attributes:
         return node
     first = len(node.inputs) - node.attributes["num_scan_inputs"].i

@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 
 from anydml.ir.dims import Affine, whole
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.agreed import agreed
@@ -238,7 +238,7 @@ class _Evaluator:
         """Know that a value is true (or false) all over, and what follows from that."""
         self._tell(value, np.bool_(truth))
         node = self._makers.get(value)
-        if node is None or not isinstance(node.op, OnnxOp) or node.op.domain:
+        if node is None or node.op.domain:
             return
         given = [v for v in node.inputs if v is not None]
         match node.op.name:
@@ -286,7 +286,6 @@ class _Evaluator:
         return replace_uses(branch, values, known)
 
     def _node(self, node: Node) -> None:
-        assert isinstance(node.op, OnnxOp)
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
         stood = agreed(
             replace(

@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
-from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Symbols
@@ -108,7 +108,6 @@ class ShapeInference:
         """The outputs' types by ONNX's own rules, None where they do not tell; and why the node fails."""
         nothing: list[Type | None] = [None] * len(node.outputs)
         unknown = nothing, ""
-        assert isinstance(node.op, OnnxOp)
         schema = schema_of(node.op)
         if schema is None:
             return unknown
@@ -256,7 +255,6 @@ class ShapeInference:
     def _fold(self, node: Node, inputs: list[AbstractValue | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
-        assert isinstance(op, OnnxOp)
         if op.domain or op.name in UNFOLDED or node.captures or (not inputs and op.name != "Constant"):
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
@@ -287,7 +285,6 @@ class ShapeInference:
         The contents are in the order of the inputs that are there.
         """
         op = node.op
-        assert isinstance(op, OnnxOp)
         if op.domain or op.name in UNFOLDED or node.captures or any(graphs_of(node.attributes.values())):
             return None
         results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)

@@ -19,7 +19,6 @@ from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.interrupt import ended_by_ctrl_c
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
-from anydml.ops.opdef import Operator
 from anydml.runtime.process import Calls, leak, renewed
 
 # From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
@@ -38,7 +37,7 @@ class OnnxRuntime:
     def __init__(self, seconds: float | None = None) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
         self._seconds = seconds
-        self.unbelieved: set[Operator | OnnxOp] = set()
+        self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int) -> Call:
         return _Session(region, threads, self._seconds)
@@ -287,7 +286,7 @@ class Reference:
     name = "onnx.reference"
 
     def __init__(self) -> None:
-        self.unbelieved: set[Operator | OnnxOp] = set()
+        self.unbelieved: set[OnnxOp] = set()
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call

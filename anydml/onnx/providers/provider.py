@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from anydml.ir.graph import Constant, Node, OnnxOp
-from anydml.ops.opdef import Operator
 
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs."""
@@ -49,7 +48,7 @@ class RanksDiffer(Exception):
 
 class Provider(Protocol):
     name: str
-    unbelieved: set[Operator | OnnxOp]
+    unbelieved: set[OnnxOp]
     """Operators of which sizes are not inferred, since this provider was seen to give others."""
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:

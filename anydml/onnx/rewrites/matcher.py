@@ -68,7 +68,6 @@ class Match:
 
     @property
     def opset(self) -> int:
-        assert isinstance(self.root.op, OnnxOp)
         return self.root.op.version
 
     def has(self, node: Node, pattern: Pattern) -> bool:
@@ -152,7 +151,7 @@ def rewrite(graph: Graph, rules: RulesByRoot) -> Graph:
     while waiting:
         node = waiting.pop()
         result: Result = None
-        if isinstance(node, Node) and isinstance(node.op, OnnxOp) and not node.op.domain:
+        if isinstance(node, Node) and not node.op.domain:
             if same and any(v in same for v in node.inputs):
                 node = replace(node, inputs=tuple(v and same.get(v, v) for v in node.inputs))
             if node.op.name in rules and len(list(node.writes)) == len(node.outputs) == 1:

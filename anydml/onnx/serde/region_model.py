@@ -8,7 +8,7 @@ from types import MappingProxyType
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from anydml.ir.graph import Constant, ExternalData, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, ExternalData, Node, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.subgraphs import all_nodes, defined_names, graphs_of, rename_free
@@ -26,7 +26,6 @@ def names_for(nodes: Iterable[Node]) -> Names:
 
 def node_proto(node: Node, names: Names, name: str = "") -> NodeProto:
     """The node as a file would have it."""
-    assert isinstance(node.op, OnnxOp)
     proto = NodeProto(op_type=node.op.name, domain=node.op.domain, name=name)
     proto.input.extend("" if v is None else names.of(v) for v in node.inputs)
     outputs = ["" if v is None else names.of(v) for v in node.outputs]

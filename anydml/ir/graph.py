@@ -1,6 +1,6 @@
 """The graph that every pass reads and writes.
 
-    Graph           inputs, outputs, nodes (Node | If) in an order that runs, constants: an ONNX model or branch
+    Graph           inputs, outputs, nodes (Node | If) in an order that runs, constants: a model or branch
     Node            an ONNX operator
     If              a condition and two branches; a branch is a Graph
     DirectMLGraph   the same of DirectML operators; a DirectMLNode is one

@@ -148,11 +148,11 @@ def _begin(limits: Limits) -> None:
 
 
 def _peak() -> int:
+    """The most resident bytes since `_begin`; getrusage would tell the parent's, from before the child's exec."""
     if sys.platform != "linux":
         return 0
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def _applied(function: Function, task: Any, tell: Tell) -> Ended:

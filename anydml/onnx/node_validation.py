@@ -7,12 +7,11 @@ compiles the node.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from anydml.errors import InvalidModel, Problem, short_repr
+from anydml.errors import InvalidModel, Problem
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.schema import MAX_VARIADIC, form_of, wrong_type
@@ -20,7 +19,6 @@ from anydml.onnx.schema import MAX_VARIADIC, form_of, wrong_type
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
 _INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
 _ITERATE = ("Loop", "Scan", "SequenceMap")
-_EQUATION = re.compile(rb"TERM(,TERM)*(->TERM)?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"))
 
 
 def check_types(node: Node) -> None:
@@ -29,10 +27,11 @@ def check_types(node: Node) -> None:
     Raises:
         InvalidModel: an input of a type that the operator does not have; an EyeLike that is no matrix.
     """
-    if node.is_onnx("EyeLike"):  # of a vector of n, onnx.reference would make n * n
+    info = info_of(node.op)
+    if info is not None and info.matrix_only:  # of a vector of n, onnx.reference would make n * n
         for sizes in (v.sizes for v in node.reads):
             if sizes is not None and len(sizes) != 2:
-                message = f"expected an input of rank 2 of EyeLike, but got {len(sizes)}"
+                message = f"expected an input of rank 2 of {node.op}, but got {len(sizes)}"
                 raise InvalidModel(Problem(node.label, message))
     problem = wrong_type(node.op, node)
     if problem is not None:
@@ -93,13 +92,8 @@ def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
     parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
     if parts != len(proto.output):  # ONNX's own inference ends the process on it
         yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
-    if op.name == "Einsum" and "equation" in there:
-        equation = there["equation"].s
-        if not _EQUATION.fullmatch(
-            equation.replace(b" ", b"")
-        ):  # ONNX's own inference can loop on it for ever
-            text = equation.decode(errors="replace")
-            yield f"expected an equation of Einsum such as 'ij,jk->ik', but got {short_repr(text)}"
+    if info is not None and info.form_error is not None and (wrong := info.form_error(there)) is not None:
+        yield wrong
     if op.name in _ITERATE:
         yield from _body_problems(len(given), len(proto.output), op, there)
 

@@ -30,6 +30,7 @@ from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.evaluator import specialize
+from anydml.onnx.partial_eval.symbolic import measures
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
@@ -401,7 +402,7 @@ def guard_inputs(graph: Graph) -> tuple[int, ...]:
         seen.add(value)
         wanted += outer.get(value, ())
         node = makers.get(value)
-        if isinstance(node, Node) and node.op.name not in ("Shape", "Size"):
+        if isinstance(node, Node) and not measures(node):
             wanted += node.reads
         elif isinstance(node, If):
             wanted.append(node.condition)

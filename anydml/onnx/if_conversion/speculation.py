@@ -37,7 +37,7 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"
-    if info is not None and info.is_random and not _infers(node):
+    if info is not None and info.is_random and info.random_when(KnownNode(node, constants)):
         return f"{op} draws random numbers"
     if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"
@@ -54,12 +54,6 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if proven or (proven is None and _runs_on_these_sizes(node, constants)):
         return None
     return f"{op} may fail, depending on shapes or values that are not known"
-
-
-def _infers(node: Node) -> bool:
-    """Whether it is a Dropout that drops nothing: without training."""
-    trains = len(node.inputs) > 2 and node.inputs[2] is not None
-    return node.op.name == "Dropout" and node.op.version >= 7 and not trains
 
 
 def _runs_on_these_sizes(node: Node, constants: Constants) -> bool:

@@ -243,6 +243,7 @@ OPS = (
         fold=_cast,
         symbols=lambda n, g, s: g[0] if n.attribute("to") in (TensorProto.INT32, TensorProto.INT64) else None,
         speculatable=lambda n: n.dtype() not in (None, "string"),
+        implies=lambda n, truth: {0: truth} if n.dtype() == "bool" else {},
     ),
     OpInfo("CastLike", fold=_cast_like),
 )

@@ -152,6 +152,7 @@ OPS = (
         quirks=(NO_CHANNELS,),
         minimums={"group": 1},
         never_empty=True,
+        wrong_ranks=lambda n: None not in (n.rank(0), n.rank(1)) and n.rank(0) != n.rank(1),
     ),
     OpInfo(
         "ConvTranspose",

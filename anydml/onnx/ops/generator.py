@@ -125,7 +125,7 @@ OPS = (
             None if contents[0] is None or contents[0].ndim != 1 else list(contents[0])
         ),
     ),
-    OpInfo("EyeLike", fold=_eye_like),
+    OpInfo("EyeLike", fold=_eye_like, matrix_only=True),
     OpInfo("Range", fold=_range, sizes=_range_sizes),
     OpInfo("RandomNormal", is_random=True, quirks=(_RANGE,)),
     OpInfo("RandomNormalLike", is_random=True, quirks=(_RANGE,)),

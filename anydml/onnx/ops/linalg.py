@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from onnx import AttributeProto
 
+from anydml.errors import short_repr
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
@@ -221,6 +224,18 @@ def product_flops(n: KnownNode, results: int) -> int:
     return 2 * results * first[0 if n.attribute("transA") else -1] if first else results
 
 
+_EQUATION = re.compile(rb"TERM(,TERM)*(->TERM)?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"))
+
+
+def _wrong_equation(attributes: Mapping[str, AttributeProto]) -> str | None:
+    """On which ONNX's own inference can loop for ever."""
+    equation = attributes["equation"].s if "equation" in attributes else b""
+    if _EQUATION.fullmatch(equation.replace(b" ", b"")):
+        return None
+    text = short_repr(equation.decode(errors="replace"))
+    return f"expected an equation of Einsum such as 'ij,jk->ik', but got {text}"
+
+
 OPS = (
     OpInfo(
         "MatMul",
@@ -253,6 +268,7 @@ OPS = (
     ),
     OpInfo(
         "Einsum",
+        form_error=_wrong_equation,
         fold=_einsum,
         speculatable=if_run,
         quirks=(

@@ -43,6 +43,8 @@ OPS = (
         fold=_truth(np.logical_and),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_AND, BOOL),
+        absorbing=False,
+        implies=lambda n, truth: {0: True, 1: True} if truth else {},
     ),
     OpInfo(
         "Equal",
@@ -84,12 +86,15 @@ OPS = (
         fold=like(np.logical_not),
         speculatable=always,
         directml=unary(elementwise.ELEMENT_WISE_LOGICAL_NOT, BOOL, since=1),
+        implies=lambda n, truth: {0: not truth},
     ),
     OpInfo(
         "Or",
         fold=_truth(np.logical_or),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_OR, BOOL),
+        absorbing=True,
+        implies=lambda n, truth: {} if truth else {0: False, 1: False},
     ),
     OpInfo(
         "Where",

@@ -262,5 +262,6 @@ OPS = (
                 "onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None
             ),
         ),
+        random_when=lambda n: n.version < 7 or n.value(2) is not None,
     ),
 )

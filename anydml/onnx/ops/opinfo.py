@@ -203,6 +203,12 @@ class OpInfo:
     """So many inputs something must be known of, for that."""
     compare: Callable[[Affine], bool | None] | None = None
     """Of a comparison: its result, by what is known of a - b."""
+    measures: Callable[[NodeView, Sequence[Affine]], Symbols] | None = None
+    """(node, the input's sizes) -> its output, where that follows from nothing else."""
+    absorbing: bool | None = None
+    """The bool that decides the result alone, whatever the other operand is."""
+    implies: Callable[[KnownNode, bool], dict[int, bool]] = lambda n, truth: {}
+    """(node, its output) -> bools that its inputs must be then, by number."""
     sizes: Callable[[NodeView, Any, Any], list[Affine] | None] | None = None
     """(node, sizes of the inputs, what is known of their integers) -> sizes, where inference has none."""
     unsure_axes: Callable[[KnownNode, int], range] | None = None
@@ -211,21 +217,27 @@ class OpInfo:
     """Whether libraries give another rank than inference."""
     never_empty: bool = False
     """Whether it fails rather than make something empty, unless batch or channels have no elements."""
+    form_error: Callable[[Mapping[str, AttributeProto]], str | None] | None = None
+    """What is wrong with its attributes that the schema does not say."""
     minimums: Mapping[str, int] = field(default_factory=dict)
     """Attributes of which less means nothing: onnxruntime ends the process on some, as it divides by them."""
     long_integers: bool = False
     """Whether integers among its attributes may be of 64 bits. Libraries keep those of others in 32."""
-    ranks: tuple[int, ...] = ()
-    """The ranks that its first input may have; none: any."""
+    wrong_ranks: Callable[[KnownNode], bool] | None = None
+    """Whether the ranks of its inputs prove that it fails, whatever the sizes turn out to be."""
     impossible: Callable[[KnownNode, Sequence[Type | None], Sequence[int] | None], bool] | None = None
-    """(node, inferred types, pads) -> whether the sizes, which inference lets pass, prove that it fails."""
+    """(node, inferred types, integers of input 1) -> whether sizes that inference accepts prove a failure."""
     speculatable: Speculatable | None = None
     """None: it may fail, or take long."""
     moves_first: bool = False
     """Whether it cannot fail either if its first input is of integers that are not known."""
     flops: Callable[[KnownNode, int], int] | None = None
     """(node, elements of its outputs) -> multiplications and additions; else one for each element."""
+    matrix_only: bool = False
+    """Whether libraries make something odd of other ranks than 2, which ONNX has not."""
     is_random: bool = False
+    random_when: Callable[[KnownNode], bool] = lambda n: True
+    """Of a random operator: whether this node is."""
     makes_container: bool = False
     """Whether it makes a sequence or an optional."""
     quirks: tuple[Quirk, ...] = ()

@@ -20,10 +20,14 @@ _EMPTY = Quirk(
 _LENGTHS = ("ignores sequence_lens", lambda n: n.value(4) is not None)
 
 
+def _no_batch(n: KnownNode) -> bool:
+    return n.rank(0) not in (None, 3)
+
+
 OPS = (
     OpInfo(
         "LSTM",
-        ranks=(3,),
+        wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
         quirks=(_EMPTY,),
@@ -32,12 +36,19 @@ OPS = (
     ),
     OpInfo(
         "GRU",
-        ranks=(3,),
+        wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
         quirks=(_EMPTY,),
         reference_error=_LENGTHS,
         moves_first=True,
     ),
-    OpInfo("RNN", ranks=(3,), speculatable=if_run, flops=_flops, reference_error=_LENGTHS, moves_first=True),
+    OpInfo(
+        "RNN",
+        wrong_ranks=_no_batch,
+        speculatable=if_run,
+        flops=_flops,
+        reference_error=_LENGTHS,
+        moves_first=True,
+    ),
 )

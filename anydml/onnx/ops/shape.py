@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops.directml import MOVED, unary
-from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
     axis_in,
@@ -21,7 +23,7 @@ from anydml.onnx.ops.shared import (
     sizes_in,
 )
 from anydml.onnx.ops.speculation import always, can_broadcast, has_ranks, same_count
-from anydml.onnx.ops.symbolic import quotient, same_order
+from anydml.onnx.ops.symbolic import of_sizes, quotient, same_order
 from anydml.ops import unary as unary_ops
 
 
@@ -168,6 +170,18 @@ def _may_squeeze_all(n: KnownNode) -> bool:
     return value is not None and value.known_sizes in (None, (0,))
 
 
+def _shape_symbols(node: NodeView, sizes: Sequence[Affine]) -> Symbols:
+    return of_sizes(sizes[node.attribute("start") : node.attribute("end")])
+
+
+def _size_symbol(node: NodeView, sizes: Sequence[Affine]) -> Symbols:
+    return np.asarray(reduce(mul, sizes, whole(1)), object)
+
+
+def _same_bool(n: KnownNode, truth: bool) -> dict[int, bool]:
+    return {0: truth}
+
+
 OPS = (
     OpInfo("Expand", fold=_expand, sizes=_expand_sizes, speculatable=_expands),
     OpInfo("Flatten", fold=_flatten, symbols=same_order, speculatable=has_ranks, flops=no_flops),
@@ -178,6 +192,7 @@ OPS = (
         speculatable=always,
         flops=no_flops,
         directml=unary(unary_ops.ELEMENT_WISE_IDENTITY, MOVED, since=1),
+        implies=_same_bool,
     ),
     OpInfo(
         "Reshape",
@@ -187,9 +202,10 @@ OPS = (
         impossible=_other_count,
         speculatable=_keeps_count,
         flops=no_flops,
+        implies=_same_bool,
     ),
-    OpInfo("Shape", fold=_shape, speculatable=always, flops=no_flops),
-    OpInfo("Size", fold=_size, speculatable=always, flops=no_flops),
+    OpInfo("Shape", fold=_shape, speculatable=always, flops=no_flops, measures=_shape_symbols),
+    OpInfo("Size", fold=_size, speculatable=always, flops=no_flops, measures=_size_symbol),
     OpInfo(
         "Squeeze",
         fold=_squeeze,
@@ -197,6 +213,7 @@ OPS = (
         speculatable=_squeezes,
         flops=no_flops,
         rank_unsure=_may_squeeze_all,
+        implies=_same_bool,
     ),
     OpInfo(
         "Unsqueeze",
@@ -204,5 +221,6 @@ OPS = (
         symbols=same_order,
         speculatable=lambda n: has_ranks(n) and _known_axes(n) is not None,
         flops=no_flops,
+        implies=_same_bool,
     ),
 )

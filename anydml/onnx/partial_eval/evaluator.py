@@ -23,6 +23,7 @@ from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, replace_uses
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.partial_eval.agreed import agreed
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import (
@@ -241,21 +242,16 @@ class _Evaluator:
         if node is None or node.op.domain:
             return
         given = [v for v in node.inputs if v is not None]
-        match node.op.name:
-            case "Not":
-                self._assume(given[0], not truth)
-            case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
-                self._assume(given[0], truth)
-            case "Cast" if isinstance(given[0].type, TensorType) and given[0].type.dtype == "bool":
-                self._assume(given[0], truth)
-            case "And" | "Or" if truth == (node.op.name == "And"):
-                for v in given:
-                    self._assume(v, truth)
-            case "Equal" if truth:
-                for v, other in (given, given[::-1]):
-                    known = next((f.constant for f in self.facts.values() if f.value is other), None)
-                    if known is not None and known.content.size == 1 and known.content.dtype.kind in "biu":
-                        self._tell(v, known.content.reshape(())[()])
+        info = info_of(node.op)
+        if info is not None:
+            for k, implied in info.implies(KnownNode(node, {}), truth).items():
+                if (operand := node.inputs[k]) is not None:
+                    self._assume(operand, implied)
+        if node.is_onnx("Equal") and truth:
+            for v, other in (given, given[::-1]):
+                known = next((f.constant for f in self.facts.values() if f.value is other), None)
+                if known is not None and known.content.size == 1 and known.content.dtype.kind in "biu":
+                    self._tell(v, known.content.reshape(())[()])
 
     def _tell(self, value: Value, content: np.generic) -> None:
         """Know the content of a value of one element."""

@@ -13,30 +13,25 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
 
 
-def impossible(node: Node, outputs: Sequence[Type | None], pads: Sequence[int] | None = None) -> bool:
+def impossible(node: Node, outputs: Sequence[Type | None], second: Sequence[int] | None = None) -> bool:
     """Whether the sizes prove that the node fails when it runs.
 
     Args:
         outputs: the inferred types.
-        pads: the content of a Pad's second input, if it is known.
+        second: the integers of its second input, if they are known.
     """
     info = info_of(node.op)
     return (
         info is not None
         and info.impossible is not None
-        and info.impossible(KnownNode(node, {}), outputs, pads)
+        and info.impossible(KnownNode(node, {}), outputs, second)
     )
 
 
 def fails(node: Node) -> bool:
     """Whether the ranks of its inputs prove that a node fails, whatever the sizes turn out to be."""
-    info, given = info_of(node.op), node.inputs[0].sizes if node.inputs and node.inputs[0] else None
-    if info is None or given is None:
-        return False
-    if info.name == "Conv":
-        weight = node.inputs[1].sizes if node.inputs[1] else None
-        return weight is not None and len(given) != len(weight)
-    return bool(info.ranks) and len(given) not in info.ranks
+    info = info_of(node.op)
+    return info is not None and info.wrong_ranks is not None and info.wrong_ranks(KnownNode(node, {}))
 
 
 def rank_unsure(node: Node) -> bool:

@@ -30,6 +30,7 @@ from anydml.onnx.partial_eval.symbolic import (
     computed,
     decided,
     measured,
+    measures,
     sized,
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
@@ -148,9 +149,9 @@ class ShapeInference:
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
             for v in node.outputs
         ]
-        pads = numbers(self.integers(inputs[1])) if node.op.name == "Pad" and len(inputs) > 1 else None
+        second = numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
         unbelieved = node.op in self.provider.unbelieved
-        if why or unbelieved or rank_unsure(node) or impossible(node, types, pads):
+        if why or unbelieved or rank_unsure(node) or impossible(node, types, second):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
@@ -240,7 +241,7 @@ class ShapeInference:
         if type.dtype not in ("int32", "int64"):
             return None, None
         found = computed(node, given, sizes)
-        if node.op.name in ("Shape", "Size") and inputs:
+        if measures(node) and inputs:
             found = measured(node, self.sizes(inputs[0]))
         if found is None or found.shape != sizes:
             return None, None
@@ -259,7 +260,7 @@ class ShapeInference:
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None
-        if op.name in ("Shape", "Size"):
+        if measures(node):
             (only,) = inputs
             type = None if only is None else only.value.type
             sizes = type.known_sizes if isinstance(type, TensorType) else None

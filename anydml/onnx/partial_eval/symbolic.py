@@ -8,16 +8,14 @@ What is known of integers is said in terms of the symbols of sizes (`ir/dims.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ir.dims import UNKNOWN, Affine, whole
+from anydml.ir.dims import UNKNOWN, Affine
 from anydml.ir.graph import Node
 from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.opinfo import NodeView, Symbols
-from anydml.onnx.ops.symbolic import of_sizes
 
 
 def computed(node: Node, inputs: Sequence[Symbols | None], sizes: tuple[int, ...] | None) -> Symbols | None:
@@ -44,19 +42,24 @@ def compared(node: Node, inputs: Sequence[Symbols | None]) -> NDArray[np.bool_] 
 
 
 def decided(node: Node, inputs: Sequence[bool | None], sizes: tuple[int, ...]) -> NDArray[np.bool_] | None:
-    """The truths of an And or Or of which one side decides."""
-    deciding = {"And": False, "Or": True}.get(node.op.name)
-    return None if deciding is None or deciding not in inputs else np.full(sizes, deciding)
+    """The result of an And or Or of which one operand decides."""
+    info = info_of(node.op)
+    absorbing = None if info is None else info.absorbing
+    return None if absorbing is None or absorbing not in inputs else np.full(sizes, absorbing)
 
 
 def measured(node: Node, sizes: Sequence[Affine] | None) -> Symbols | None:
-    """What Shape and Size of a tensor of these sizes compute."""
-    if sizes is None:
+    """What Shape and its like compute of a tensor of these sizes."""
+    info = info_of(node.op)
+    if sizes is None or info is None or info.measures is None:
         return None
-    if node.op.name == "Size":
-        return np.asarray(reduce(lambda a, b: a * b, sizes, whole(1)), object)
-    start, end = (NodeView(node).attribute(name) for name in ("start", "end"))
-    return of_sizes(sizes[start:end])
+    return info.measures(NodeView(node), sizes)
+
+
+def measures(node: Node) -> bool:
+    """Whether a node's result follows from the sizes of its input alone."""
+    info = info_of(node.op)
+    return info is not None and info.measures is not None
 
 
 def sized(
@@ -75,6 +78,8 @@ def sized(
 
 
 FOLLOWED = frozenset(
-    {n for n, info in OPS.items() if info.symbols or info.compare} | {"And", "Or", "Shape", "Size"}
+    name
+    for name, info in OPS.items()
+    if info.symbols or info.compare or info.measures or info.absorbing is not None
 )
 """Operators whose results may be known where their inputs' contents are not."""

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 import anydml as dml
+from anydml.ops.catalog import BY_NAME
 
 from .oracle import c_power, f32, quanta, quantized, real, truncated
 
@@ -101,7 +102,7 @@ CASES: dict[str, Case] = {}
 def _case(names, operands, attributes=({},), *, in_place="", **rest):
     options = {k: rest.pop(k) for k in list(rest) if len(k) != 1}
     for name in names.split():
-        full = name if name.startswith("ACTIVATION") else f"ELEMENT_WISE_{name}"
+        full = name if name in BY_NAME else f"ELEMENT_WISE_{name}"
         places = tuple(f"{operand}Tensor" for operand in in_place.split())
         CASES[full] = Case(full, _slots(operands), rest, attributes, in_place=places, **options)
 

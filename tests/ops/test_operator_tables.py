@@ -40,10 +40,8 @@ def those(condition):
 
 
 def test_the_catalog_has_the_operators_of_the_tables():
-    assert len(FACTS) == len(PARAGRAPHS) == 92
-    names = [
-        operator.name for operator in CATALOG if operator.name.startswith(("ELEMENT_WISE_", "ACTIVATION_"))
-    ]
+    assert len(FACTS) == len(PARAGRAPHS)
+    names = [operator.name for operator in CATALOG]
     assert sorted(names) == sorted(FACTS)
 
 

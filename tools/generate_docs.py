@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
         for o in CATALOG
     ]
     head = (
-        "# Operators\n\nGenerated from the records by tools/generate_docs.py. "
+        "# Operators\n\nGenerated from the definitions by tools/generate_docs.py. "
         "How exact they are: [accuracy](../accuracy.md).\n\n"
     )
     index = head + table(("operator", "function", "since", "types", "in place"), rows) + "\n"

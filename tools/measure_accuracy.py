@@ -1,6 +1,6 @@
 """Writes docs/accuracy.md: how far results lie from exact ones. `python -m tools.measure_accuracy`.
 
-Exact values are the tests' own (tests/operators/oracle.py): float64 or mpmath, without the records.
+Exact values are the tests' own (tests/operators/oracle.py): float64 or mpmath, without the definitions.
 float32 arguments are random bit patterns, ordinary numbers and edges, and a dense sweep over [-20, 20];
 of float16 all 65536, or random pairs. The unit is the distance to the next number of the type (ULP).
 """

@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: how they read arguments, and how they print."""
+"""What the commands share: how they read arguments, and how they print."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def given_model(text: str) -> GivenModel:
 
 
 class Output:
-    """Where a verb writes: a file, or standard output; then what is told goes to standard error."""
+    """Where a command writes: a file, or standard output; then what is told goes to standard error."""
 
     def __init__(self, text: str) -> None:
         """Raises OSError where nothing can be written, before there is anything to be written."""

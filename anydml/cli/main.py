@@ -1,4 +1,4 @@
-"""The command line: the group of verbs. Each has a file of its own, which is loaded when it is asked for."""
+"""The command line: the group of commands, each in a file of its own that is loaded when it is asked for."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from click.shell_completion import get_completion_class
 import anydml
 from anydml.errors import AnyDMLError, nearest
 
-_VERBS = ("bench", "flatten", "inspect", "operators", "run")
+_COMMANDS = ("bench", "flatten", "inspect", "operators", "run")
 
 
-class _Verbs(click.Group):
+class _Commands(click.Group):
     """Verbs by name; and what the shell is told when one ends early."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted({*_VERBS, *super().list_commands(context)})
+        return sorted({*_COMMANDS, *super().list_commands(context)})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in _VERBS:
+        if name not in _COMMANDS:
             return super().get_command(context, name)
         found: click.Command = getattr(import_module(f"anydml.cli.{name}"), f"{name}_command")
         return found
@@ -49,12 +49,14 @@ class _Verbs(click.Group):
             context.exit(0)
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(anydml.__version__, prog_name="anydml")
 @click.option(
     "--debug",
     is_flag=True,
-    help="Show the traceback of an error, and whether kernels are kept on disk; before the verb.",
+    help="Show the traceback of an error, and whether kernels are kept on disk; before the command.",
 )
 def cli(debug: bool) -> None:
     """DirectML's operators and ONNX models with control flow, on any machine that runs Python.
@@ -73,7 +75,7 @@ def cli(debug: bool) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete verbs, options and operators.
+    """Print what makes SHELL complete commands, options and operators.
 
     \b
     Examples:

@@ -100,10 +100,10 @@ def test_how_a_task_ended_is_known(
 
 
 def test_a_child_is_replaced_when_it_is_worn() -> None:
-    worker = Worker(partial(_sizes, 0), Limits(memory=200 << 20))
-    assert worker.ask(1).memory < 200 << 20
+    worker = Worker(partial(_sizes, 0), Limits(memory=450 << 20))
+    assert worker.ask(1).memory < 450 << 20
     assert not worker.worn
-    assert worker.ask(300 << 20).memory > 300 << 20
+    assert worker.ask(600 << 20).memory > 600 << 20
     assert worker.worn
     worker.stop()
 

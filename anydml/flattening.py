@@ -272,8 +272,8 @@ class _Flattening:
             self.reports += [_decided(d, around) for d in decisions if d.what != "kept"]
             inside = []
             looped = self._looped(result, witnesses, around, inside)
-            before = [_outline(special.graph)] + [_outline(graph)] * (number > 0)
-            settled = looped is result and _outline(result) in before
+            before = [special.graph, graph] if number else [special.graph]
+            settled = looped is result and _outline(result) in map(_outline, before)
             graph, types, contents = eliminate_dead_code(looped), {}, {}
             if settled:
                 break

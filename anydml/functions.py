@@ -9,7 +9,7 @@ Every function raises `InvalidOperator` for data types and attributes that Direc
 `InvalidInput` for shapes that do not broadcast or an unsuitable `out`.
 """
 
-# Each is made from its record when it is first asked for: most programs use a few, and their docstrings
+# Each is made from its definition when it is first asked for: most programs use a few, and their docstrings
 # take longer to write than they to make. Editors and type checkers read functions.pyi.
 
 from __future__ import annotations

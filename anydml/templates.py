@@ -64,7 +64,7 @@ _TEMPLATES: dict[tuple[int, tuple[int, ...], bool], Callable[[Operator], Any]] =
 def function(operator: Operator, module: str) -> Callable[..., Any]:
     """The operator's function, as one of `module`.
 
-    It is a template whose parameters have the names and defaults of the record. Instructions count
+    It is a template whose parameters have the names and defaults of the definition. Instructions count
     parameters, and a code object lists their names beside: with other names it is the same code. So calls,
     messages of wrong calls, signatures and tracebacks are those of a function written out, and no call does
     more. (No inner function may use a parameter: it would go by the name.)

@@ -608,7 +608,7 @@ KEPT = (
     "EXP EXPM1 EXP2 LOG ERF_SMALL ERF_LARGE TAIL_P TAIL_Q SIN COS "
     "EXP2_64 EXP64 LOG2_64 LOG64 ATAN SIN64 COS64 TWO_OVER_PI"
 ).split()
-"""What spec.math and spec.math64 use."""
+"""What ops.elementary and ops.elementary64 use."""
 
 
 def main() -> None:

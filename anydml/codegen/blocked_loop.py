@@ -55,7 +55,7 @@ class BlockedLoopEmitter(LoopEmitter):
         everything = range(len(self.group.operands))
         self.operands(everything)
         for k in everything:
-            self.opcode(f"s{k}", "%strides", k)
+            self.word(f"s{k}", "%strides", k)
 
     def blocks(
         self,

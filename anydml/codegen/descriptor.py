@@ -1,6 +1,6 @@
 """Launch descriptors: what a kernel is run with, as 64-bit words. Their layout is written here alone.
 
-the fields below, then
+`Fields`, then
 addresses[K]                of the operands; of a kernel with reductions, then the extents of its rows
 inner strides[K]            bytes between neighbours along the innermost dimension
 outer sizes[R]
@@ -13,23 +13,37 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-FIELDS = {
-    "chunks": "parts that threads take",
-    "chunk": "elements of one",
-    "elements": "of the iteration space",
-    "inner": "size of the innermost dimension",
-    "rank": "number R of outer dimensions",
-    "operands": "number K of addresses",
-    "kernel": "address of the kernel body: void body(ptr addresses, ptr strides, i64 n)",
-    "pool": "address of the thread pool, or 0",
-    "wake": "whether sleeping workers are woken",
-}
-ADDRESSES = len(FIELDS)
+
+class Fields(NamedTuple):
+    """How a descriptor begins; IR that reads one names them."""
+
+    chunks: int
+    """Parts that threads take."""
+    chunk: int
+    """Elements of one."""
+    elements: int
+    """Of the iteration space."""
+    inner: int
+    """Size of the innermost dimension."""
+    rank: int
+    """Number R of outer dimensions."""
+    operands: int
+    """Number K of addresses."""
+    kernel: int
+    """Address of the kernel body: void body(ptr addresses, ptr strides, i64 n)."""
+    pool: int
+    """Address of the thread pool, or 0."""
+    wake: int
+    """Whether sleeping workers are woken."""
+
+
+ADDRESSES = len(Fields._fields)
 """Where the addresses begin."""
 MAX_OPERANDS = 320
 """Of a descriptor: the loop nest keeps so many pointers on its stack."""
-_PLACES = {**{name: str(k) for k, name in enumerate(FIELDS)}, "addresses": str(ADDRESSES)}
+_PLACES = {**{name: str(k) for k, name in enumerate(Fields._fields)}, "addresses": str(ADDRESSES)}
 
 
 def with_layout(ir: str) -> str:
@@ -39,13 +53,12 @@ def with_layout(ir: str) -> str:
 
 
 def write_descriptor(
-    fields: Sequence[int],
+    fields: Fields,
     addresses: Sequence[int],
     strides: Sequence[int],
     outer: Sequence[tuple[int, Sequence[int]]],
 ) -> array[int]:
-    """The words, for fields in their order; `outer`: sizes and strides of the outer dimensions."""
-    assert len(fields) == len(FIELDS)
+    """The words; `outer`: sizes and strides of the outer dimensions."""
     assert len(addresses) <= MAX_OPERANDS
     words = [*fields, *addresses, *strides, *(size for size, _ in outer)]
     for _, steps in outer:

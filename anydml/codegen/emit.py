@@ -1,7 +1,7 @@
 """Expressions as LLVM instructions on one element or on a vector of them.
 
 A value is an LLVM value of its own type, except that a FLOAT16 travels as its 16 bits: it is widened
-where a op computes with it. Selection, loads and stores copy bits, so NaN payloads and signs stay.
+where an op computes with it. Selection, loads and stores copy bits, so NaN payloads and signs stay.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from anydml.ops.expr import BOOL, Expr, walk
 from anydml.ops.reductions import REDUCTIONS, Axes
 
 MAX_VECTOR_LOOP_OPS = 32
-"""Words of expressions up to which a kernel body is plain."""
+"""Ops of expressions up to which a kernel body is plain."""
 
 
 class Access(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from anydml.codegen.descriptor import template_of, write_descriptor
+from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
@@ -21,13 +21,13 @@ from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
-MAX_SCRATCH_ROW = 512
+MAX_SCRATCH_ROW_ELEMENTS = 512
 """Elements of a row up to which values are better held near than where the output is to stand."""
 MIN_STREAMED_BYTES = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
-MIN_SPLIT_ELEMENTS = 1 << 15
+MIN_SPLIT_BYTES = 1 << 15
 """Bytes moved from which a launch descriptor is cut into chunks that a waiting worker may take."""
-MIN_ELEMENTS_TO_WAKE = 1 << 17
+MIN_WAKE_BYTES = 1 << 17
 """Bytes moved from which a sleeping worker is woken, which costs some microseconds."""
 
 
@@ -69,7 +69,7 @@ class _Layout:
     outer: Sequence[tuple[int, tuple[int, ...]]]
     shape: KernelVariant
     row: int = 1
-    """Elements of a tensor behind one of the launch descriptor."""
+    """Elements of a tensor behind one element of the iteration space."""
 
 
 def make_descriptor(
@@ -137,13 +137,13 @@ def _layout_of_rows(
     fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
     large = moved >= MIN_STREAMED_BYTES
     stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
-    if stream or (fits and not large and length <= MAX_SCRATCH_ROW):
+    if stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS):
         hold = Hold.SCRATCH
     else:
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
     shape = KernelVariant(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
-    extents = [opcode for size, steps in within for opcode in (size, *steps)]
+    extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
     return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length)
@@ -180,7 +180,7 @@ def packed_descriptor(
         if len(group.packed) >= 256:
             group.packed.clear()
         template = group.packed[key] = template_of(descriptor, len(group.widths))
-    return template.head + array("q", bases) + template.tail
+    return template.at(bases)
 
 
 def streams(group: KernelSpec, size: int) -> bool:
@@ -201,20 +201,20 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
     elements = layout.inner * prod(size for size, _ in layout.outer)
     moved = elements * row * group.width
     chunk = elements
-    if threads > 1 and moved >= MIN_SPLIT_ELEMENTS:
+    if threads > 1 and moved >= MIN_SPLIT_BYTES:
         least = -(-1024 // row)
         chunk = min(max(elements // (4 * threads), least), max((1 << 17) // row, 1))
         chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
-    fields = (
-        -(-elements // chunk),
-        chunk,
-        elements,
-        layout.inner,
-        len(layout.outer),
-        len(layout.addresses),
-        kernel_address(group, layout.shape),
-        pool,
-        int(moved >= MIN_ELEMENTS_TO_WAKE),
+    fields = Fields(
+        chunks=-(-elements // chunk),
+        chunk=chunk,
+        elements=elements,
+        inner=layout.inner,
+        rank=len(layout.outer),
+        operands=len(layout.addresses),
+        kernel=kernel_address(group, layout.shape),
+        pool=pool,
+        wake=int(moved >= MIN_WAKE_BYTES),
     )
     return write_descriptor(fields, layout.addresses, layout.steps, layout.outer)
 

@@ -7,7 +7,7 @@ element to the next. Two kinds are written. A *plain* one, for cheap expressions
 two scalar ones. A *block* one, for expensive expressions, contains their code only once, in a loop over
 blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack.
 
-Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further ops:
+Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
 passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
 rows go through the stages in batches.

@@ -22,9 +22,9 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.memory()
         for d in range(self.rank):
             base = count + d * (1 + count)
-            self.opcode(f"size{d}", "%operands", base)
+            self.word(f"size{d}", "%operands", base)
             for k in range(count):
-                self.opcode(f"step{d}.{k}", "%operands", base + 1 + k)
+                self.word(f"step{d}.{k}", "%operands", base + 1 + k)
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in self.stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):

@@ -24,7 +24,7 @@ class VectorLoopEmitter(LoopEmitter):
         ones: dict[int, str] = {}
         for k in everything:
             if self.is_(k, Access.STRIDED):
-                self.opcode(f"s{k}", "%strides", k)
+                self.word(f"s{k}", "%strides", k)
             elif k < self.count and self.is_(k, Access.SPLAT):
                 self.emit_lines(f"%one{k} = load {element_type(group.inputs[k])}, ptr %p{k}, align 1")
                 ones[k] = f"%one{k}"

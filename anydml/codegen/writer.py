@@ -48,8 +48,8 @@ class LoopEmitter:
         emitter.lines.clear()
         self.declared |= emitter.declared
 
-    def opcode(self, name: str, array: str, index: int, kind: str = "i64") -> None:
-        """%name = array[index], of 8-byte ops."""
+    def word(self, name: str, array: str, index: int, kind: str = "i64") -> None:
+        """%name = array[index], of 8-byte words."""
         self.emit_lines(
             f"%{name}.p = getelementptr i64, ptr {array}, i64 {index}",
             f"%{name} = load {kind}, ptr %{name}.p",
@@ -58,7 +58,7 @@ class LoopEmitter:
     def operands(self, indices: Iterable[int]) -> None:
         """%p<k>: addresses."""
         for k in indices:
-            self.opcode(f"p{k}", "%operands", k, "ptr")
+            self.word(f"p{k}", "%operands", k, "ptr")
 
     def is_(self, k: int, access: Access) -> bool:
         return self.shape.access[k] is access

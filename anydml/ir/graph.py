@@ -102,6 +102,11 @@ class Value:
         return self.type.sizes if isinstance(self.type, TensorType) else None
 
     @property
+    def rank(self) -> int | None:
+        """Of a tensor, if it is known."""
+        return None if self.sizes is None else len(self.sizes)
+
+    @property
     def known_sizes(self) -> tuple[int, ...] | None:
         """Those of a tensor, if every one is a number."""
         return self.type.known_sizes if isinstance(self.type, TensorType) else None

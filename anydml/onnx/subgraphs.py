@@ -35,12 +35,15 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def has_texts(graph: GraphProto) -> bool:
     """Whether all names in a body, and in the bodies in it, are texts; protobuf takes any bytes."""
-    names = [graph.name, *(v.name for v in (*graph.input, *graph.output, *graph.initializer))]
+    return all(isinstance(name, str) for each in all_graphs(graph) for name in _names(each))
+
+
+def _names(graph: GraphProto) -> Iterator[object]:
+    yield graph.name
+    yield from (v.name for v in (*graph.input, *graph.output, *graph.initializer))
     for node in graph.node:
-        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        names += [a.name for a in node.attribute]
-    inner = (g for n in graph.node for g in graphs_of(n.attribute))
-    return all(isinstance(name, str) for name in names) and all(map(has_texts, inner))
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (a.name for a in node.attribute)
 
 
 def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:

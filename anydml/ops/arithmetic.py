@@ -1,4 +1,4 @@
-"""The ELEMENT_WISE_* operators that calculate, one definition each; quantization stands in quantize.py."""
+"""The ELEMENT_WISE_* operators that calculate, one definition each; but for quantization.py's."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class ActivationKind(Kind):
-    """An operator description without tensors. Read where all definitions are known: ir.descs."""
+    """An operator description without tensors. Read by directml.descriptions, which knows all."""
 
     allowed: tuple[str, ...]
 

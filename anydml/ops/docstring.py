@@ -27,7 +27,7 @@ def docstring(operator: Operator) -> str:
         lines += [operator.notes, ""]
     lines.append("Args:")
     for operand in operator.inputs:
-        lines.append(f"    {operand.parameter}: {_slot(operand, table.dtypes[operand.dtype])}.")
+        lines.append(f"    {operand.parameter}: {_operand(operand, table.dtypes[operand.dtype])}.")
     for a in operator.asked:
         lines.append(f"    {a.parameter}: {a.kind.documented}{'' if isinstance(a.kind, EnumKind) else '.'}")
     if operator.output_types:
@@ -50,7 +50,7 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def _slot(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
+def _operand(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
     said = listed(types)
     if operand.sizes == ONE:
         said += ", one element"

@@ -65,7 +65,7 @@ def formula(operator: Operator) -> str:
 
 
 def constraints(operator: Operator) -> list[str]:
-    """What must hold, in ops."""
+    """What must hold, in words."""
     lines = []
     for what, field in (("data type", "dtype"), ("sizes", "sizes")):
         for type_variable in dict.fromkeys(getattr(s, field) for s in operator.tensors):

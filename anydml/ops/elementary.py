@@ -1,4 +1,4 @@
-"""exp, sin, tanh and their kin, written in the language of spec.scalar.
+"""exp, sin, tanh and their kin, written in the language of ops.expr.
 
 So they are vectorised on every processor, fuse with what surrounds them, and give the same bits
 everywhere. Arguments are FLOAT32, or FLOAT16 computed with as FLOAT32; so are results. These

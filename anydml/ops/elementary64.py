@@ -1,4 +1,4 @@
-"""Angles, hyperbolic functions, powers and remainders: like spec.math, but by way of FLOAT64.
+"""Angles, hyperbolic functions, powers and remainders: like ops.elementary, but by way of FLOAT64.
 
 Its 29 further bits make short work of what is hard in float32: reduction of large angles, cancellation
 near zeros. Results are rounded to FLOAT32 once, except that sines and cosines are float32 polynomials.

@@ -84,7 +84,7 @@ _ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
 
 
 def make(opcode: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
-    """The one expression of these parts; for the functions below and in spec.rows."""
+    """The one expression of these parts; for the functions below and in ops.reductions."""
     if opcode in _TRUTHFUL and (simpler := _simpler(opcode, dtype, args)) is not None:
         return simpler
     # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.

@@ -105,11 +105,11 @@ class Pool:
     def _forget(self, *words: int) -> None:
         self._threads.clear()
         self.size = 1
-        for opcode in words:
-            self._set(opcode, 0)
+        for word in words:
+            self._set(word, 0)
 
-    def _set(self, opcode: int, value: int) -> None:
-        self._words[self._skip + opcode] = value
+    def _set(self, word: int, value: int) -> None:
+        self._words[self._skip + word] = value
 
 
 def _new_lock() -> int:

@@ -105,7 +105,7 @@ posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="no POSIX permissio
 @posix
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
 def test_a_folder_that_others_may_write_is_not_used(tmp_path, mode):
-    """Without a op, and the kernels are right."""
+    """Without a word, and the kernels are right."""
     folder = tmp_path / "kernels"
     folder.mkdir()
     folder.chmod(mode)

@@ -1,4 +1,4 @@
-"""Kernels below the public API: collapsed dimensions, launch descriptors over strided memory, and the kernel bodies' code."""
+"""Kernels below the public API: collapsed dimensions, launch descriptors, and the kernel bodies' code."""
 
 import ctypes
 import multiprocessing
@@ -99,8 +99,8 @@ def check_selection(rng, dtype, sizes, *, threads=1):
 @pytest.fixture
 def split_small_jobs(monkeypatch):
     """Cut every launch descriptor of more than 1024 elements into chunks, and wake sleeping workers for it."""
-    monkeypatch.setattr(kernel, "MIN_SPLIT_ELEMENTS", 0)
-    monkeypatch.setattr(kernel, "MIN_ELEMENTS_TO_WAKE", 0)
+    monkeypatch.setattr(kernel, "MIN_SPLIT_BYTES", 0)
+    monkeypatch.setattr(kernel, "MIN_WAKE_BYTES", 0)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_collapse_joins_what_one_stride_passes(sizes, strides, wanted):
     assert collapse(sizes, strides) == wanted
 
 
-# ---- launch descriptors over strided memory ------------------------------------------------------------------------
+# ---- launch descriptors over strided memory ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [INT8, FLOAT16, FLOAT32, INT64])

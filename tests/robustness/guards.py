@@ -75,7 +75,7 @@ def run_case(seed: int, number: int, memory: Memory) -> tuple[list[str], str]:
     kind = draw.choice(recipe, ("operator",) * 10 + ("function",) * 7 + ("graph",) * 3)
     streams = (1 << 14, 1 << 14, 1 << 18, 1 << 25)  # from how many bytes on outputs pass the caches
     kernel.MIN_STREAMED_BYTES = draw.choice(recipe, streams)
-    kernel.MIN_SPLIT_ELEMENTS = draw.choice(recipe, (1 << 12, 1 << 15))
+    kernel.MIN_SPLIT_BYTES = draw.choice(recipe, (1 << 12, 1 << 15))
     operator = draw.operator_for(seed, number // RECIPE)
     case, wrong = Case(recipe, own, memory, operator), ""
     case.facts |= {kind, f"operator {operator.name}"}

@@ -302,7 +302,7 @@ class _Lowering:
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
         reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
         fresh = provider is self.libraries.fast  # the other one makes views
-        ranks = tuple(None if v.sizes is None else len(v.sizes) for v in outputs)
+        ranks = tuple(v.rank for v in outputs)
         return RegionStep(provider.name, call, tuple(nodes), reads, writes, ranks, because, fresh)
 
 

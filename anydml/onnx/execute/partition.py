@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from weakref import WeakValueDictionary
 
-from anydml.ir.graph import Graph, If, Node, TensorType, Value
+from anydml.ir.graph import Graph, If, Node, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.quirk_search import quirk_in_subgraphs
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
@@ -131,10 +131,5 @@ def _elements(value: Value) -> int:
 def kind_of(node: Node) -> object:
     """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    ranks = tuple(
-        len(v.type.sizes)
-        if v is not None and isinstance(v.type, TensorType) and v.type.sizes is not None
-        else None
-        for v in node.inputs
-    )
+    ranks = tuple(None if v is None else v.rank for v in node.inputs)
     return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks

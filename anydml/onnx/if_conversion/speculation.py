@@ -37,7 +37,7 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"
-    if info is not None and info.is_random and info.random_when(KnownNode(node, constants)):
+    if info is not None and info.draws is not None and info.draws(KnownNode(node, constants)):
         return f"{op} draws random numbers"
     if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"

@@ -184,7 +184,7 @@ def by_rows(n: KnownNode, k: int) -> bool:
 
 
 def _too_few_dimensions(n: KnownNode) -> bool:
-    """Fewer dimensions than type variables, or perhaps."""
+    """Fewer dimensions than letters in the equation, or perhaps."""
     equation = n.attribute("equation")
     if not isinstance(equation, bytes):  # of an opset that has no Einsum
         return True

@@ -50,6 +50,7 @@ OPS = (
         "Equal",
         fold=_truth(np.equal),
         compare=is_zero,
+        equates=True,
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_EQUALS, NUMBERS | BOOL),
     ),

@@ -256,12 +256,11 @@ OPS = (
         "Dropout",
         fold=_dropout,
         speculatable=scalar_parameters,
-        is_random=True,
         quirks=(
             Quirk(
                 "onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None
             ),
         ),
-        random_when=lambda n: n.version < 7 or n.value(2) is not None,
+        draws=lambda n: n.version < 7 or n.value(2) is not None,
     ),
 )

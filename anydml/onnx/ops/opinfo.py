@@ -78,6 +78,11 @@ class NodeView:
             raise NotFoldable(f"no attribute {name}")
         return found.decode()
 
+    def mode(self, name: str) -> str:
+        """An attribute that is a word; "" where it is none."""
+        found = self.attribute(name)
+        return found.decode(errors="replace") if isinstance(found, bytes) else ""
+
     def ints(self, name: str) -> list[Any] | None:
         """A list of integers; None where it is not given and has no default."""
         found = self.attribute(name)
@@ -124,8 +129,8 @@ class KnownNode(NodeView):
         return sizes[axis] if -len(sizes) <= axis < len(sizes) else 1
 
     def rank(self, k: int) -> int | None:
-        sizes = self.sizes(k)
-        return None if sizes is None else len(sizes)
+        value = self.value(k)
+        return None if value is None else value.rank
 
     def dtype(self, k: int = 0) -> str | None:
         value = self.value(k)
@@ -142,6 +147,10 @@ class KnownNode(NodeView):
         """The content of input k as a list, if it is a constant."""
         content = self.content(k)
         return None if content is None else content.reshape(-1).tolist()
+
+    def axes(self) -> list[int] | None:
+        """Its axes, which are an attribute or input 1, by opset; None where they are none or not known."""
+        return self.ints("axes") if "axes" in self.given else self.integers(1)
 
     def input_sizes(self) -> list[Sizes] | None:
         """The sizes of all inputs that are there, if their ranks are known."""
@@ -160,11 +169,6 @@ class KnownNode(NodeView):
         """Whether one of these axes of input k may be empty."""
         sizes = self.sizes(k)
         return self.value(k) is not None and (sizes is None or any(map(may_be_zero, sizes[first:last])))
-
-    def mode(self, name: str) -> str:
-        """An attribute that is a word; "" where it is none."""
-        found = self.attribute(name)
-        return found.decode(errors="replace") if isinstance(found, bytes) else ""
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,16 @@ class OpInfo:
     """Whether integers among its attributes may be of 64 bits. Libraries keep those of others in 32."""
     wrong_ranks: Callable[[KnownNode], bool] | None = None
     """Whether the ranks of its inputs prove that it fails, whatever the sizes turn out to be."""
+    agreed: Callable[[Node], Node] | None = None
+    """The node in the form that libraries and ONNX's inference understand alike, once sizes are known."""
+    same_as_input: Callable[[KnownNode], bool] = lambda n: False
+    """Whether its output is its first input as it is."""
+    constant: Callable[[KnownNode], Array | None] = lambda n: None
+    """Its output, where the types of its inputs decide it."""
+    equates: bool = False
+    """Whether it says that its two inputs are equal."""
+    needs_one: Callable[[KnownNode], Sequence[int]] = lambda n: ()
+    """Axes of input 0 whose sizes must be 1, or it fails."""
     impossible: Callable[[KnownNode, Sequence[Type | None], Sequence[int] | None], bool] | None = None
     """(node, inferred types, integers of input 1) -> whether sizes that inference accepts prove a failure."""
     speculatable: Speculatable | None = None
@@ -235,9 +249,8 @@ class OpInfo:
     """(node, elements of its outputs) -> multiplications and additions; else one for each element."""
     matrix_only: bool = False
     """Whether libraries make something odd of other ranks than 2, which ONNX has not."""
-    is_random: bool = False
-    random_when: Callable[[KnownNode], bool] = lambda n: True
-    """Of a random operator: whether this node is."""
+    draws: Callable[[KnownNode], bool] | None = None
+    """Of an operator that draws random numbers: whether a node does."""
     makes_container: bool = False
     """Whether it makes a sequence or an optional."""
     quirks: tuple[Quirk, ...] = ()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+from onnx import helper
 
+from anydml.ir.graph import Node
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened
 from anydml.onnx.ops.speculation import if_run
@@ -144,6 +147,44 @@ def _axes_with_ceil_mode(n: KnownNode, rank: int) -> range:
     return range(2 if n.attribute("ceil_mode") else rank, rank)
 
 
+def _without_ceil_mode(node: Node) -> Node:
+    """A pool whose end pads say how many windows it has.
+
+    A last window that would begin in the padding is none, for libraries; for ONNX's inference it is one.
+    """
+    view, sizes = NodeView(node), node.inputs[0].known_sizes if node.inputs[0] else None
+    kernel = view.ints("kernel_shape") or []
+    axes = len(kernel)
+    strides, dilations = view.ints("strides") or [1] * axes, view.ints("dilations") or [1] * axes
+    pads = view.ints("pads") or [0] * 2 * axes
+    if not view.attribute("ceil_mode") or sizes is None or len(sizes) != axes + 2:
+        return node
+    if (
+        view.mode("auto_pad") not in ("", "NOTSET")
+        or (len(strides), len(dilations), len(pads)) != (axes, axes, 2 * axes)
+        or min(strides) < 1
+    ):
+        return node
+    ends = []
+    for k, size in enumerate(sizes[2:]):
+        begin, end, reach = pads[k], pads[k + axes], dilations[k] * (kernel[k] - 1) + 1
+        room = begin + size + end - reach
+        windows = -(-room // strides[k]) + 1
+        if (windows - 1) * strides[k] >= begin + size:
+            windows -= 1
+        if windows < 1:
+            return node
+        ends.append(max(end, (windows - 1) * strides[k] + reach - begin - size))
+    changed = ends != pads[axes:]
+    counted = view.attribute("count_include_pad")
+    if changed and (counted or any(end >= n for end, n in zip(ends, kernel, strict=True))):
+        return node  # pads would count as elements, or be more than libraries take
+    attributes = {n: a for n, a in node.attributes.items() if n != "ceil_mode"}
+    if changed:
+        attributes["pads"] = helper.make_attribute("pads", pads[:axes] + ends)
+    return replace(node, attributes=attributes)
+
+
 OPS = (
     OpInfo(
         "MaxPool",
@@ -156,6 +197,7 @@ OPS = (
             lambda n: n.rank(0) != 4 or _uneven(n),
         ),
         unsure_axes=_axes_with_ceil_mode,
+        agreed=_without_ceil_mode,
     ),
     OpInfo(
         "AveragePool",
@@ -165,6 +207,7 @@ OPS = (
         quirks=(_NO_CHANNELS,),
         extends={1: 7},
         unsure_axes=_axes_with_ceil_mode,
+        agreed=_without_ceil_mode,
     ),
     OpInfo(
         "LpPool",
@@ -173,6 +216,7 @@ OPS = (
         quirks=(_NO_CHANNELS,),
         reference_error=("takes means", lambda n: True),
         unsure_axes=_axes_with_ceil_mode,
+        agreed=_without_ceil_mode,
     ),
     OpInfo(
         "GlobalMaxPool",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from anydml.ir.graph import OptionalType
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import axis_in, flag, numbers, single
@@ -111,6 +112,12 @@ def _get_element(node: NodeView, content: Content = None) -> Content:
     return content
 
 
+def _has_content(n: KnownNode) -> bool:
+    """Since opset 18 there may be a tensor or a sequence in the place of an optional."""
+    value = n.value(0)
+    return value is not None and value.type is not None and not isinstance(value.type, OptionalType)
+
+
 def _chunks_without_keepdims(n: KnownNode) -> bool:
     """ONNX ignores keepdims beside lengths; onnxruntime heeds it, as torch does, for a length of 1."""
     if n.value(1) is None or n.attribute("keepdims") != 0 or n.rank(1) == 1:
@@ -136,8 +143,12 @@ OPS = (
         ),
     ),
     OpInfo("Optional", fold=_optional, makes_container=True),
-    OpInfo("OptionalGetElement", fold=_get_element),
-    OpInfo("OptionalHasElement", fold=_has_element),
+    OpInfo("OptionalGetElement", fold=_get_element, same_as_input=_has_content),
+    OpInfo(
+        "OptionalHasElement",
+        fold=_has_element,
+        constant=lambda n: np.array(True) if _has_content(n) else None,
+    ),
     OpInfo("SequenceAt", fold=_at),
     OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),
     OpInfo("SequenceEmpty", fold=_empty, makes_container=True),
@@ -151,5 +162,4 @@ OPS = (
         quirks=(Quirk("onnxruntime fails on chunks of several without keepdims", _chunks_without_keepdims),),
         rank_unsure=lambda n: n.value(1) is not None and n.int("keepdims") == 0,
     ),
-    OpInfo("SequenceMap", makes_container=True),
 )

@@ -127,12 +127,8 @@ def _expand_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | N
     return [_broadcast_size(a, b) for a, b in pairs]
 
 
-def _known_axes(n: KnownNode) -> list[int] | None:
-    return n.ints("axes") if "axes" in n.given else n.integers(1)
-
-
 def _squeezes(n: KnownNode) -> bool:
-    sizes, axes = n.sizes(0), _known_axes(n)
+    sizes, axes = n.sizes(0), n.axes()
     if n.count < 2 and "axes" not in n.given:
         return sizes is not None
     if sizes is None or axes is None:
@@ -193,6 +189,7 @@ OPS = (
         flops=no_flops,
         directml=unary(unary_ops.ELEMENT_WISE_IDENTITY, MOVED, since=1),
         implies=_same_bool,
+        same_as_input=lambda n: True,
     ),
     OpInfo(
         "Reshape",
@@ -213,13 +210,14 @@ OPS = (
         speculatable=_squeezes,
         flops=no_flops,
         rank_unsure=_may_squeeze_all,
+        needs_one=lambda n: n.axes() or (),
         implies=_same_bool,
     ),
     OpInfo(
         "Unsqueeze",
         fold=_unsqueeze,
         symbols=same_order,
-        speculatable=lambda n: has_ranks(n) and _known_axes(n) is not None,
+        speculatable=lambda n: has_ranks(n) and n.axes() is not None,
         flops=no_flops,
         implies=_same_bool,
     ),

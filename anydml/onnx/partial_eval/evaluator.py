@@ -20,11 +20,10 @@ from math import prod
 import numpy as np
 
 from anydml.ir.dims import Affine, whole
-from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
-from anydml.onnx.partial_eval.agreed import agreed
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import (
     AbstractValue,
@@ -35,6 +34,7 @@ from anydml.onnx.partial_eval.shape_inference import (
 )
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.subgraphs import graphs_of
+from anydml.onnx.types import of_content
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ class _Evaluator:
         If(Equal(Shape(%x)[2], 1)) {then Squeeze(%x, 2)}: where the size is not 1, Squeeze fails.
         """
         maker = self._makers.get(self.facts[node.condition].value)
-        if not truth or maker is None or not maker.is_onnx("Equal"):
+        info = None if maker is None else info_of(maker.op)
+        if not truth or maker is None or info is None or not info.equates:
             return False
         by_value = {f.value: f for f in self.facts.values()}
         a, b = (self.oracle.integers(by_value.get(v) if v is not None else None) for v in maker.inputs)
@@ -183,23 +184,21 @@ class _Evaluator:
             return False
         difference = a.reshape(-1)[0] - b.reshape(-1)[0]
         for inner in node.then_branch.nodes:
-            if isinstance(inner, Node) and inner.is_onnx("Squeeze"):
-                for size in self._squeezed(inner, node.then_branch):
-                    if size - whole(1) in (difference, -difference):
-                        return True
+            if isinstance(inner, Node) and any(
+                size - whole(1) in (difference, -difference)
+                for size in self._needed_ones(inner, node.then_branch)
+            ):
+                return True
         return False
 
-    def _squeezed(self, node: Node, branch: Graph) -> list[Affine]:
-        """The sizes that a Squeeze needs to be 1, as far as they are known."""
-        given = self.facts.get(node.inputs[0]) if node.inputs[0] else None
-        sizes = self.oracle.sizes(given)
-        if "axes" in node.attributes:
-            axes = list(node.attributes["axes"].ints)
-        else:
-            told = node.inputs[1] if len(node.inputs) > 1 else None
-            constant = None if told is None else branch.constants.get(told)
-            axes = [] if constant is None else constant.content.reshape(-1).tolist()
-        return [] if sizes is None else [sizes[k] for k in axes if -len(sizes) <= k < len(sizes)]
+    def _needed_ones(self, node: Node, branch: Graph) -> list[Affine]:
+        """The sizes that a node of a branch needs to be 1, as far as they are known."""
+        info, given = info_of(node.op), node.inputs[0] if node.inputs else None
+        sizes = None if given is None else self.oracle.sizes(self.facts.get(given))
+        if info is None or sizes is None:
+            return []
+        axes = info.needs_one(KnownNode(node, branch.constants))
+        return [sizes[k] for k in axes if -len(sizes) <= k < len(sizes)]
 
     def _both(self, node: If) -> None:
         """Specialise both branches, each by what its being taken says."""
@@ -247,7 +246,7 @@ class _Evaluator:
             for k, implied in info.implies(KnownNode(node, {}), truth).items():
                 if (operand := node.inputs[k]) is not None:
                     self._assume(operand, implied)
-        if node.is_onnx("Equal") and truth:
+        if info is not None and info.equates and truth:
             for v, other in (given, given[::-1]):
                 known = next((f.constant for f in self.facts.values() if f.value is other), None)
                 if known is not None and known.content.size == 1 and known.content.dtype.kind in "biu":
@@ -283,14 +282,15 @@ class _Evaluator:
 
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
-        stood = agreed(
-            replace(
-                node,
-                inputs=tuple(None if f is None else f.value for f in inputs),
-                captures={n: self.facts[v].value for n, v in node.captures.items()},
-            )
+        stood = replace(
+            node,
+            inputs=tuple(None if f is None else f.value for f in inputs),
+            captures={n: self.facts[v].value for n, v in node.captures.items()},
         )
-        if self._passes_on(node, inputs):
+        info = info_of(node.op)
+        if info is not None and info.agreed is not None:
+            stood = info.agreed(stood)
+        if self._passes_on(node, stood):
             return
         key = node_key(stood, inputs) if self.deep else None
         if key is not None and key in self._computed:
@@ -308,20 +308,19 @@ class _Evaluator:
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
-    def _passes_on(self, node: Node, inputs: Sequence[AbstractValue | None]) -> bool:
+    def _passes_on(self, node: Node, stood: Node) -> bool:
         """Know what an Identity is, and what a node makes of an optional with content."""
-        given, output = (inputs[0] if inputs else None), node.outputs[0] if node.outputs else None
-        if given is None or output is None:
+        info, output = info_of(node.op), node.outputs[0] if node.outputs else None
+        if info is None or output is None:
             return False
-        if node.is_onnx("Identity"):
-            self.facts[output] = given
+        known = KnownNode(stood, {})
+        if info.same_as_input(known) and (given := node.inputs[0]) is not None:
+            self.facts[output] = self.facts[given]
             return True
-        if given.value.type is None or isinstance(given.value.type, OptionalType):
+        content = info.constant(known)
+        if content is None:
             return False
-        if not (node.is_onnx("OptionalHasElement") or node.is_onnx("OptionalGetElement")):
-            return False
-        has = AbstractValue(Value(output.name, TensorType("bool", ())), Constant(np.array(True)))
-        self.facts[output] = given if node.is_onnx("OptionalGetElement") else has
+        self.facts[output] = AbstractValue(Value(output.name, of_content(content)), Constant(content))
         return True
 
 
@@ -332,7 +331,7 @@ def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:
     """
     info = info_of(node.op)
     if (
-        (info is not None and (info.is_random or info.makes_container))
+        (info is not None and (info.draws or info.makes_container))
         or node.captures
         or any(graphs_of(node.attributes.values()))
     ):

@@ -5,7 +5,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -20,7 +20,7 @@ from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Symbols
+from anydml.onnx.ops.opinfo import NodeFailed, NodeView, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
@@ -45,7 +45,7 @@ MAX_FOLLOWED_ELEMENTS = 1024
 
 MAX_FOLDED_CHARACTERS = 1 << 16
 """Characters of strings that are worth following."""
-UNFOLDED = frozenset({n for n, info in OPS.items() if info.is_random} | {"RegexFullMatch"})
+UNFOLDED = frozenset({n for n, info in OPS.items() if info.draws} | {"RegexFullMatch"})
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
 
 
@@ -149,9 +149,8 @@ class ShapeInference:
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
             for v in node.outputs
         ]
-        second = numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
         unbelieved = node.op in self.provider.unbelieved
-        if why or unbelieved or rank_unsure(node) or impossible(node, types, second):
+        if why or unbelieved or rank_unsure(node) or self._impossible(node, inputs, types):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
@@ -159,13 +158,22 @@ class ShapeInference:
             self._inferred[key] = tuple(types), why
         return types, why
 
+    def _impossible(
+        self, node: Node, inputs: list[AbstractValue | None], types: Sequence[Type | None]
+    ) -> bool:
+        info = info_of(node.op)
+        if info is None or info.impossible is None:
+            return False
+        second = numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
+        return impossible(node, types, second)
+
     def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""
         lengths = numbers(self.integers(inputs[1])) if node.is_onnx("SplitToSequence") else None
         whole = None if inputs[0] is None else inputs[0].value.type
         if lengths != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
             return None
-        axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+        axis = NodeView(node).int("axis")
         if _dims(inputs[1]) != () or not -len(whole.sizes) <= axis < len(whole.sizes):
             return None
         kept = tuple(n for k, n in enumerate(whole.sizes) if k != axis % len(whole.sizes))
@@ -240,9 +248,10 @@ class ShapeInference:
             return (None if truths is None or truths.shape != sizes else [truths]), None
         if type.dtype not in ("int32", "int64"):
             return None, None
-        found = computed(node, given, sizes)
         if measures(node) and inputs:
             found = measured(node, self.sizes(inputs[0]))
+        else:
+            found = computed(node, given, sizes)
         if found is None or found.shape != sizes:
             return None, None
         known = numbers(found)
@@ -256,7 +265,7 @@ class ShapeInference:
     def _fold(self, node: Node, inputs: list[AbstractValue | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
-        if op.domain or op.name in UNFOLDED or node.captures or (not inputs and op.name != "Constant"):
+        if op.domain or op.name in UNFOLDED or node.captures:
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None

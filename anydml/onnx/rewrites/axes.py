@@ -13,12 +13,13 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops.opinfo import KnownNode, NodeView
 from anydml.onnx.rewrites.matcher import Match, Result
 
 
 def count_axis_from_the_front(match: Match) -> Result:
     node, sizes = match.root, match["x"].sizes
-    axis = node.attributes["axis"].i if "axis" in node.attributes else 0
+    axis = NodeView(node).attribute("axis")
     if sizes is None or not -len(sizes) <= axis < 0:
         return None
     counted = helper.make_attribute("axis", axis % len(sizes))
@@ -30,11 +31,7 @@ def count_axes_from_the_front(match: Match) -> Result:
     if sizes is None or not any(map(may_be_zero, sizes)):
         return None
     given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None:
-        axes = list(node.attributes["axes"].ints) if "axes" in node.attributes else []
-    else:
-        axes = match.constants[given].content.reshape(-1).tolist() if given in match.constants else []
-    rank = len(sizes)
+    axes, rank = KnownNode(node, match.constants).axes() or [], len(sizes)
     if not any(k < 0 for k in axes) or any(not -rank <= k < rank for k in axes):
         return None
     axes = [k % rank for k in axes]

@@ -54,12 +54,11 @@ def _taps(
     axes = len(given) - 2
     if axes < 1 or len(weight) != len(given) or weight[1] != given[1]:  # in groups
         return None
-    told = {n: list(a.ints) for n, a in node.attributes.items() if n in ("pads", "dilations")}
-    pads, dilations = told.get("pads") or [0] * 2 * axes, told.get("dilations") or [1] * axes
-    automatic = node.attributes["auto_pad"].s if "auto_pad" in node.attributes else b"NOTSET"
-    if automatic != b"NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[2:]):
+    view = NodeView(node)
+    pads, dilations = view.ints("pads") or [0] * 2 * axes, view.ints("dilations") or [1] * axes
+    if view.text("auto_pad") != "NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[2:]):
         return None
-    if not window_fits(NodeView(node), given, weight[2:]):
+    if not window_fits(view, given, weight[2:]):
         return None
     taps = []
     for k in range(axes):

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.rewrites.matcher import Match, Result
 
 
 def keep_gathered_axis(match: Match) -> Result:
     x, place, gather = match["x"], match["place"], match.producers[match["gathered"]]
     sizes, wanted = x.known_sizes, match.output.known_sizes
-    axis = gather.attributes["axis"].i if "axis" in gather.attributes else 0
+    axis = NodeView(gather).int("axis")
     if sizes is None or place.known_sizes != ():
         return None
     if wanted != tuple(1 if k == axis % len(sizes) else n for k, n in enumerate(sizes)):

@@ -90,7 +90,7 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
     """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
     inner = {n.op_type for m in nodes for g in graphs_of(m.attributes.values()) for n in all_nodes(g.node)}
     products = [n for n in nodes if n.is_onnx("MatMul")]
-    if "MatMul" in inner or any(_rank(n.inputs[1]) in (None, 1) for n in products):
+    if "MatMul" in inner or any(n.inputs[1] is None or n.inputs[1].rank in (None, 1) for n in products):
         yield "MatmulTransposeFusion"  # multiplies a vector by the matrix, and not by its transpose
     scaled = {n.outputs[0]: n.inputs[1] for n in nodes if n.is_onnx("DequantizeLinear")}
     if "DequantizeLinear" in inner or any(
@@ -98,10 +98,6 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
         for n in products
     ):
         yield "QDQSelectorActionTransformer"  # has only one scale for a product's first factor
-
-
-def _rank(value: Value | None) -> int | None:
-    return None if value is None or value.sizes is None else len(value.sizes)
 
 
 def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:

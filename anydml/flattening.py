@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, ModelProto
+from onnx import ModelProto
 
 from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
 from anydml.ir.dims import are_sizes
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import eliminate_dead_code, replace_values
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.transforms import capture, eliminate_dead_code, replace_values
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
@@ -34,11 +34,10 @@ from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.pipeline import simplify
-from anydml.onnx.serde.deserialize import Model, read_body, read_proto
+from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inlined
 from anydml.onnx.serde.parse import ModelSource, parse
-from anydml.onnx.serde.serialize import body_proto, declares_types, model_proto
-from anydml.onnx.subgraphs import contains_if, free_names, graphs_of
+from anydml.onnx.serde.serialize import declares_types, model_proto
 from anydml.onnx.types import CODES
 from anydml.onnx.verification import Verified
 from anydml.onnx.verification import verify as _verify
@@ -157,7 +156,7 @@ def flatten(
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, avoided)
         graph = work.flattened(read.graph, types, contents, witnesses)
-        if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk()):
+        if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk(bodies=True)):
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
@@ -238,7 +237,7 @@ class _Flattening:
         witnesses: Witnesses,
     ) -> Graph:
         """The flat graph, for inputs of these types and contents."""
-        graph, _, kept = self._flattened(graph, types, contents, witnesses, "")
+        graph, _, kept = self._flattened(graph, types, contents, witnesses)
         self.reports += kept
         return graph
 
@@ -248,91 +247,91 @@ class _Flattening:
         types: Mapping[Value, Type],
         contents: Mapping[Value, Constant],
         witnesses: Witnesses,
-        around: str,
+        inside: bool = False,
     ) -> tuple[Graph, tuple[Value, ...], list[IfReport]]:
         """The flat graph, what stands in it for the inputs, and what is to be said of the Ifs that are kept.
 
         What rewrites, flat bodies and what is made in the place of an If may be known, and so fold more: all
-        is done again until nothing changes. `around`: the way to the graph, if it is a body.
+        is done again until nothing changes. `inside`: it is a body.
         """
         stood = graph.inputs
         kept: list[Decision] = []
-        inside: list[IfReport] = []
+        left: list[IfReport] = []
         for number in range(MAX_ROUNDS):
             special = specialize(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
-            self.reports += [_folded(f, around) for f in special.folded]
+            self.reports += [_folded(f) for f in special.folded]
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
             witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
             folded = simplify(special.graph)
-            if not around and not number:
+            if not inside and not number:
                 self.flops_before = graph_flops(folded)
-            result, decisions = self._converted(folded, witnesses, around)
+            result, decisions = self._converted(folded, witnesses)
             kept = [d for d in decisions if d.what == "kept"]
-            self.reports += [_decided(d, around) for d in decisions if d.what != "kept"]
-            inside = []
-            looped = self._looped(result, witnesses, around, inside)
+            self.reports += [_decided(d) for d in decisions if d.what != "kept"]
+            left = []
+            looped = self._looped(result, witnesses, left)
             before = [special.graph, graph] if number else [special.graph]
             settled = looped is result and _outline(result) in map(_outline, before)
             graph, types, contents = eliminate_dead_code(looped), {}, {}
             if settled:
                 break
-        left = {n.origin for n in graph.walk() if isinstance(n, If)}
+        origins = {n.origin for n in graph.walk() if isinstance(n, If)}
         for d in kept:
             gone = replace(d, what="merged", because="nothing needs what it gives")
-            inside.append(_decided(d if d.node.origin in left else gone, around))
-        return graph, stood, inside
+            left.append(_decided(d if d.node.origin in origins else gone))
+        return graph, stood, left
 
-    def _converted(self, graph: Graph, witnesses: Witnesses, around: str) -> tuple[Graph, list[Decision]]:
+    def _converted(self, graph: Graph, witnesses: Witnesses) -> tuple[Graph, list[Decision]]:
         """The graph with as few Ifs as may be, and what was decided of each that it has."""
         conversion = Conversion(
             self.opsets.get("", 1),
             self.convert,
             self.max_extra_cost,
             lambda branch: safe_placeholders(branch, self.oracle, witnesses, graph.constants),
-            avoided=lambda node: self.avoided.get(path_to(node, around)),
+            avoided=lambda node: self.avoided.get(path_to(node)),
         )
         converted = merge_duplicates(simplify(conversion.converted(graph)))
         return fold_weights(converted, self.oracle), conversion.decisions
 
-    def _looped(self, graph: Graph, witnesses: Witnesses, around: str, kept: list[IfReport]) -> Graph:
+    def _looped(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""
-        nodes = tuple(self._with_flat_bodies(n, graph, witnesses, around, kept) for n in graph.nodes)
+        nodes = tuple(self._with_flat_bodies(n, graph, witnesses, kept) for n in graph.nodes)
         same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
         return graph if same else replace(graph, nodes=nodes)
 
     def _with_flat_bodies(
-        self, node: Node | If, graph: Graph, witnesses: Witnesses, around: str, kept: list[IfReport]
+        self, node: Node | If, graph: Graph, witnesses: Witnesses, kept: list[IfReport]
     ) -> Node | If:
         """A node with its bodies flattened, or with its branches' loops'; itself if nothing changed."""
         if isinstance(node, If):
-            then_branch, else_branch = (self._looped(b, witnesses, around, kept) for _, b in node.branches)
+            then_branch, else_branch = (self._looped(b, witnesses, kept) for _, b in node.branches)
             same = then_branch is node.then_branch and else_branch is node.else_branch
             return node if same else replace(node, then_branch=then_branch, else_branch=else_branch)
-        if not contains_if(node):
+        if not node.contains_if:
             return node
-        attributes = dict(node.attributes)
-        for name, attribute in node.attributes.items():
-            if attribute.type != AttributeProto.GRAPH:
-                continue
-            body, own = read_body(attribute.g, node.captures, self.opsets), len(attribute.g.input)
-            outside = dict(zip(body.inputs[own:], node.captures.values(), strict=True))
-            known = {v: graph.constants[o] for v, o in outside.items() if o in graph.constants}
-            types = {v: t for v, o in outside.items() if (t := o.type) is not None}
-            if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
-                types[body.inputs[1]] = TensorType("bool")
-            inner = {v: witnesses[o] for v, o in outside.items() if o in witnesses}
-            flat, stood, left = self._flattened(body, types, known, inner, path_to(node, around))
-            kept += left
-            captured = dict(zip(stood[own:], node.captures, strict=True))
-            changed = AttributeProto(name=name, type=AttributeProto.GRAPH)
-            changed.g.CopyFrom(body_proto(flat, attribute.g, stood[:own], captured, self.proto))
-            attributes[name] = changed
-        if attributes == node.attributes:
-            return node
-        used = dict.fromkeys(n for body in graphs_of(attributes.values()) for n in free_names(body))
-        captures = {n: node.captures[n] for n in used}
-        return replace(node, attributes=attributes, captures=captures)
+        bodies = {n: self._flat_body(node, b, graph, witnesses, kept) for n, b in node.bodies.items()}
+        same = all(a is b for a, b in zip(bodies.values(), node.bodies.values(), strict=True))
+        return node if same else replace(node, bodies=bodies)
+
+    def _flat_body(
+        self, node: Node, body: Body, graph: Graph, witnesses: Witnesses, kept: list[IfReport]
+    ) -> Body:
+        known = {v: graph.constants[v] for v in body.inputs if v in graph.constants}
+        types = {v: t for v in body.inputs if (t := v.type) is not None}
+        if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
+            types[body.parameters[1]] = TensorType("bool")
+        inner = {v: witnesses[v] for v in body.inputs if v in witnesses}
+        flat, stood, left = self._flattened(body.standalone, types, known, inner, inside=True)
+        kept += left
+        if _outline(flat) == _outline(body):
+            return body
+        flat = replace_values(flat, dict(zip(stood, (*body.parameters, *body.inputs), strict=True)))
+        made = capture(flat, known)
+        captured = tuple(v for v in made.inputs if v not in body.parameters)
+        return replace(
+            body, inputs=captured, outputs=made.outputs, nodes=made.nodes, constants=made.constants
+        )
 
 
 # ---- what is asked for -------------------------------------------------------------------------------
@@ -407,29 +406,29 @@ def _outline(graph: Graph) -> object:
         ("If", len(n.outputs), len(n.then_branch.nodes), len(n.else_branch.nodes))
         if isinstance(n, If)
         else (str(n.op), len(n.outputs))
-        for n in graph.walk()
+        for n in graph.walk(bodies=True)
     )
 
 
-def path_to(node: Node | If, around: str) -> str:
-    """How a report calls a node: the way through the branches to it, behind the way to the body it is in."""
+def path_to(node: Node | If) -> str:
+    """How a report calls a node: the way through branches and bodies to it."""
     own = node.name or ("If" if isinstance(node, If) else str(node.op))
-    return "/".join((*filter(None, [around]), *node.path, own))
+    return "/".join((*node.path, own))
 
 
-def _folded(folded: FoldedIf, around: str) -> IfReport:
+def _folded(folded: FoldedIf) -> IfReport:
     decision = "merged" if folded.taken is None else "folded"
     because = folded.because
     if folded.taken is not None:
         because = f"{'then' if folded.taken else 'else'}: {because}"
     gone = folded.node.branches if folded.taken is None else folded.node.branches[int(folded.taken) :][:1]
     saved = 1 + sum(len(list(b.walk())) for _, b in gone)
-    return IfReport(path_to(folded.node, around), decision, because, nodes=-saved)
+    return IfReport(path_to(folded.node), decision, because, nodes=-saved)
 
 
-def _decided(decision: Decision, around: str) -> IfReport:
+def _decided(decision: Decision) -> IfReport:
     return IfReport(
-        path_to(decision.node, around), decision.what, decision.because, decision.extra_work, decision.nodes
+        path_to(decision.node), decision.what, decision.because, decision.extra_work, decision.nodes
     )
 
 

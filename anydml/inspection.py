@@ -20,15 +20,14 @@ from onnx import AttributeProto, GraphProto, ModelProto
 
 from anydml.errors import AnyDMLError, translate_memory_error
 from anydml.flattening import IfReport, flatten, path_to
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Value
 from anydml.ir.names import Names
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.serde.deserialize import Model, read_body, read_proto
+from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import called, inlined
 from anydml.onnx.serde.parse import ModelSource, parse
-from anydml.onnx.subgraphs import contains_if, graphs_of
 from anydml.onnx.types import DTYPES, type_text
 
 DEPTH = 4
@@ -116,7 +115,7 @@ class _Looked:
 
     def __init__(self, model: ModelSource) -> None:
         self.proto, self.read, self.graph = _typed(model)
-        self.inspector = _Inspector(self.read.opsets, _decisions(model))
+        self.inspector = _Inspector(_decisions(model))
         self.operators = Counter(_named(self.proto.graph))
         for function in self.proto.functions:
             self.operators.update(_named(GraphProto(node=function.node)))
@@ -140,9 +139,7 @@ class _Looked:
         opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
         counts = f"{sum(self.operators.values()):,} nodes, {self.operators['If']} Ifs"
         facts = f"{counts}, opset {opsets}, {self.proto.ByteSize():,} bytes"
-        data = json.dumps(
-            {"title": title, "facts": facts, "graph": self.inspector.drawing(self.graph, {}, "")}
-        )
+        data = json.dumps({"title": title, "facts": facts, "graph": self.inspector.drawing(self.graph, {})})
         template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
         embedded = data.replace("<", "\\u003c")  # or a name could end the script
         return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
@@ -170,32 +167,32 @@ def _decisions(model: ModelSource) -> dict[str, IfReport]:
 
 
 class _Inspector:
-    def __init__(self, opsets: Mapping[str, int], decisions: Mapping[str, IfReport]) -> None:
-        self.opsets, self.decisions = opsets, decisions
+    def __init__(self, decisions: Mapping[str, IfReport]) -> None:
+        self.decisions = decisions
         self.names = Names()  # two branches may call their values the same
 
-    def controls(self, graph: Graph, around: Mapping[Value, Node], way: str = "") -> tuple[Control, ...]:
+    def controls(self, graph: Graph, around: Mapping[Value, Node]) -> tuple[Control, ...]:
         """The control flow of a graph; `around`: what the graphs around it compute."""
         makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
         found = []
         for node in graph.nodes:
             if isinstance(node, If):
-                found.append(self._if(node, graph, makers, way))
-            elif any(graphs_of(node.attributes.values())):
-                found.append(self._loop(node, graph, way))
+                found.append(self._if(node, graph, makers))
+            elif node.bodies:
+                found.append(self._loop(node))
         return tuple(found)
 
-    def drawing(self, graph: Graph, around: Mapping[Value, Node], way: str) -> dict[str, Any]:
+    def drawing(self, graph: Graph, around: Mapping[Value, Node]) -> dict[str, Any]:
         """A graph as the page draws it."""
         makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
         return {
             "inputs": [self._ends(v) for v in graph.inputs],
             "outputs": [self._ends(v) for v in graph.outputs],
             "count": len(list(graph.walk())),
-            "nodes": [self._drawn(n, graph, makers, way) for n in graph.nodes],
+            "nodes": [self._drawn(n, graph, makers) for n in graph.nodes],
         }
 
-    def _drawn(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node], way: str) -> dict[str, Any]:
+    def _drawn(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node]) -> dict[str, Any]:
         drawn: dict[str, Any] = {
             "op": "If" if isinstance(node, If) else str(node.op),
             "name": node.name,
@@ -207,17 +204,13 @@ class _Inspector:
         }
         if isinstance(node, If):
             drawn["inputs"] = [self._ends(node.condition)]
-            drawn["branches"] = {word: self.drawing(b, makers, way) for word, b in node.branches}
+            drawn["branches"] = {word: self.drawing(b, makers) for word, b in node.branches}
             drawn["condition"] = origin(node.condition, makers, graph.constants)
-            drawn["flatten"] = self._fate(node, way)
+            drawn["flatten"] = self._fate(node)
             return drawn
         drawn["inputs"] = [self._input_end(v, graph.constants) for v in node.inputs if v is not None]
-        for name, attribute in node.attributes.items():
-            if attribute.type == AttributeProto.GRAPH:
-                body = self._body(attribute.g, node)
-                drawn["branches"][name] = self.drawing(body, {}, path_to(node, way))
-            else:
-                drawn["attributes"][name] = _attribute_text(attribute)
+        drawn["attributes"] = {name: _attribute_text(a) for name, a in node.attributes.items()}
+        drawn["branches"] = {name: self.drawing(b.standalone, {}) for name, b in node.bodies.items()}
         return drawn
 
     def _ends(self, value: Value) -> list[str]:
@@ -231,42 +224,29 @@ class _Inspector:
             type = f"{type} = {content.tolist()}"
         return [name, type]
 
-    def _fate(self, node: If, way: str) -> str:
-        one = self.decisions.get(path_to(node, way))
+    def _fate(self, node: If) -> str:
+        one = self.decisions.get(path_to(node))
         return "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
 
-    def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node], way: str) -> Control:
-        branches = {word: self._branch(b, makers, way) for word, b in node.branches}
+    def _if(self, node: If, graph: Graph, makers: Mapping[Value, Node]) -> Control:
+        branches = {word: self._branch(b, makers) for word, b in node.branches}
         then_branch, else_branch = branches.values()
         known = all("?" not in t and "unknown" not in t and "..." not in t for t in then_branch.returns)
         same = known and _without_names(then_branch.returns) == _without_names(else_branch.returns)
         condition = origin(node.condition, makers, graph.constants)
-        return Control(node.name or "If", "If", condition, branches, same, self._fate(node, way))
+        return Control(node.name or "If", "If", condition, branches, same, self._fate(node))
 
-    def _loop(self, node: Node, graph: Graph, way: str) -> Control:
-        branches = {}
-        inner = path_to(node, way)
-        for name, attribute in node.attributes.items():
-            if attribute.type == AttributeProto.GRAPH:
-                body = self._body(attribute.g, node)
-                own = set(body.inputs[: len(attribute.g.input)])
-                made = self._branch(body, {}, inner if contains_if(node) else "")
-                captures = tuple(_described(v) for v in body.inputs if v not in own)
-                branches[name] = Branch(captures, made.returns, made.nodes, made.work, made.inside)
+    def _loop(self, node: Node) -> Control:
+        branches = {name: self._branch(body, {}) for name, body in node.bodies.items()}
         return Control(node.name or str(node.op), str(node.op), "", branches, True, "")
 
-    def _body(self, proto: GraphProto, node: Node) -> Graph:
-        declared: dict[Value, Type] = {}
-        body = read_body(proto, node.captures, self.opsets, declared)
-        return annotate_types(body, self.opsets, OnnxRuntime(), declared)
-
-    def _branch(self, graph: Graph, makers: Mapping[Value, Node], way: str) -> Branch:
+    def _branch(self, graph: Graph, makers: Mapping[Value, Node]) -> Branch:
         return Branch(
             tuple(_described(v) for v in graph.inputs),
             tuple(_described(v) for v in graph.outputs),
             len(list(graph.walk())),
             graph_flops(graph),
-            self.controls(graph, makers, way),
+            self.controls(graph, makers),
         )
 
 

@@ -1,12 +1,12 @@
 """The graph that every pass reads and writes.
 
     Graph           inputs, outputs, nodes (Node | If) in an order that runs, constants: a model or branch
-    Node            an ONNX operator
+    Node            an ONNX operator; a Loop or Scan has a Body, which is a Graph with parameters
     If              a condition and two branches; a branch is a Graph
     DirectMLGraph   the same of DirectML operators; a DirectMLNode is one
     Value           what nodes make and read: defined once, and known by identity, not by name
 
-What a branch uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no layer
+What a branch or body uses of its surroundings stands in its `inputs`, as the very same `Value`s. So no layer
 looks a name up through scopes, and a branch takes the place of its `If` by inlining its nodes.
 Everything is frozen: a pass builds a new graph.
 """
@@ -194,7 +194,7 @@ class _Named:
 
 @dataclass(frozen=True, eq=False)
 class Node(_Named):
-    """An ONNX operator. A missing optional input or output is None. `path`: the branches that lead to it."""
+    """An ONNX operator. A missing optional input or output is None. `path`: the graphs that lead to it."""
 
     op: OnnxOp
     inputs: tuple[Value | None, ...]
@@ -202,8 +202,8 @@ class Node(_Named):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     path: tuple[str, ...] = ()
-    captures: Mapping[str, Value] = field(default_factory=dict)
-    """What the bodies of a Loop or Scan use of their surroundings, under the bodies' names for it."""
+    bodies: Mapping[str, Body] = field(default_factory=dict)
+    """The graphs among its attributes."""
     nofail: bool = False
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
@@ -216,7 +216,12 @@ class Node(_Named):
     @property
     def reads(self) -> Iterator[Value]:
         yield from (v for v in self.inputs if v is not None)
-        yield from self.captures.values()
+        yield from dict.fromkeys(v for body in self.bodies.values() for v in body.inputs)
+
+    @property
+    def contains_if(self) -> bool:
+        """Whether an If stands in its bodies, however deep."""
+        return any(isinstance(n, If) for body in self.bodies.values() for n in body.walk(bodies=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +282,7 @@ class If:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in an order that runs. A branch's inputs are values of its surroundings."""
+    """Nodes in an order that runs. A branch's inputs are values of its surroundings: its captures."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -285,13 +290,33 @@ class Graph:
     nodes: tuple[Node | If, ...]
     constants: Mapping[Value, Constant] = field(default_factory=dict)
 
-    def walk(self) -> Iterator[Node | If]:
-        """Every node, branches included, outer ones first."""
+    def walk(self, bodies: bool = False) -> Iterator[Node | If]:
+        """Every node, branches included, and `bodies`; outer ones first."""
         for node in self.nodes:
             yield node
             if isinstance(node, If):
                 for _, branch in node.branches:
-                    yield from branch.walk()
+                    yield from branch.walk(bodies)
+            elif bodies:
+                for body in node.bodies.values():
+                    yield from body.walk(bodies)
+
+
+@dataclass(frozen=True, eq=False)
+class Body(Graph):
+    """What a Loop or Scan runs any number of times. Its captures include constants of its surroundings."""
+
+    parameters: tuple[Value, ...] = ()
+    """What it is called with."""
+    takes: tuple[Type | None, ...] = ()
+    returns: tuple[Type | None, ...] = ()
+    """What the file says of the types of its parameters and outputs, sometimes wrongly."""
+
+    @property
+    def standalone(self) -> Graph:
+        """The same as a graph that is called with its captures, too, behind the parameters."""
+        inputs = (*self.parameters, *self.inputs)
+        return Graph(self.name, inputs, self.outputs, self.nodes, self.constants)
 
 
 @dataclass(frozen=True, eq=False)

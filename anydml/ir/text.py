@@ -57,6 +57,11 @@ def _body(graph: Graph, pad: str, show: Callable[[object], str]) -> Iterator[str
             yield f"{pad}}}"
         else:
             yield pad + _node(node, show)
+            for name, body in node.bodies.items() if isinstance(node, Node) else ():
+                head = f"{name}({_names(body.parameters)}; {_names(body.inputs)})"
+                yield f"{pad}  {head} -> ({_names(body.outputs)}) {{"
+                yield from _body(body, pad + "    ", show)
+                yield f"{pad}  }}"
 
 
 def _node(node: Node, show: Callable[[object], str]) -> str:

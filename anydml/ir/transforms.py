@@ -1,4 +1,4 @@
-"""Graphs to graphs, whatever the operators are: dead code, values in the place of others, subgraphs.
+"""Graphs to graphs, whatever the operators are: dead code, values in the place of others, branches.
 
 %a = Neg(%x); %b = Abs(%x); return %b                   ->   %b = Abs(%x); return %b
 %b = Neg(%a); %c = Add(%b, %k)  with output %c, const %k   ->   branch (%a) -> (%c) { const %k ... }
@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from anydml.ir.graph import Constant, DirectMLGraph, Graph, If, Node, Value
+from anydml.ir.graph import Body, Constant, DirectMLGraph, Graph, If, Node, Value
 
 G = TypeVar("G", Graph, DirectMLGraph)
+G1 = TypeVar("G1", bound=Graph)
 
 
 def eliminate_dead_code(graph: G) -> G:
@@ -58,11 +59,23 @@ def make_subgraph(
     return Graph(name, tuple(v for v in used if v not in written and v not in own), outputs, nodes, own)
 
 
-def replace_uses(graph: Graph, values: Mapping[Value, Value], constants: Mapping[Value, Constant]) -> Graph:
+def capture(graph: Graph, constants: Collection[Value]) -> Graph:
+    """The graph as a branch of one that has these constants: it, and branches in it, only capture them."""
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (capture(b, constants) for _, b in node.branches)
+            node = replace(node, then_branch=then_branch, else_branch=else_branch)
+        nodes.append(node)
+    own = {v: c for v, c in graph.constants.items() if v not in constants}
+    return make_subgraph(graph.name, nodes, graph.outputs, own)
+
+
+def replace_uses(graph: G1, values: Mapping[Value, Value], constants: Mapping[Value, Constant]) -> G1:
     """The graph with other values in the place of some, wherever they are read.
 
     A value that is among `constants` afterwards is one, not an input. Inputs of a main graph are not to be
-    replaced; those of a branch, its captures, are.
+    replaced; those of a branch or body, its captures, are.
     """
 
     def new(value: Value) -> Value:
@@ -78,23 +91,20 @@ def replace_uses(graph: Graph, values: Mapping[Value, Value], constants: Mapping
             condition = new(node.condition)
             nodes.append(replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch))
         else:
-            nodes.append(
-                replace(
-                    node, inputs=maybe(node.inputs), captures={n: new(v) for n, v in node.captures.items()}
-                )
-            )
+            bodies = {n: replace_uses(b, values, {}) for n, b in node.bodies.items()}
+            nodes.append(replace(node, inputs=maybe(node.inputs), bodies=bodies))
     inputs = dict.fromkeys(new(v) for v in graph.inputs)
     known = {v: constants[v] for v in inputs if v in constants}
-    return Graph(
-        graph.name,
-        tuple(v for v in inputs if v not in known),
-        tuple(new(v) for v in graph.outputs),
-        tuple(nodes),
-        {**graph.constants, **known},
+    return replace(
+        graph,
+        inputs=tuple(v for v in inputs if v not in known),
+        outputs=tuple(new(v) for v in graph.outputs),
+        nodes=tuple(nodes),
+        constants={**graph.constants, **known},
     )
 
 
-def replace_values(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+def replace_values(graph: G1, values: Mapping[Value, Value]) -> G1:
     """The graph with other values in the place of some, wherever they are made and read."""
 
     def new(items: Iterable[Value | None]) -> tuple[Any, ...]:
@@ -107,8 +117,15 @@ def replace_values(graph: Graph, values: Mapping[Value, Value]) -> Graph:
             (condition,) = new([node.condition])
             node = replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
         else:
-            captures = {n: values.get(v, v) for n, v in node.captures.items()}
-            node = replace(node, inputs=new(node.inputs), captures=captures)
+            bodies = {n: replace_values(b, values) for n, b in node.bodies.items()}
+            node = replace(node, inputs=new(node.inputs), bodies=bodies)
         nodes.append(replace(node, outputs=new(node.outputs)))
     constants = {values.get(v, v): c for v, c in graph.constants.items()}
-    return Graph(graph.name, new(graph.inputs), new(graph.outputs), tuple(nodes), constants)
+    result = replace(
+        graph,
+        inputs=new(graph.inputs),
+        outputs=new(graph.outputs),
+        nodes=tuple(nodes),
+        constants=constants,
+    )
+    return replace(result, parameters=new(result.parameters)) if isinstance(result, Body) else result

@@ -41,8 +41,8 @@ from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
+from anydml.onnx.serde.node_writer import part_names
 from anydml.onnx.serde.prune import without_dead_nodes
-from anydml.onnx.serde.region_model import part_names
 from anydml.onnx.subgraphs import all_names, all_nodes
 from anydml.onnx.types import CODES, dtype_name, leaf
 
@@ -228,7 +228,7 @@ def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
     fast = OnnxRuntime()
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal for q in quirks(annotate_types(graph, opsets, fast), opsets))
+        return any(q.fatal for q in quirks(annotate_types(graph, opsets, fast)))
 
     if not fatal(graph):
         return "none"

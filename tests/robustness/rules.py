@@ -15,7 +15,7 @@ from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import RegionFailed
-from anydml.onnx.serde.deserialize import read, read_body
+from anydml.onnx.serde.deserialize import read
 from anydml.onnx.serde.region_model import region
 from anydml.onnx.types import of_content
 from tests.robustness.random_models import Feeds
@@ -78,7 +78,7 @@ class _Rules:
         except NotFoldable as why:
             if quirk_of(node) is not None:
                 return [Unknown(str(why).startswith(LEFT_OPEN))] * len(node.outputs)
-        if node.captures:
+        if node.bodies:
             return [Unknown(False)] * len(node.outputs)
         typed = [None if x is None else Value("x", of_content(x)) for x in inputs]
         reads = [v for v in typed if v is not None]
@@ -88,11 +88,8 @@ class _Rules:
         return [None if v is None else next(results) for v in node.outputs]
 
     def loop(self, node: Node, known: dict[Value, Any]) -> list[Any]:
-        proto = node.attributes["body"].g
-        body = read_body(proto, node.captures, {"": self.opset})
-        captured = dict(
-            zip(body.inputs[len(proto.input) :], (known[v] for v in node.captures.values()), strict=True)
-        )
+        body = node.bodies["body"]
+        captured = {v: known[v] for v in body.inputs}
         given = [None if v is None else known[v] for v in node.inputs]
         trips = None if given[0] is None else int(given[0].item())
         goes = True if len(given) < 2 or given[1] is None else bool(given[1].item())
@@ -101,7 +98,7 @@ class _Rules:
         k = 0
         while goes and (trips is None or k < trips):
             values = [np.array(k, np.int64), np.array(goes), *state]
-            results = self.run(body, captured | dict(zip(body.inputs, values, strict=False)))
+            results = self.run(body, captured | dict(zip(body.parameters, values, strict=False)))
             if any(isinstance(x, Unknown) for x in results):
                 return [Unknown(False)] * len(node.outputs)
             goes, state = bool(results[0].item()), results[1 : 1 + len(state)]
@@ -117,18 +114,17 @@ class _Rules:
 
     def scan(self, node: Node, known: dict[Value, Any]) -> list[Any]:
         """A Scan, whose axes and directions are the usual ones."""
-        if set(node.attributes) != {"body", "num_scan_inputs"}:
+        if set(node.attributes) != {"num_scan_inputs"}:
             return [Unknown(False)] * len(node.outputs)
-        proto = node.attributes["body"].g
-        body, own = read_body(proto, node.captures, {"": self.opset}), len(proto.input)
-        captured = dict(zip(body.inputs[own:], (known[v] for v in node.captures.values()), strict=True))
+        body = node.bodies["body"]
+        captured = {v: known[v] for v in body.inputs}
         inputs = [known[v] for v in node.inputs if v is not None]
         split = len(inputs) - node.attributes["num_scan_inputs"].i
         state, scanned = inputs[:split], inputs[split:]
         rows: list[list[Any]] = [[] for _ in node.outputs[split:]]
         for k in range(len(scanned[0])):
             given = [*state, *(np.asarray(x[k]) for x in scanned)]
-            results = self.run(body, captured | dict(zip(body.inputs, given, strict=False)))
+            results = self.run(body, captured | dict(zip(body.parameters, given, strict=False)))
             if any(isinstance(x, Unknown) for x in results):
                 return [Unknown(False)] * len(node.outputs)
             state = results[:split]

@@ -54,7 +54,7 @@ def _found(node: Node) -> DirectMLOp | None:
     types = [v.type for v in node.inputs if v is not None]
     if rule is None or len(types) not in rule.inputs or len(types) != len(node.inputs):
         return None
-    if len(node.outputs) != 1 or node.outputs[0] is None or node.captures or node.op.version < rule.since:
+    if len(node.outputs) != 1 or node.outputs[0] is None or node.bodies or node.op.version < rule.since:
         return None
     dtypes = [t.dtype if isinstance(t, TensorType) else "" for t in types]
     about = dtypes[rule.first :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,19 +12,16 @@ from onnx import helper
 from anydml.errors import InvalidModel, Problem, Unsupported
 from anydml.ir.graph import Graph, Node, TensorType, Type, Value
 from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
-from anydml.onnx.serde.deserialize import read_body
-from anydml.onnx.types import CODES, from_proto
+from anydml.onnx.types import CODES
 
 
 def iterates(node: Node) -> bool:
     """Whether it is a loop that we can run ourselves, an iteration at a time."""
-    names = ("Loop", "Scan", "SequenceMap")
-    return any(map(node.is_onnx, names)) and "body" in node.attributes
+    return any(map(node.is_onnx, ("Loop", "Scan", "SequenceMap"))) and "body" in node.bodies
 
 
 def iteration(
     node: Node,
-    opsets: Mapping[str, int],
     program: Callable[[Graph], Any],
     slot: Callable[[Value | None], int],
 ) -> LoopStep | ScanStep | SequenceMapStep:
@@ -37,8 +34,8 @@ def iteration(
     if not iterates(node):
         what = f"an If in the body of {node.op} cannot be run; only in those of Loop, Scan and SequenceMap"
         raise Unsupported(Problem(node.label, what))
-    proto = node.attributes["body"].g
-    body = program(read_body(proto, node.captures, opsets))
+    inner = node.bodies["body"]
+    body = program(inner.standalone)
 
     def explain() -> str:
         lines = body.explain().splitlines()
@@ -49,16 +46,16 @@ def iteration(
     inputs = tuple(None if v is None else slot(v) for v in node.inputs)
     if node.op.name == "Loop":
         inputs = (*inputs, None, None)[: max(2, len(inputs))]
-    captures, writes = tuple(map(slot, node.captures.values())), tuple(map(slot, node.outputs))
+    captures, writes = tuple(map(slot, inner.inputs)), tuple(map(slot, node.outputs))
     own = int(node.op.name == "Loop")  # outputs that are the body's business: the condition
-    if len(proto.output) != own + len(writes):
-        message = f"expected {own + len(writes)} outputs of its body, but got {len(proto.output)}"
+    if len(inner.outputs) != own + len(writes):
+        message = f"expected {own + len(writes)} outputs of its body, but got {len(inner.outputs)}"
         raise InvalidModel(Problem(node.label, message))
 
     def empty(output: int, given: list[Any]) -> np.ndarray | None:
         """Sizes that nobody knows count as 0."""
         found = _empty(body.output_types(given)[own + output])
-        return _empty(from_proto(proto.output[own + output].type)) if found is None else found
+        return _empty(inner.returns[own + output]) if found is None else found
 
     parts = (node, body, inputs, captures, writes, empty, explain)
     if node.op.name == "Scan":

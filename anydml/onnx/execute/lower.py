@@ -22,6 +22,7 @@ import onnx
 
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.ir.names import Names
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
 from anydml.onnx.execute.partition import PLACES, Partition, ProviderRegistry, kind_of
@@ -42,9 +43,8 @@ from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
 from anydml.onnx.schema import schema_of
-from anydml.onnx.serde.region_model import IR_VERSION, names_for, node_proto, region
+from anydml.onnx.serde.region_model import IR_VERSION, node_proto, region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
-from anydml.onnx.subgraphs import graphs_of
 from anydml.onnx.types import CODES
 from anydml.runtime.arena import Arena
 from anydml.runtime.memory import size_problem
@@ -155,7 +155,7 @@ class _Lowering:
         if iterates(node):
             read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
             wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
-            return iteration(wanted, self.libraries.opsets, self.program, self._result)
+            return iteration(wanted, self.program, self._result)
         if node.fails:
             return self._failing(node)
         quirk = self.placement.quirk(node)
@@ -359,12 +359,12 @@ def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
     Raises:
         InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
     """
-    if schema_of(node.op) is None or any(graphs_of(node.attributes.values())):  # whose surroundings it needs
+    if schema_of(node.op) is None or node.bodies:  # whose surroundings it needs
         return
     context = onnx.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
     try:
-        onnx.checker.check_node(node_proto(node, names_for([node])), context)
+        onnx.checker.check_node(node_proto(node, Names()), context)
     except Exception as error:  # ValidationError, or what damaged bytes make of it
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 

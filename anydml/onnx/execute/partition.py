@@ -8,6 +8,7 @@ from math import prod
 from weakref import WeakValueDictionary
 
 from anydml.ir.graph import Graph, If, Node, Value
+from anydml.ir.names import Names
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.quirk_search import quirk_in_subgraphs
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
@@ -16,7 +17,7 @@ from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
-from anydml.onnx.subgraphs import contains_if
+from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
 
 PLACES = ("region", "single", "kernels")
@@ -99,7 +100,7 @@ class Partition:
         if self.quirk(node) is not None:
             return False
         refused = self.libraries.refused
-        return not contains_if(node) and not (refused and refused.get(kind_of(node)))
+        return not node.contains_if and not (refused and refused.get(kind_of(node)))
 
 
 def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -132,4 +133,6 @@ def kind_of(node: Node) -> object:
     """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
     ranks = tuple(None if v is None else v.rank for v in node.inputs)
-    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks
+    attributes = tuple(a.SerializeToString() for a in node.attributes.values())
+    bodies = node_proto(node, Names()).SerializeToString() if node.bodies else b""
+    return node.op, attributes, bodies, types, ranks

@@ -35,7 +35,6 @@ from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFail
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inlined
-from anydml.onnx.subgraphs import contains_if
 from anydml.onnx.types import dtype_name, of_content
 from anydml.runtime.process import renewed
 
@@ -359,7 +358,7 @@ def _is_cheap(branch: Graph) -> bool:
 
 def _ifs(graph: Graph) -> int:
     """The Ifs of a graph, branches and loops included."""
-    return sum(isinstance(n, If) or contains_if(n) for n in graph.walk())
+    return sum(isinstance(n, If) or n.contains_if for n in graph.walk())
 
 
 def _key_text(key: Any) -> str:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from onnx import GraphProto
-
-from anydml.ir.graph import Graph, If, Node
+from anydml.ir.graph import Body, Graph, If, Node
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Sizes
 from anydml.onnx.ops.shared import UNKNOWN_SIZE, assumed_sizes
-from anydml.onnx.subgraphs import all_nodes, graphs_of
 
 
 def work(nodes: Sequence[Node | If]) -> int:
@@ -29,13 +26,13 @@ def _work(node: Node) -> int:
     if info is not None and info.flops is not None:
         return info.flops(known, results)
     own = max([results, *(prod(assumed_sizes(known, k)) for k in range(known.count))])
-    return own + sum(_body_flops(graph) for graph in graphs_of(node.attributes.values()))
+    return own + sum(map(_body_flops, node.bodies.values()))
 
 
 def _assumed(sizes: Sizes | None) -> list[int]:
     return [n if isinstance(n, int) else UNKNOWN_SIZE for n in sizes or ()]
 
 
-def _body_flops(graph: GraphProto) -> int:
+def _body_flops(body: Body) -> int:
     """That of a body, once; every node counting as one on a small tensor, whose types are not known here."""
-    return UNKNOWN_SIZE * sum(1 for _ in all_nodes(graph.node))
+    return UNKNOWN_SIZE * sum(1 for _ in body.walk(bodies=True))

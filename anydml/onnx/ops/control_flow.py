@@ -4,44 +4,72 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx import AttributeProto
-
-from anydml.ir.graph import Node
+from anydml.ir.graph import Node, SequenceType, TensorType, Type, Value
+from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import NodeView, OpInfo
+from anydml.onnx.types import without_sizes
+
+
+def _loop_parameter(node: Node, k: int) -> Type | None:
+    if k < 2:
+        return TensorType("bool") if k else TensorType("int64", ())  # some pass on a condition of shape [1]
+    given = node.inputs[k] if k < len(node.inputs) else None
+    return None if given is None else given.type
+
+
+def _scan_parameter(node: Node, k: int) -> Type | None:
+    place = k + (node.op.version < 9)  # the first input has the lengths of sequences then
+    given = node.inputs[place] if place < len(node.inputs) else None
+    if given is None or given.type is None:
+        return None
+    return given.type if k in _scan_states(node) else without_sizes(given.type)
+
+
+def _loop_states(node: Node) -> dict[int, int]:
+    return {k: k - 1 for k in range(2, len(node.inputs))}
+
+
+def _scan_states(node: Node) -> dict[int, int]:
+    count = len(node.inputs) - (node.op.version < 9) - NodeView(node).int("num_scan_inputs")
+    return {k: k for k in range(count)}
+
+
+def _map_parameter(node: Node, k: int) -> Type | None:
+    given = node.inputs[k] if k < len(node.inputs) else None
+    if given is None or given.type is None:
+        return None
+    return given.type.element if isinstance(given.type, SequenceType) else without_sizes(given.type)
 
 
 def _without_false_sizes(node: Node) -> Node:
-    """A Scan whose body says nothing of its inputs' sizes that those of the node's inputs contradict.
+    """A Scan whose body says nothing of its parameters' sizes that those of the node's inputs contradict.
 
     Libraries run such a Scan where they do not know, and refuse it where they do.
     """
-    if node.op.version < 9 or "body" not in node.attributes or "num_scan_inputs" not in node.attributes:
+    body, view = node.bodies.get("body"), NodeView(node)
+    if node.op.version < 9 or body is None or "num_scan_inputs" not in view.given:
         return node
-    first = len(node.inputs) - node.attributes["num_scan_inputs"].i
-    axes = NodeView(node).ints("scan_input_axes") or []
-    wrong = []
-    for k, (value, info) in enumerate(zip(node.inputs, node.attributes["body"].g.input, strict=False)):
-        sizes = None if value is None else value.sizes
-        if sizes is None or not info.type.tensor_type.HasField("shape"):
+    first, takes = len(node.inputs) - view.int("num_scan_inputs"), list(body.takes)
+    axes = view.ints("scan_input_axes") or []
+    for k, (value, told) in enumerate(zip(node.inputs, body.takes, strict=False)):
+        sizes, said = None if value is None else value.sizes, Value("", told).sizes
+        if sizes is None or said is None or told is None:
             continue
         if k >= first and sizes:
             axis = axes[k - first] if k - first < len(axes) else 0
             sizes = tuple(n for j, n in enumerate(sizes) if j != axis % len(sizes))
-        said = [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
         if len(said) != len(sizes) or any(
-            isinstance(n, int) and m is not None and m != n for n, m in zip(sizes, said, strict=True)
+            isinstance(n, int) and isinstance(m, int) and m != n for n, m in zip(sizes, said, strict=True)
         ):
-            wrong.append(k)
-    if not wrong:
+            takes[k] = without_sizes(told)
+    if tuple(takes) == body.takes:
         return node
-    body = AttributeProto()
-    body.CopyFrom(node.attributes["body"])
-    for k in wrong:
-        body.g.input[k].type.tensor_type.ClearField("shape")
-    return replace(node, attributes={**node.attributes, "body": body})
+    right = {v: Value(v.name, t) for v, t in zip(body.parameters, takes, strict=True)}
+    return replace(node, bodies={"body": replace(replace_values(body, right), takes=tuple(takes))})
 
 
 OPS = (
-    OpInfo("Scan", agreed=_without_false_sizes),
-    OpInfo("SequenceMap", makes_container=True),
+    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states),
+    OpInfo("Scan", parameter=_scan_parameter, states=_scan_states, agreed=_without_false_sizes),
+    OpInfo("SequenceMap", parameter=_map_parameter, makes_container=True),
 )

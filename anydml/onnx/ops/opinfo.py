@@ -229,6 +229,10 @@ class OpInfo:
     """Whether integers among its attributes may be of 64 bits. Libraries keep those of others in 32."""
     wrong_ranks: Callable[[KnownNode], bool] | None = None
     """Whether the ranks of its inputs prove that it fails, whatever the sizes turn out to be."""
+    parameter: Callable[[Node, int], Type | None] = lambda n, k: None
+    """The type of parameter k of its body in the first iteration, as far as the node's inputs say it."""
+    states: Callable[[Node], Mapping[int, int]] = lambda n: {}
+    """Parameters of its body that are, in the next iteration, what one of the body's outputs was."""
     agreed: Callable[[Node], Node] | None = None
     """The node in the form that libraries and ONNX's inference understand alike, once sizes are known."""
     same_as_input: Callable[[KnownNode], bool] = lambda n: False

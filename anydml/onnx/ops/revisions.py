@@ -10,7 +10,6 @@ from functools import cache
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.schema import schema_of, wrong_type
-from anydml.onnx.subgraphs import graphs_of
 
 
 def alike(node: Node, opset: int) -> bool:
@@ -20,7 +19,7 @@ def alike(node: Node, opset: int) -> bool:
     if ours is None or theirs is None or ours.since_version == theirs.since_version:
         return ours is not None and theirs is not None
     info = info_of(node.op)
-    if (info is not None and info.changed) or any(graphs_of(node.attributes.values())):
+    if (info is not None and info.changed) or node.bodies:
         return False
     if _signature(node.op) != _signature(other):
         return False

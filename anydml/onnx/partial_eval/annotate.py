@@ -10,10 +10,18 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
-from anydml.ir.graph import Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import replace_values
-from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, either, with_fresh_symbols
+from anydml.ir.graph import Body, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.transforms import replace_uses, replace_values
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.partial_eval.shape_inference import (
+    AbstractValue,
+    ShapeInference,
+    common,
+    either,
+    with_fresh_symbols,
+)
 from anydml.onnx.providers.provider import Provider
+from anydml.onnx.types import without_sizes
 
 
 def annotate_types(
@@ -62,12 +70,37 @@ class _Typing:
         stood = replace(
             node,
             inputs=tuple(None if f is None else f.value for f in inputs),
-            captures={n: self.facts[v].value for n, v in node.captures.items()},
+            bodies={
+                n: replace_uses(b, {v: self.facts[v].value for v in b.inputs}, {})
+                for n, b in node.bodies.items()
+            },
         )
+        for body in node.bodies.values():
+            self._body(stood, body)
         _, facts, _ = self.oracle.outputs(stood, inputs)
         for value, fact in zip(node.outputs, facts, strict=True):
             if value is not None and fact is not None:
                 self._know(value, fact)
+
+    def _body(self, node: Node, body: Body) -> None:
+        """Type a body by what it is called with, in any iteration: sizes of states may change.
+
+        `node`: with the types of its inputs.
+        """
+        info = info_of(node.op)
+        types = [None if v.type is None else without_sizes(v.type) for v in body.parameters]
+        if info is not None:
+            types = [info.parameter(node, k) or t for k, t in enumerate(types)]
+        states = {} if info is None else info.states(node)
+        while True:
+            for parameter, type in zip(body.parameters, types, strict=True):
+                self._know(parameter, AbstractValue(Value(parameter.name, type)))
+            self.walk(body)
+            later = {k: self.facts[body.outputs[j]].value.type for k, j in states.items()}
+            wider = [common(t, later[k]) if k in later else t for k, t in enumerate(types)]
+            if wider == types:
+                return
+            types = wider
 
     def _know(self, value: Value, fact: AbstractValue) -> None:
         type = self._more(fact.value.type, self.declared.get(value))

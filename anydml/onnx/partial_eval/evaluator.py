@@ -33,7 +33,6 @@ from anydml.onnx.partial_eval.shape_inference import (
     with_fresh_symbols,
 )
 from anydml.onnx.providers.provider import Provider
-from anydml.onnx.subgraphs import graphs_of
 from anydml.onnx.types import of_content
 
 
@@ -285,7 +284,10 @@ class _Evaluator:
         stood = replace(
             node,
             inputs=tuple(None if f is None else f.value for f in inputs),
-            captures={n: self.facts[v].value for n, v in node.captures.items()},
+            bodies={
+                n: replace_uses(b, {v: self.facts[v].value for v in b.inputs}, {})
+                for n, b in node.bodies.items()
+            },
         )
         info = info_of(node.op)
         if info is not None and info.agreed is not None:
@@ -330,11 +332,7 @@ def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:
     Two sequences that are outputs must: before opset 14 no Identity makes two of one.
     """
     info = info_of(node.op)
-    if (
-        (info is not None and (info.draws or info.makes_container))
-        or node.captures
-        or any(graphs_of(node.attributes.values()))
-    ):
+    if (info is not None and (info.draws or info.makes_container)) or node.bodies:
         return None
     attributes = tuple(sorted((n, a.SerializeToString()) for n, a in node.attributes.items()))
     return node.op, tuple(map(_input_key, inputs)), attributes, tuple(v is None for v in node.outputs)

@@ -18,6 +18,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
+from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NodeView, NotFoldable, Symbols
@@ -36,8 +37,8 @@ from anydml.onnx.partial_eval.symbolic import (
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionFailed
 from anydml.onnx.schema import schema_of
-from anydml.onnx.serde.region_model import names_for, node_proto, region, tensor_proto
-from anydml.onnx.subgraphs import forget_dim_names, graphs_of
+from anydml.onnx.serde.node_writer import tensor_proto
+from anydml.onnx.serde.region_model import node_proto, region
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
 
 MAX_FOLLOWED_ELEMENTS = 1024
@@ -116,7 +117,7 @@ class ShapeInference:
         if key is not None and key in self._inferred:
             known, why = self._inferred[key]
             return list(known), why
-        names = names_for([node])
+        names = Names()
         protos: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for fact in inputs:
@@ -128,12 +129,10 @@ class ShapeInference:
             protos[name] = to_proto(fact.value.type, self._dim_name)
             if fact.constant is not None and is_small(fact.value.type):
                 data[name] = self._tensor(fact)
-        for value in node.captures.values():
+        for value in (v for body in node.bodies.values() for v in body.inputs):
             if value.type is not None:
                 protos[names.of(value)] = to_proto(value.type, self._dim_name)
         proto = node_proto(node, names)
-        for graph in graphs_of(proto.attribute):
-            forget_dim_names(graph)  # the file's own, which would be taken for ours
         imports = _imports(tuple(self.opsets.items()))
         shape = _dims(inputs[1]) if node.op.name == "Expand" and len(inputs) > 1 else None
         if any(isinstance(n, int) and n > MAX_FOLLOWED_ELEMENTS for n in shape or ()):
@@ -265,7 +264,7 @@ class ShapeInference:
     def _fold(self, node: Node, inputs: list[AbstractValue | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
-        if op.domain or op.name in UNFOLDED or node.captures:
+        if op.domain or op.name in UNFOLDED or node.bodies:
             return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None
@@ -295,7 +294,7 @@ class ShapeInference:
         The contents are in the order of the inputs that are there.
         """
         op = node.op
-        if op.domain or op.name in UNFOLDED or node.captures or any(graphs_of(node.attributes.values())):
+        if op.domain or op.name in UNFOLDED or node.bodies:
             return None
         results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)
         if results is None:
@@ -329,7 +328,7 @@ class ShapeInference:
 
 def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
-    if node.captures or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
+    if node.bodies or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
         return None
     attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())
     given = tuple(None if f is None else f.value.type for f in inputs)
@@ -380,15 +379,19 @@ def with_fresh_symbols(type: Type | None, least: int = 0) -> Type | None:
 
 
 def either(a: Type | None, b: Type | None) -> Type | None:
-    """What is known of a value that is of one of two types."""
+    """What is known of a value that is of one of two types; what is not known of its sizes are symbols."""
+    return with_fresh_symbols(common(a, b))
+
+
+def common(a: Type | None, b: Type | None) -> Type | None:
+    """What two types have in common."""
     if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
         return a if a == b else None
     if a.dtype != b.dtype:
         return None
     if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
         return TensorType(a.dtype)
-    sizes = tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True))
-    return with_fresh_symbols(TensorType(a.dtype, sizes))
+    return TensorType(a.dtype, tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True)))
 
 
 def _length(content: np.ndarray) -> int:

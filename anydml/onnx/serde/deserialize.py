@@ -11,19 +11,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, short_repr
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
 from anydml.onnx.serde.local_functions import inlined
 from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
 from anydml.onnx.serde.tensors import ConstantReader
-from anydml.onnx.subgraphs import external_tensors, free_names, graphs_of, has_texts
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
 
 
@@ -89,7 +88,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
     """The model of a parsed file; the nodes that call local functions stay calls."""
     opsets = opsets_of(proto, where)
     reader = _Reader(opsets, folder)
-    scope = _Scope(reader, None, ())
+    scope = _Scope(reader, None, (), reader.symbols)
     try:
         graph, defaults = reader.main(proto.graph, scope, fixed_weights(proto))
     except RecursionError as error:
@@ -144,37 +143,15 @@ def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
     return sized
 
 
-def read_body(
-    proto: GraphProto,
-    captures: Mapping[str, Value],
-    opsets: Mapping[str, int],
-    declared: dict[Value, Type] | None = None,
-) -> Graph:
-    """The body of a Loop or its like as a graph of its own: what it captures are inputs behind its own.
-
-    `declared` is filled with what the file says of types.
-
-    Raises:
-        InvalidModel: it is not well formed.
-    """
-    reader = _Reader(opsets, None)
-    scope = _Scope(reader, None, (proto.name or "body",))
-    outside = [scope.define(name, value.type) for name, value in captures.items()]
-    graph, defaults = reader.main(proto, scope)
-    if defaults:
-        reader.problem(scope.path, "expected a body whose inputs have no initializers")
-    if reader.problems:
-        raise InvalidModel(*reader.problems)
-    if declared is not None:
-        declared |= reader.declared
-    return replace(graph, inputs=(*graph.inputs, *outside))
-
-
 class _Scope:
     """The names that one graph defines, and what it takes from the graphs around it."""
 
-    def __init__(self, reader: _Reader, outer: _Scope | None, path: tuple[str, ...]) -> None:
-        self.reader, self.outer, self.path = reader, outer, path
+    def __init__(
+        self, reader: _Reader, outer: _Scope | None, path: tuple[str, ...], symbols: FileSymbols
+    ) -> None:
+        self.reader, self.outer, self.path, self.symbols = reader, outer, path, symbols
+        self.captures_constants = False
+        """Else constants from around become its own, too."""
         self.values: dict[str, Value] = {}
         self.constants: dict[Value, Constant] = {}
         self.captures: dict[Value, None] = {}
@@ -207,7 +184,7 @@ class _Scope:
             return None
         value = self.outer.take(name)
         if value is not None and value not in self.constants:
-            if value in self.outer.constants:
+            if value in self.outer.constants and not self.captures_constants:
                 self.constants[value] = self.outer.constants[value]
             else:
                 self.captures[value] = None
@@ -244,8 +221,36 @@ class _Reader:
         self._initializers(initial, scope)
         return self._finish(proto, scope, tuple(inputs)), defaults
 
+    def _body(self, proto: GraphProto, outer: _Scope, path: tuple[str, ...]) -> Body:
+        """A body, whose names of sizes are its own: they may change from one iteration to the next."""
+        name = proto.name or "body"
+        self._texts(path, name)
+        scope = _Scope(self, outer, (*path, str(name)), FileSymbols())
+        scope.captures_constants = True
+        initial = self._initial(proto, scope)
+        parameters = []
+        for info in proto.input:
+            self._texts(scope.path, info.name)
+            if initial.pop(info.name, None) is not None:
+                self.problem(scope.path, f"expected a body whose inputs have no initializers: {info.name!r}")
+            parameters.append(scope.define(info.name, from_proto(info.type, scope.symbols)))
+        self._initializers(initial, scope)
+        graph = self._finish(proto, scope, None)
+        returns = tuple(from_proto(o.type, scope.symbols) for o in proto.output)
+        takes = tuple(v.type for v in parameters)
+        return Body(
+            name,
+            graph.inputs,
+            graph.outputs,
+            graph.nodes,
+            graph.constants,
+            tuple(parameters),
+            takes,
+            returns,
+        )
+
     def _branch(self, proto: GraphProto, outer: _Scope, path: tuple[str, ...]) -> Graph:
-        scope = _Scope(self, outer, path)
+        scope = _Scope(self, outer, path, outer.symbols)
         if proto.input:
             self.problem(path, f"expected a branch without inputs, but got {proto.input[0].name!r}")
         initial = self._initial(proto, scope)
@@ -256,7 +261,7 @@ class _Reader:
         self._texts(scope.path, proto.name, *(o.name for o in proto.output))
         nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
         for info in (*proto.value_info, *proto.output):
-            made, type = scope.values.get(info.name), from_proto(info.type, self.symbols)
+            made, type = scope.values.get(info.name), from_proto(info.type, scope.symbols)
             if made is not None and type is not None:
                 self.declared[made] = type
         outputs = []
@@ -302,9 +307,9 @@ class _Reader:
             return None
         if is_if:
             return self._if(proto, scope, inputs, label)
-        attributes, captures = self._attributes(proto, scope)
+        attributes, bodies = self._attributes(proto, scope)
         outputs = tuple(scope.define(name) if name else None for name in proto.output)
-        return Node(op, tuple(inputs), outputs, attributes, label, scope.path, captures)
+        return Node(op, tuple(inputs), outputs, attributes, label, scope.path, bodies)
 
     def _if(self, proto: NodeProto, scope: _Scope, inputs: list[Value | None], label: str) -> If | None:
         path = (*scope.path, label)
@@ -343,27 +348,23 @@ class _Reader:
             return None
         return If(condition, branches["then_branch"], branches["else_branch"], outputs, label, scope.path)
 
-    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Value]]:
-        """A node's attributes as the file has them, and what their bodies capture."""
-        captures: dict[str, Value] = {}
+    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Body]]:
+        """A node's attributes as the file has them, and its bodies."""
         if not all(isinstance(a.name, str) for a in proto.attribute):
             self.problem(scope.path, "expected names of attributes in UTF-8, but got other bytes", "damaged?")
             return {}, {}
-        attributes = {a.name: _own(a) for a in proto.attribute}
-        where = (*scope.path, proto.name or proto.op_type)
-        for graph in graphs_of(attributes.values()):
-            if not has_texts(graph):
-                self.problem(where, "expected names in UTF-8, but got other bytes", "damaged?")
-                continue
-            for tensor in external_tensors(graph):
-                self.constants.embed(tensor, where)
-            for name in free_names(graph):
-                value = scope.take(name)
-                if value is None:
-                    self.problem(where, f"expected a body that uses defined values, but got {name!r}")
-                else:
-                    captures[name] = value
-        return attributes, captures
+        path = (*scope.path, proto.name or next((o for o in proto.output if o), "") or proto.op_type)
+        attributes, bodies = {}, {}
+        for attribute in proto.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                bodies[attribute.name] = self._body(attribute.g, scope, path)
+            elif attribute.graphs:
+                self.problem(
+                    path, f"expected single graphs, but attribute {attribute.name!r} is a list of them"
+                )
+            else:
+                attributes[attribute.name] = _own(attribute)
+        return attributes, bodies
 
     def _texts(self, path: tuple[str, ...], *texts: object) -> None:
         if not all(isinstance(text, str) for text in texts):
@@ -384,7 +385,11 @@ class _Reader:
 
     def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:
         for name, tensor in initial.items():
-            if scope.outer is not None and scope.outer.find(name) is not None:
+            if (
+                scope.outer is not None
+                and not scope.captures_constants
+                and scope.outer.find(name) is not None
+            ):
                 message = f"expected initializers of new names, but got {name!r} of an outer graph again"
                 self.problem(scope.path, message, "runtimes disagree on which is meant: rename one")
             scope.define_constant(name, *self.constants.initializer(tensor, scope.path))

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from anydml.ir.graph import Constant, ExternalData, Node, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import Region
-from anydml.onnx.subgraphs import all_nodes, defined_names, graphs_of, rename_free
+from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
 from anydml.onnx.types import CODES, only_ranks, to_proto
 
 IR_VERSION = 10
 """Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
 
 
-def names_for(nodes: Iterable[Node]) -> Names:
-    """Names for the values of these nodes, other than those that the nodes' bodies define."""
-    bodies = (g for n in nodes for g in graphs_of(n.attributes.values()))
-    return Names(name for body in bodies for name in defined_names(body))
-
-
 def node_proto(node: Node, names: Names, name: str = "") -> NodeProto:
-    """The node as a file would have it."""
-    proto = NodeProto(op_type=node.op.name, domain=node.op.domain, name=name)
-    proto.input.extend("" if v is None else names.of(v) for v in node.inputs)
-    outputs = ["" if v is None else names.of(v) for v in node.outputs]
-    proto.output.extend(part_names(outputs, names) if node.is_onnx("Split") else outputs)
-    proto.attribute.extend(node.attributes.values())
-    renamed = {old: new for old, v in node.captures.items() if (new := names.of(v)) != old}
-    if renamed:  # the protos are the file's: extend() has copied them
-        for graph in graphs_of(proto.attribute):
-            rename_free(graph, renamed)
-    return proto
+    """The node as a model for a library has it: nothing says how sizes are called."""
+    return NodeWriter(names, _inner_label).node(node, name)
 
 
-def part_names(outputs: Sequence[str], names: Names) -> list[str]:
-    """Names for all results of a Split: onnxruntime ends the process if one has none."""
-    stem = next((name for name in outputs if name), "split")
-    return [name or names.fresh(stem) for name in outputs]
+def _inner_label(name: str) -> str:
+    """The name of a node in a body: another one than the places that nodes of a region are called by."""
+    return f"node {name}" if name.isdigit() else name
 
 
 def region(
@@ -59,7 +43,7 @@ def region(
     Lengths that ONNX's inference takes for 0 if it is not told them are told.
     """
     lengths = {v for n in nodes if n.is_onnx("Resize") for v in n.inputs[2:]}
-    graph, names = onnx.GraphProto(name="region"), names_for(nodes)
+    graph, names = onnx.GraphProto(name="region"), Names()
     graph.input.extend(_input(v, names, k, v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(node_proto(n, names, str(k)) for k, n in enumerate(nodes))
     graph.output.extend(_declared(v, names) for v in outputs)
@@ -88,7 +72,8 @@ def region(
 
 def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
     """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
-    inner = {n.op_type for m in nodes for g in graphs_of(m.attributes.values()) for n in all_nodes(g.node)}
+    inside = (n for m in nodes for body in m.bodies.values() for n in body.walk(bodies=True))
+    inner = {n.op.name for n in inside if isinstance(n, Node)}
     products = [n for n in nodes if n.is_onnx("MatMul")]
     if "MatMul" in inner or any(n.inputs[1] is None or n.inputs[1].rank in (None, 1) for n in products):
         yield "MatmulTransposeFusion"  # multiplies a vector by the matrix, and not by its transpose
@@ -113,14 +98,3 @@ def _declared(value: Value, names: Names) -> ValueInfoProto:
     return ValueInfoProto(
         name=names.of(value), type=None if value.type is None else to_proto(only_ranks(value.type))
     )
-
-
-def tensor_proto(constant: Constant, name: str) -> TensorProto:
-    """A constant as a tensor of the file, under a name."""
-    proto = TensorProto()
-    if isinstance(constant.source, TensorProto):
-        proto.CopyFrom(constant.source)
-    else:
-        proto.CopyFrom(numpy_helper.from_array(constant.content))
-    proto.name = name
-    return proto

@@ -9,38 +9,31 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from onnx import (
-    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
-    NodeProto,
     TensorProto,
     TypeProto,
     ValueInfoProto,
-    helper,
 )
 
 from anydml.errors import Problem, Unsupported
 from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
-from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, ExternalData, Graph, Node, TensorType, Type, Value
 from anydml.ir.names import Names
+from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
 from anydml.onnx.serde.parse import fixed_weights
-from anydml.onnx.serde.region_model import node_proto, tensor_proto
 from anydml.onnx.serde.tensors import byte_count
 from anydml.onnx.subgraphs import (
     all_graphs,
-    all_names,
     all_nodes,
     all_tensors,
-    defined_names,
-    graphs_of,
-    rename_defined,
 )
 from anydml.onnx.types import CODES, to_proto
 
@@ -48,8 +41,7 @@ from anydml.onnx.types import CODES, to_proto
 def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
     fixed = {v.name for v in graph.inputs} | {o.name for o in original.graph.output}
-    names = Names({*_names_in_bodies(graph), *fixed})
-    graph = _bodies_apart(graph, fixed, names)
+    names, labels = Names(fixed), Names()
     for value in graph.inputs:
         names.fix(value, value.name)
     graph = _with_outputs(graph, [o.name for o in original.graph.output], names)
@@ -60,9 +52,12 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     proto.opset_import.extend(original.opset_import)
     proto.metadata_props.extend(original.metadata_props)
     typed = declares_types(original.graph)
-    made, labels = proto.graph, Names()
+    writer = NodeWriter(
+        names, lambda name: labels.fresh(name) if name else "", _type_proto, _initializer, typed
+    )
+    made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
-    made.node.extend(_nodes(graph, typed, names, labels))
+    made.node.extend(writer.nodes(graph))
     by_name = {i.name: i for i in original.graph.input}
     given = {t.name: t for t in original.graph.initializer}
     for value in graph.inputs:
@@ -73,15 +68,14 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
         if value.name in given:  # what it is if it is not fed
             made.initializer.append(given[value.name])
     made.output.extend(original.graph.output)
-    constants = dict(_constants(graph))
-    for value, constant in constants.items():
-        made.initializer.append(_initializer(value, constant, names))
+    for value, constant in dict(used_constants(graph)).items():
+        made.initializer.append(_initializer(constant, value, names.of(value)))
         if fixed_weights(original):  # such a file lists them among its inputs
-            made.input.append(_declared(value, names))
+            made.input.append(writer.declared(value))
     if typed:
         known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
-        made.value_info.extend(_declared(v, names) for v in known if v.type is not None)
-    alive = {names.of(v) for n in graph.walk() for v in (*n.reads, *n.writes)}
+        made.value_info.extend(writer.declared(v) for v in known if v.type is not None)
+    alive = {names.of(v) for n in graph.walk(bodies=True) for v in (*n.reads, *n.writes)}
     made.quantization_annotation.extend(
         a for a in original.graph.quantization_annotation if a.tensor_name in alive
     )
@@ -187,113 +181,10 @@ def declares_types(graph: GraphProto) -> bool:
     return any(g.value_info for g in all_graphs(graph))
 
 
-def body_proto(
-    graph: Graph,
-    original: GraphProto,
-    inputs: Sequence[Value],
-    captured: Mapping[Value, str],
-    model: ModelProto,
-) -> GraphProto:
-    """The body of a Loop or its like again.
-
-    Args:
-        inputs: the values of the body's own inputs.
-        captured: what is outside, constants too, and what the body calls it.
-        model: what is written anew in the body gets no name that the model has.
-    """
-    own = set(defined_names(original))
-    names = Names({*all_names(model.graph)} - own | {*_names_in_bodies(graph)})
-    for value, name in (*zip(inputs, (i.name for i in original.input), strict=True), *captured.items()):
-        names.fix(value, name)
-    proto = GraphProto(name=original.name, doc_string=original.doc_string)
-    proto.input.extend(i for i in original.input)
-    inner = _escaped(graph)
-    proto.node.extend(_nodes(inner, False, names, Names()))
-    proto.output.extend(_declared(v, names) for v in inner.outputs)
-    for info, told in zip(proto.output, original.output, strict=True):
-        info.type.CopyFrom(told.type)
-    for value, constant in dict(_constants(inner)).items():
-        if value not in captured:
-            proto.initializer.append(_initializer(value, constant, names))
-    return proto
-
-
-def _bodies_apart(graph: Graph, fixed: Set[str], names: Names) -> Graph:
-    """The graph with other names in bodies of loops than inputs and outputs of the model have.
-
-    A file may use a name in a body and again behind it, where what was behind may now be before.
-    """
-    nodes: list[Node | If] = []
-    for node in graph.nodes:
-        if isinstance(node, If):
-            branches = [_bodies_apart(b, fixed, names) for _, b in node.branches]
-            nodes.append(replace(node, then_branch=branches[0], else_branch=branches[1]))
-            continue
-        attributes = dict(node.attributes)
-        for name, attribute in node.attributes.items():
-            clash = {
-                n for g in graphs_of([attribute]) for n in defined_names(g)
-            } & fixed - node.captures.keys()
-            if clash:
-                attributes[name] = AttributeProto()
-                attributes[name].CopyFrom(attribute)
-                new = {n: names.fresh(n) for n in sorted(clash)}
-                for body in graphs_of([attributes[name]]):
-                    rename_defined(body, new)
-        nodes.append(replace(node, attributes=attributes))
-    return replace(graph, nodes=tuple(nodes))
-
-
-def _names_in_bodies(graph: Graph) -> Iterator[str]:
-    """What bodies of loops define, which stay as they are."""
-    for node in graph.walk():
-        if isinstance(node, Node):
-            for body in graphs_of(node.attributes.values()):
-                yield from defined_names(body)
-
-
-def _nodes(graph: Graph, typed: bool, names: Names, labels: Names) -> Iterator[NodeProto]:
-    """`names`: of values; `labels`: of nodes."""
-    for node in graph.nodes:
-        label = labels.fresh(node.name) if node.name else ""
-        if isinstance(node, Node):
-            yield node_proto(node, names, label)
-            continue
-        outputs = [names.of(v) if v else "" for v in node.outputs]
-        proto = helper.make_node("If", [names.of(node.condition)], outputs, label)
-        for word, branch in node.branches:
-            attribute = proto.attribute.add(name=f"{word}_branch", type=AttributeProto.GRAPH)
-            _fill(attribute.g, _escaped(branch), typed, names, labels)
-        yield proto
-
-
-def _fill(proto: GraphProto, branch: Graph, typed: bool, names: Names, labels: Names) -> None:
-    proto.name = branch.name
-    proto.node.extend(_nodes(branch, typed, names, labels))
-    proto.output.extend(_declared(v, names) for v in branch.outputs)
-    if typed:
-        known = (v for n in branch.nodes for v in n.writes if v not in branch.outputs)
-        proto.value_info.extend(_declared(v, names) for v in known if v.type is not None)
-
-
-def _constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
-    """All constants that are used, those of branches too, in the order in which they are."""
-
-    def known(values: Iterable[Value]) -> Iterator[tuple[Value, Constant]]:
-        yield from ((v, graph.constants[v]) for v in values if v in graph.constants)
-
-    for node in graph.nodes:
-        yield from known([node.condition] if isinstance(node, If) else node.reads)
-        if isinstance(node, If):
-            for _, branch in node.branches:
-                yield from _constants(branch)
-    yield from known(graph.outputs)
-
-
-def _initializer(value: Value, constant: Constant, names: Names) -> TensorProto:
+def _initializer(constant: Constant, value: Value, name: str) -> TensorProto:
     if not isinstance(constant.source, ExternalData) or not isinstance(value.type, TensorType):
-        return tensor_proto(constant, names.of(value))
-    proto = TensorProto(name=names.of(value), data_type=CODES[value.type.dtype])
+        return tensor_proto(constant, name)
+    proto = TensorProto(name=name, data_type=CODES[value.type.dtype])
     proto.dims.extend(value.type.known_sizes or ())
     proto.data_location = TensorProto.EXTERNAL
     length = str(constant.content.nbytes)
@@ -315,36 +206,9 @@ def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
             ends[name] = value
         else:
             ends[name] = Value(name, value.type)
-            passed.append(Node(_IDENTITY, (value,), (ends[name],), {}, name))
+            passed.append(Node(IDENTITY, (value,), (ends[name],), {}, name))
         names.fix(ends[name], name)
     return replace(graph, outputs=tuple(ends[n] for n in outputs), nodes=(*graph.nodes, *passed))
-
-
-def _escaped(branch: Graph) -> Graph:
-    """The branch with an Identity for each output that it does not compute, which runtimes insist on.
-
-    Their names say where they stand, not what they pass on, which may get another name.
-    """
-    written = {v for n in branch.nodes for v in n.writes}
-    extra: list[Node] = []
-    outputs: list[Value] = []
-    for k, value in enumerate(branch.outputs):
-        if value not in written or value in outputs:
-            result = Value(f"{branch.name}~output{k}", value.type)
-            extra.append(Node(_IDENTITY, (value,), (result,), {}, result.name))
-            value = result
-        outputs.append(value)
-    return Graph(branch.name, branch.inputs, tuple(outputs), (*branch.nodes, *extra), branch.constants)
-
-
-_IDENTITY = OnnxOp("", "Identity", 1)
-
-
-def _declared(value: Value, names: Names) -> ValueInfoProto:
-    info = ValueInfoProto(name=names.of(value))
-    if value.type is not None:
-        info.type.CopyFrom(_type_proto(value.type))
-    return info
 
 
 def _type_proto(type: Type) -> TypeProto:

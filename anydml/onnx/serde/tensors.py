@@ -83,12 +83,6 @@ class ConstantReader:
         own.CopyFrom(tensor)
         return Constant(source=own, decode=partial(_decode, own, "/".join(where))), type
 
-    def embed(self, tensor: TensorProto, path: Path_) -> None:
-        """Put external data into the tensor itself."""
-        constant = self._external(tensor, (*path, f"constant {tensor.name!r}"))
-        if constant is not None:
-            tensor.CopyFrom(numpy_helper.from_array(constant.content, tensor.name))
-
     def _external(self, tensor: TensorProto, where: Path_) -> Constant | None:
         """An external tensor, if its file is inside the model's folder and long enough."""
         entries = {e.key: e.value for e in tensor.external_data}

@@ -1,0 +1,126 @@
+"""Nodes as files have them, with their branches and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Type, Value
+from anydml.ir.names import Names
+from anydml.onnx.types import to_proto
+
+IDENTITY = OnnxOp("", "Identity", 1)
+
+
+@dataclass(frozen=True)
+class NodeWriter:
+    """Writes the nodes of one file."""
+
+    names: Names
+    """Of values."""
+    label: Callable[[str], str]
+    """What a node is called in the file, by its own name."""
+    type_proto: Callable[[Type], TypeProto] = to_proto
+    initializer: Callable[[Constant, Value, str], TensorProto] = lambda c, v, name: tensor_proto(c, name)
+    """A constant of a body, under a name."""
+    typed: bool = False
+    """Whether branches and bodies say what is known of the types in them."""
+
+    def nodes(self, graph: Graph) -> Iterator[NodeProto]:
+        return (self.node(n, self.label(n.name)) for n in graph.nodes)
+
+    def node(self, node: Node | If, name: str = "") -> NodeProto:
+        if isinstance(node, If):
+            proto = NodeProto(op_type="If", name=name)
+            proto.input.append(self.names.of(node.condition))
+            proto.output.extend("" if v is None else self.names.of(v) for v in node.outputs)
+            for word, branch in node.branches:
+                self._fill(proto, f"{word}_branch", branch)
+            return proto
+        proto = NodeProto(op_type=node.op.name, domain=node.op.domain, name=name)
+        proto.input.extend("" if v is None else self.names.of(v) for v in node.inputs)
+        outputs = ["" if v is None else self.names.of(v) for v in node.outputs]
+        proto.output.extend(part_names(outputs, self.names) if node.is_onnx("Split") else outputs)
+        proto.attribute.extend(node.attributes.values())
+        for word, body in node.bodies.items():
+            self._fill(proto, word, body)
+        return proto
+
+    def declared(self, value: Value) -> ValueInfoProto:
+        return self._declared(value, value.type)
+
+    def _declared(self, value: Value, type: Type | None) -> ValueInfoProto:
+        return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
+
+    def _fill(self, node: NodeProto, attribute: str, graph: Graph) -> None:
+        proto = node.attribute.add(name=attribute, type=AttributeProto.GRAPH).g
+        proto.name = graph.name
+        graph = with_own_outputs(graph)
+        if isinstance(graph, Body):
+            proto.input.extend(map(self._declared, graph.parameters, graph.takes))
+        proto.node.extend(self.nodes(graph))
+        if isinstance(graph, Body):
+            proto.output.extend(map(self._declared, graph.outputs, graph.returns))
+            self._initializers(proto, graph)
+        else:
+            proto.output.extend(map(self.declared, graph.outputs))
+        if self.typed:
+            made = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
+            proto.value_info.extend(self.declared(v) for v in made if v.type is not None)
+
+    def _initializers(self, proto: GraphProto, body: Body) -> None:
+        for value, constant in dict(used_constants(body)).items():
+            proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
+
+
+def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
+    """All constants that are used, those of branches too but not of bodies, in the order of their use."""
+
+    def known(values: Iterable[Value]) -> Iterator[tuple[Value, Constant]]:
+        yield from ((v, graph.constants[v]) for v in values if v in graph.constants)
+
+    for node in graph.nodes:
+        yield from known([node.condition] if isinstance(node, If) else node.reads)
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                yield from used_constants(branch)
+    yield from known(graph.outputs)
+
+
+def with_own_outputs(graph: Graph) -> Graph:
+    """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
+
+    Their names say where they stand, not what they pass on, which may get another name. The parameters of a
+    body may be returned as they are.
+    """
+    written = {v for n in graph.nodes for v in n.writes}
+    if isinstance(graph, Body):
+        written.update(graph.parameters)
+    extra: list[Node] = []
+    outputs: list[Value] = []
+    for k, value in enumerate(graph.outputs):
+        if value not in written or value in outputs:
+            result = Value(f"{graph.name}~output{k}", value.type)
+            extra.append(Node(IDENTITY, (value,), (result,), {}, result.name))
+            value = result
+        outputs.append(value)
+    return replace(graph, outputs=tuple(outputs), nodes=(*graph.nodes, *extra))
+
+
+def part_names(outputs: list[str], names: Names) -> list[str]:
+    """Names for all results of a Split: onnxruntime ends the process if one has none."""
+    stem = next((name for name in outputs if name), "split")
+    return [name or names.fresh(stem) for name in outputs]
+
+
+def tensor_proto(constant: Constant, name: str) -> TensorProto:
+    """A constant as a tensor of the file, under a name."""
+    proto = TensorProto()
+    if isinstance(constant.source, TensorProto):
+        proto.CopyFrom(constant.source)
+    else:
+        proto.CopyFrom(numpy_helper.from_array(constant.content))
+    proto.name = name
+    return proto

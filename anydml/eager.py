@@ -24,7 +24,7 @@ from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.ops.attributes import AxesKind, signs
-from anydml.ops.dtypes import FROM_NUMPY, NUMPY, UINT8, native
+from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, UINT8, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
@@ -175,7 +175,7 @@ def _signature(
         d for s, d in zip(operator.inputs, dtypes, strict=True) if s.dtype == operand.dtype and d is not None
     ]
     all_bool = operator.of_bool and bool(tied) and all(d == np.bool_ for d in tied)
-    truth = expression.opcode == "convert" and expression.args[0].dtype == "bool"
+    truth = expression.opcode == "convert" and expression.args[0].dtype is BOOL
     return _Signature(
         group(tuple(t for t in inputs if t is not None), (expression,)),
         tuple(None if t is None else NUMPY[t] for t in inputs),

@@ -15,8 +15,8 @@ from anydml.codegen.stages import (
     stages_of,
 )
 from anydml.codegen.writer import LoopEmitter, stream_alignment
-from anydml.ops.dtypes import SIZE
-from anydml.ops.expr import BOOL, Expr, convert, read
+from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.expr import Expr, convert, read
 
 
 class BlockedLoopEmitter(LoopEmitter):
@@ -32,9 +32,8 @@ class BlockedLoopEmitter(LoopEmitter):
         self.hold = len(group.operands)
         """What stands for it in between, as if it were an operand."""
         self.scratch = self.kept is not None and shape.hold is Hold.SCRATCH
-        self.types = [*group.operands]
+        self.types: list[ScalarType] = [*group.operands]
         if self.kept:
-            assert self.kept.dtype != BOOL
             self.types.append(self.kept.dtype)
 
     def write(self) -> None:
@@ -76,7 +75,7 @@ class BlockedLoopEmitter(LoopEmitter):
         lanes, b = self.lanes, self.label()
         index, keep, kept = row or ("0", None, None)
         given = dict(known)
-        wanted = [*outputs, *(r.opcode.args[0] for r, _ in reductions), *([keep] if keep else [])]
+        wanted = [*outputs, *(r.expr.args[0] for r, _ in reductions), *([keep] if keep else [])]
         at_hand = {*known, kept} if kept else set(known)
         needed = {e for w in wanted for e in needed_for(w, at_hand)}
         used = {e.value for e in needed if e.opcode == "read"}
@@ -202,23 +201,21 @@ class BlockedLoopEmitter(LoopEmitter):
 
     def _positions(self, b: str, index: str, needed: set[Expr], given: dict[Expr, str]) -> None:
         """row_index, where it is used."""
-        for opcode in (e for e in needed if e.opcode == "row_index"):
-            assert opcode.dtype != BOOL
+        for position in (e for e in needed if e.opcode == "row_index"):
             self.emit_lines(
                 f"%{b}.here = add i64 {index}, %{b}.at", f"%{b}.here32 = trunc i64 %{b}.here to i32"
             )
-            start = self.broadcast(f"%{b}.here32", opcode.dtype, f"{b}.start")
-            kind = value_type(opcode.dtype, self.lanes)
+            start = self.broadcast(f"%{b}.here32", position.dtype, f"{b}.start")
+            kind = value_type(position.dtype, self.lanes)
             self.emit_lines(f"%{b}.index = add {kind} {start}, {self._iota()}")
-            given[opcode] = f"%{b}.index"
+            given[position] = f"%{b}.index"
 
     def _iota(self) -> str:
         return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
 
     def _accumulate(self, emitter: Emitter, b: str, j: int, r: Reduction) -> None:
         """The accumulator after this block; lanes beyond its end contribute nothing."""
-        (given,) = r.opcode.args
-        assert given.dtype != BOOL
+        (given,) = r.expr.args
         kind, truths = value_type(given.dtype, self.lanes), value_type(BOOL, self.lanes)
         argument = emitter.value(given)
         p = f"{b}.r{j}"
@@ -241,8 +238,7 @@ class BlockedLoopEmitter(LoopEmitter):
 
     def _combined(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
         """The accumulator with a block's values; adds to the emitter's lines."""
-        (given,) = r.opcode.args
-        assert given.dtype != BOOL
+        (given,) = r.expr.args
         wide = Emitter(self.target, self.lanes, {read(-1, given.dtype): argument}, f"{self.label()}.v")
         value = wide.value(convert(read(-1, given.dtype), r.dtype))
         emitter.lines += wide.lines

@@ -12,14 +12,24 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from anydml.codegen.jit import Target
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, SIGNED, SIZE, UNSIGNED
-from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import BOOL, Expr, ScalarType, convert, inline_calls
+from anydml.ops.dtypes import (
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FLOATING,
+    INT32,
+    SIGNED,
+    SIZE,
+    UNSIGNED,
+    ScalarType,
+)
+from anydml.ops.expr import Expr, convert, inline_calls
 
 
 def element_type(dtype: ScalarType) -> str:
     """The LLVM type of one element."""
-    if dtype == BOOL:
+    if dtype is BOOL:
         return "i1"
     if dtype is FLOAT32:
         return "float"
@@ -95,7 +105,7 @@ class Emitter:
     # ---- ops
 
     def _plain(self, expr: Expr) -> str:
-        """Words that are one instruction or intrinsic on operands of the result's type."""
+        """Ops that are one instruction or intrinsic on operands of the result's type."""
         dtype, kind = expr.dtype, self.type(expr.dtype)
         args = [self.value(arg) for arg in expr.args]
         family = "f" if dtype in FLOATING else "u" if dtype in UNSIGNED else "s"
@@ -106,7 +116,6 @@ class Emitter:
         return self.intrinsic(name, kind, *((kind, a) for a in args))
 
     def _constant(self, expr: Expr) -> str:
-        assert expr.dtype != BOOL
         return self.splat(literal(expr.value, expr.dtype), element_type(expr.dtype))
 
     def _select(self, expr: Expr) -> str:
@@ -148,12 +157,12 @@ class Emitter:
         return self.line(f"icmp {sign}{expr.opcode} {self.type(dtype)} {a}, {b}")
 
     def _not(self, expr: Expr) -> str:
-        ones = self.splat("true" if expr.dtype == BOOL else -1, element_type(expr.dtype))
+        ones = self.splat("true" if expr.dtype is BOOL else -1, element_type(expr.dtype))
         return self.line(f"xor {self.type(expr.dtype)} {self.value(expr.args[0])}, {ones}")
 
     def _absolute(self, expr: Expr) -> str:
         dtype, kind, value = expr.dtype, self.type(expr.dtype), self.value(expr.args[0])
-        assert dtype != BOOL
+        assert dtype is not BOOL
         if dtype in UNSIGNED:
             return value
         if dtype is FLOAT16:
@@ -182,7 +191,7 @@ class Emitter:
     def _rem(self, expr: Expr) -> str:
         if expr.dtype in FLOATING:
             return self._plain(expr)
-        if SIZE[expr.dtype] == 8:  # type: ignore[index]
+        if SIZE[expr.dtype] == 8:
             return self._quotient(expr, "rem")
         kind, (a, b) = self.type(expr.dtype), (self.value(arg) for arg in expr.args)
         quotient = self._quotient(expr, "div")
@@ -194,7 +203,7 @@ class Emitter:
     def _quotient(self, expr: Expr, opcode: str) -> str:
         """Integer division that cannot trap. Up to 32 bits as floats, which have room for it to be exact."""
         dtype, kind = expr.dtype, self.type(expr.dtype)
-        assert dtype != BOOL
+        assert dtype is not BOOL
         element, width = element_type(dtype), 8 * SIZE[dtype]
         a, b = (self.value(arg) for arg in expr.args)
         none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element)}")
@@ -223,7 +232,7 @@ class Emitter:
 
     def _shift(self, expr: Expr) -> str:
         dtype, kind = expr.dtype, self.type(expr.dtype)
-        assert dtype != BOOL
+        assert dtype is not BOOL
         instruction = "shl" if expr.opcode == "shl" else "ashr" if dtype in SIGNED else "lshr"
         a, count = (self.value(arg) for arg in expr.args)
         width, element = 8 * SIZE[dtype], element_type(dtype)
@@ -262,11 +271,11 @@ class Emitter:
             opcode = "fptosi" if target in SIGNED else "fptoui"
             name = f"{opcode}.sat.{mangled(element_type(target), self.lanes)}"
             return self.intrinsic(f"{name}.{mangled(element_type(source), self.lanes)}", ours, (its, value))
-        if source == BOOL:
+        if source is BOOL:
             return self.line(f"zext {its} {value} to {ours}")
-        if SIZE[source] == SIZE[target]:  # type: ignore[index]
+        if SIZE[source] == SIZE[target]:
             return value
-        opcode = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"  # type: ignore[index]
+        opcode = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"
         return self.line(f"{opcode} {its} {value} to {ours}")
 
     def _widened(self, half: str) -> str:
@@ -333,7 +342,7 @@ class Emitter:
         return self.line(f"trunc {w} {signed} to {h}")
 
 
-def literal(value: int | float, dtype: TensorDataType) -> str:
+def literal(value: int | float, dtype: ScalarType) -> str:
     """A number as LLVM writes it: floats by their bits (a float32's as those of the equal double)."""
     if dtype is FLOAT16:
         return str(np.array(value, np.float16).view(np.uint16).item())

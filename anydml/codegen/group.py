@@ -7,9 +7,9 @@ from enum import Enum
 from functools import cached_property
 
 from anydml.codegen.descriptor import DescriptorTemplate
-from anydml.ops.dtypes import SIZE
+from anydml.ops.dtypes import BOOL, SIZE
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import BOOL, Expr, walk
+from anydml.ops.expr import Expr, walk
 from anydml.ops.reductions import REDUCTIONS, Axes
 
 MAX_VECTOR_LOOP_OPS = 32
@@ -54,7 +54,7 @@ class KernelSpec:
 
     def __init__(self, inputs: tuple[TensorDataType, ...], outputs: tuple[Expr, ...]) -> None:
         self.inputs, self.outputs = inputs, outputs
-        self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype != BOOL))
+        self.operands = (*inputs, *(e.dtype for e in outputs if e.dtype is not BOOL))
         assert len(inputs) + len(outputs) == len(self.operands)
         self.widths = tuple(SIZE[t] for t in self.operands)
         self.width = sum(self.widths)

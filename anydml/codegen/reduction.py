@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.stages import Reduction, accumulator_of
-from anydml.ops.dtypes import SIZE
-from anydml.ops.expr import BOOL, Expr, convert, read, walk
+from anydml.ops.dtypes import BOOL, SIZE
+from anydml.ops.expr import Expr, convert, read, walk
 
 MAX_BATCH_ROWS = 16
 """Rows of a batch, at most: while one is folded to a number, the next one's elements are on their way."""
@@ -80,11 +80,10 @@ class ReductionEmitter(BlockedLoopEmitter):
         known: dict[Expr, str] = {}
         for t, stage in enumerate(reductions[:s]):
             for j, r in enumerate(stage):
-                assert r.opcode.dtype != BOOL
                 name, kind = f"{b}.w{t}.{j}", self._element(r)
                 self.emit_lines(f"%{name}.p = getelementptr {kind}, ptr %row{t}.{j}, i64 %{b}.i")
                 self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
-                known[r.opcode] = self.broadcast(f"%{name}.v", r.opcode.dtype, name)
+                known[r.expr] = self.broadcast(f"%{name}.v", r.expr.dtype, name)
         if last:
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
@@ -104,8 +103,7 @@ class ReductionEmitter(BlockedLoopEmitter):
         return value_type(r.dtype, r.lanes(self.lanes))
 
     def _element(self, r: Reduction) -> str:
-        assert r.opcode.dtype != BOOL
-        return element_type(r.opcode.dtype)
+        return element_type(r.expr.dtype)
 
     def _pass(
         self,
@@ -120,7 +118,7 @@ class ReductionEmitter(BlockedLoopEmitter):
     ) -> list[str]:
         """Over one row, dimension by dimension; see `blocks`. `keep` is to be held, `kept` is."""
         if d == 0:
-            known = self._with_constants(known, [*outputs, *(r.opcode.args[0] for r, _ in reductions)])
+            known = self._with_constants(known, [*outputs, *(r.expr.args[0] for r, _ in reductions)])
         if d == self.rank - 1:
             strides = [self._step(d, k) for k in range(len(pointers))]
             row = (index, keep, kept)
@@ -170,15 +168,14 @@ class ReductionEmitter(BlockedLoopEmitter):
         ]
         emitter = self.emitter(known)
         result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
-        self.some |= {e: emitter.any_lane(result[e]) for e in dict.fromkeys(constant) if e.dtype == BOOL}
+        self.some |= {e: emitter.any_lane(result[e]) for e in dict.fromkeys(constant) if e.dtype is BOOL}
         self.flush(emitter)
         return result
 
     def _settled(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one number."""
-        assert r.opcode.dtype != BOOL
         value = self.folded(self.lines, r, accumulator, r.lanes(self.lanes), 1)
         emitter = self.emitter({read(-1, r.dtype): value}, 1)
-        single = emitter.value(convert(read(-1, r.dtype), r.opcode.dtype))
+        single = emitter.value(convert(read(-1, r.dtype), r.expr.dtype))
         self.flush(emitter)
         return single

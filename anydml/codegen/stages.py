@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from anydml.codegen.emit import literal
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
-from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE
-from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import BOOL, Expr, add, gt, lt, read, select, walk
+from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
+from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
 from anydml.ops.reductions import REDUCTIONS
 
 
@@ -18,8 +17,8 @@ from anydml.ops.reductions import REDUCTIONS
 class Reduction:
     """A row op while its stage runs."""
 
-    opcode: Expr
-    dtype: TensorDataType
+    expr: Expr
+    dtype: ScalarType
     """Of the accumulator."""
 
     @property
@@ -29,19 +28,19 @@ class Reduction:
 
     def combined(self, a: Expr, b: Expr) -> Expr:
         """`a` is the accumulator; a NaN in `b` loses its comparison."""
-        if self.opcode.opcode == "row_sum":
+        if self.expr.opcode == "row_sum":
             return add(a, b)
-        return select(gt(b, a) if self.opcode.opcode == "row_max" else lt(b, a), b, a)
+        return select(gt(b, a) if self.expr.opcode == "row_max" else lt(b, a), b, a)
 
     def lanes(self, block: int) -> int:
         """Of the accumulator: sums in FLOAT64 are folded, to leave registers to the rest."""
-        return block // 4 if self.opcode.opcode == "row_sum" and block >= 16 else block
+        return block // 4 if self.expr.opcode == "row_sum" and block >= 16 else block
 
-    def start(self, dtype: TensorDataType) -> str:
+    def start(self, dtype: ScalarType) -> str:
         """What changes nothing: the literal in an accumulator's or an argument's type."""
-        if self.opcode.opcode == "row_sum":
+        if self.expr.opcode == "row_sum":
             return literal(0, dtype)
-        largest = self.opcode.opcode == "row_min"
+        largest = self.expr.opcode == "row_min"
         if dtype in FLOATING:
             return literal(float("inf") if largest else float("-inf"), dtype)
         width = 8 * SIZE[dtype]
@@ -73,17 +72,16 @@ def stages_of(group: KernelSpec) -> list[list[Expr]]:
 def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
     """A call of the last stage that the outputs need again and the first output's memory can hold."""
     again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
-    for opcode in stages[-1] if stages else ():
-        for e in reversed(list(walk(opcode.args[0]))):
+    for reduction in stages[-1] if stages else ():
+        for e in reversed(list(walk(reduction.args[0]))):
             expensive = e.opcode == "call" and len(list(walk(e, deep=True))) > 12
             if expensive and e in again and e.dtype == group.outputs[0].dtype:
                 return e
     return None
 
 
-def accumulator_of(opcode: Expr) -> TensorDataType:
-    assert opcode.dtype != BOOL
-    return FLOAT64 if opcode.opcode == "row_sum" and opcode.dtype in FLOATING else opcode.dtype
+def accumulator_of(reduction: Expr) -> ScalarType:
+    return FLOAT64 if reduction.opcode == "row_sum" and reduction.dtype in FLOATING else reduction.dtype
 
 
 def needed_for(expr: Expr, known: set[Expr]) -> list[Expr]:

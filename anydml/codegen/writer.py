@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
-from anydml.ops.dtypes import SIZE
-from anydml.ops.enums import TensorDataType
+from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.expr import Expr
 
 
-def stream_alignment(dtype: TensorDataType, lanes: int) -> int:
+def stream_alignment(dtype: ScalarType, lanes: int) -> int:
     return min(64, SIZE[dtype] * lanes)
 
 
@@ -63,7 +62,7 @@ class LoopEmitter:
     def is_(self, k: int, access: Access) -> bool:
         return self.shape.access[k] is access
 
-    def broadcast(self, value: str, dtype: TensorDataType, name: str) -> str:
+    def broadcast(self, value: str, dtype: ScalarType, name: str) -> str:
         """A register with `value` in every lane."""
         element, kind = element_type(dtype), value_type(dtype, self.lanes)
         self.emit_lines(

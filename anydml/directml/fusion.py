@@ -169,7 +169,7 @@ def renumbered(expr: Expr, order: Mapping[int, int]) -> Expr:
     if all(j == k for j, k in order.items()):
         return expr
     reads = {e.value: e.dtype for e in walk(expr) if e.opcode == "read"}
-    return replaced(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})  # type: ignore[arg-type]
+    return replaced(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})
 
 
 def replaced(expr: Expr, operands: Mapping[int, Expr]) -> Expr:

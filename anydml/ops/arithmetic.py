@@ -304,7 +304,6 @@ ELEMENT_WISE_MODULUS_FLOOR = binary(
 
 
 def _pow(x: Expr, exponent: Expr) -> Expr:
-    assert x.dtype != "bool"
     if x.dtype in FLOATING:
         return elementary64.pow(x, exponent)
     if exponent.dtype in FLOATING:
@@ -317,8 +316,6 @@ def _pow(x: Expr, exponent: Expr) -> Expr:
 
 def _integer_pow(x: Expr, exponent: Expr) -> Expr:
     """By squaring, modulo 2 to the width; of a negative exponent, 1 / x^n truncated."""
-    assert exponent.dtype != "bool"
-    assert x.dtype != "bool"
     result, square = constant(1, x.dtype), x
     for bit in range(8 * SIZE[exponent.dtype]):
         is_set = ne(and_(shr(exponent, bit), 1), 0)
@@ -371,7 +368,7 @@ def _constant_pow(x: Expr, exponent: float) -> Expr:
         return div(1.0, wide)
     if exponent == 1:
         return x
-    return elementary64.pow(x, constant(as_type(exponent, wide.dtype), wide.dtype))  # type: ignore[arg-type]
+    return elementary64.pow(x, constant(as_type(exponent, wide.dtype), wide.dtype))
 
 
 ELEMENT_WISE_CONSTANT_POW = scaled_unary(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from anydml.errors import InvalidOperator, Problem, short_repr
-from anydml.ops.dtypes import FLOATING, NUMPY
-from anydml.ops.enums import TensorDataType, parse
+from anydml.ops.dtypes import FLOATING, NUMPY, ScalarType
+from anydml.ops.enums import parse
 
 if TYPE_CHECKING:
     from anydml.ops.opdef import Operator
@@ -192,10 +192,11 @@ def signs(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(result)
 
 
-def as_type(value: int | float, dtype: TensorDataType) -> int | float:
+def as_type(value: int | float, dtype: ScalarType) -> int | float:
     """A number converted to a tensor's type: to integers it truncates and saturates, and NaN becomes 0.
 
-    >>> as_type(-1.5, TensorDataType.UINT8), as_type(2.5, TensorDataType.INT32)
+    >>> from anydml.ops.dtypes import INT32, UINT8
+    >>> as_type(-1.5, UINT8), as_type(2.5, INT32)
     (0, 2)
     """
     if dtype in FLOATING:

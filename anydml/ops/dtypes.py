@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 import numpy as np
 
@@ -16,14 +17,28 @@ FLOATS_UP_TO_32_BIT = (FLOAT32, FLOAT16)
 UP_TO_32_BIT = (FLOAT32, FLOAT16, INT32, INT16, INT8, UINT32, UINT16, UINT8)
 UP_TO_64_BIT = (FLOAT64, FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
 
-NUMPY: dict[T, np.dtype] = {t: np.dtype(t.label) for t in UP_TO_64_BIT}
-FROM_NUMPY: dict[np.dtype, T] = {d: t for t, d in NUMPY.items()}
-SIZE: dict[T, int] = {t: d.itemsize for t, d in NUMPY.items()}
+
+class TruthType(Enum):
+    """The data type of comparisons inside an expression. No tensor has it: see `ops.expr.convert`."""
+
+    BOOL = "bool"
+
+    @property
+    def label(self) -> str:
+        return self.value
+
+
+BOOL = TruthType.BOOL
+ScalarType = T | TruthType
+
+NUMPY: dict[ScalarType, np.dtype] = {BOOL: np.dtype(np.bool_)} | {t: np.dtype(t.label) for t in UP_TO_64_BIT}
+FROM_NUMPY: dict[np.dtype, T] = {NUMPY[t]: t for t in UP_TO_64_BIT}
+SIZE: dict[ScalarType, int] = {t: d.itemsize for t, d in NUMPY.items()}
 """Bytes of one element. The 4-bit types are not here: no operator that exists here takes them."""
 
-FLOATING = frozenset({FLOAT64, FLOAT32, FLOAT16})
-SIGNED = frozenset({INT64, INT32, INT16, INT8})
-UNSIGNED = frozenset({UINT64, UINT32, UINT16, UINT8})
+FLOATING: frozenset[ScalarType] = frozenset({FLOAT64, FLOAT32, FLOAT16})
+SIGNED: frozenset[ScalarType] = frozenset({INT64, INT32, INT16, INT8})
+UNSIGNED: frozenset[ScalarType] = frozenset({UINT64, UINT32, UINT16, UINT8})
 
 
 def native(dtype: np.dtype) -> np.dtype:

@@ -66,10 +66,10 @@ def copysign(magnitude: Arg, x: Expr) -> Expr:
     """A FLOAT32 or FLOAT64 of the magnitude and x's sign."""
     x = wide(x)
     bits, least = (INT32, -(2**31)) if x.dtype is FLOAT32 else (INT64, -(2**63))
-    m = magnitude if isinstance(magnitude, Expr) else constant(magnitude, x.dtype)  # type: ignore[arg-type]
+    m = magnitude if isinstance(magnitude, Expr) else constant(magnitude, x.dtype)
     return bitcast(
         or_(and_(bitcast(x, bits), least), and_(bitcast(m, bits), ~least)),
-        x.dtype,  # type: ignore[arg-type]
+        x.dtype,
     )
 
 

@@ -87,13 +87,13 @@ def _quarter_turns_of_huge(x: Expr) -> tuple[Expr, Expr]:
     s = sub(shr(bits, 23), 150)
     m = convert(or_(and_(bits, 0x7FFFFF), 0x800000), UINT64)
     first = sub(s, 2)
-    opcode, offset = shr(first, 5), convert(and_(first, 31), UINT64)
+    word, offset = shr(first, 5), convert(and_(first, 31), UINT64)
     words = [constant(w, UINT64) for w in (*TWO_OVER_PI, 0)]
     picked = []
     for k in range(4):
         w = words[k]
         for j in range(1, 4):
-            w = select(eq(opcode, j), words[min(j + k, len(words) - 1)], w)
+            w = select(eq(word, j), words[min(j + k, len(words) - 1)], w)
         picked.append(w)
     low32 = 0xFFFFFFFF
     window = []

@@ -220,11 +220,9 @@ def _bits(x: Expr) -> Expr:
     return bitcast(x, UINT_OF_SIZE[SIZE[x.dtype]]) if x.dtype in FLOATING else x
 
 
-def _on_bits(opcode: Callable[..., Expr]) -> Callable[..., Expr]:
+def _on_bits(op: Callable[..., Expr]) -> Callable[..., Expr]:
     def scalar(*operands: Expr) -> Expr:
-        dtype = operands[0].dtype
-        assert dtype != "bool"
-        return bitcast(opcode(*map(_bits, operands)), dtype)
+        return bitcast(op(*map(_bits, operands)), operands[0].dtype)
 
     return scalar
 
@@ -305,4 +303,4 @@ ELEMENT_WISE_BIT_COUNT = unary(
 
 
 def _unsigned(x: Expr) -> Expr:
-    return convert(_bits(x), UINT_OF_SIZE[SIZE[x.dtype]])  # type: ignore[index]
+    return convert(_bits(x), UINT_OF_SIZE[SIZE[x.dtype]])

@@ -42,17 +42,11 @@ import struct
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE
-from anydml.ops.enums import TensorDataType
-
-BOOL: Literal["bool"] = "bool"
-"""The type of a bool inside an expression. It never reaches memory: see `convert`."""
-
-ScalarType = TensorDataType | Literal["bool"]
+from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE, ScalarType
 
 
 class Expr:
@@ -117,17 +111,17 @@ def _simpler(opcode: str, dtype: ScalarType, args: tuple[Expr, ...]) -> Expr | N
 
 def _as_bool(a: Expr) -> Expr | None:
     """The bool that an integer is made from."""
-    return a.args[0] if a.opcode == "convert" and a.args[0].dtype == BOOL else None
+    return a.args[0] if a.opcode == "convert" and a.args[0].dtype is BOOL else None
 
 
 # ---- leaves and choices ------------------------------------------------------------------------------
 
 
-def read(index: int, dtype: TensorDataType) -> Expr:
+def read(index: int, dtype: ScalarType) -> Expr:
     return make("read", dtype, (), index)
 
 
-def constant(value: int | float, dtype: TensorDataType) -> Expr:
+def constant(value: int | float, dtype: ScalarType) -> Expr:
     """A number, rounded to the type."""
     with np.errstate(over="ignore"):
         return make("constant", dtype, (), np.array(value, NUMPY[dtype]).item())
@@ -263,13 +257,13 @@ def rint(a: Expr) -> Expr:
 def maximum(a: Arg, b: Arg) -> Expr:
     """The larger; a NaN if either is one; either zero of two."""
     x, y = _unify_operands(a, b)
-    return call(_MAX, x.dtype, x, y)  # type: ignore[arg-type]
+    return call(_MAX, x.dtype, x, y)
 
 
 def minimum(a: Arg, b: Arg) -> Expr:
     """The smaller; a NaN if either is one; either zero of two."""
     x, y = _unify_operands(a, b)
-    return call(_MIN, x.dtype, x, y)  # type: ignore[arg-type]
+    return call(_MIN, x.dtype, x, y)
 
 
 def _extreme(wins: Callable[[Arg, Arg], Expr]) -> Callable[[Expr, Expr], Expr]:
@@ -308,11 +302,11 @@ def convert(a: Expr, dtype: ScalarType) -> Expr:
     """`a` as `dtype`."""
     if a.dtype == dtype:
         return a
-    if dtype == BOOL:
+    if dtype is BOOL:
         raise TypeError(f"{a.dtype} is no bool; compare it with something")
     if a.opcode == "constant" and not (a.dtype in FLOATING and dtype not in FLOATING):
         value = a.value
-        if dtype not in FLOATING and a.dtype != BOOL:  # an integer of another width wraps around
+        if dtype not in FLOATING and a.dtype is not BOOL:  # an integer of another width wraps around
             value = np.array(value, NUMPY[a.dtype]).astype(NUMPY[dtype]).item()
         return constant(value, dtype)
     if dtype is FLOAT16 and a.opcode == "convert" and a.args[0].dtype is FLOAT16:
@@ -322,17 +316,17 @@ def convert(a: Expr, dtype: ScalarType) -> Expr:
     if a.dtype is FLOAT16 and dtype is not FLOAT32:
         return convert(convert(a, FLOAT32), dtype)
     if dtype is FLOAT32 and _is_narrow_whole(a):
-        return _clamp_cast(a.args[0], a.dtype)  # type: ignore[arg-type]
+        return _clamp_cast(a.args[0], a.dtype)
     return make("convert", dtype, (a,))
 
 
 def _is_narrow_whole(a: Expr) -> bool:
     """Whether `a` is a FLOAT32 converted to an integer that every FLOAT32 could hold."""
     from_float = a.opcode == "convert" and a.args[0].dtype is FLOAT32
-    return from_float and a.dtype not in FLOATING and SIZE[a.dtype] < 4  # type: ignore[index]
+    return from_float and a.dtype not in FLOATING and SIZE[a.dtype] < 4
 
 
-def _clamp_cast(x: Expr, dtype: TensorDataType) -> Expr:
+def _clamp_cast(x: Expr, dtype: ScalarType) -> Expr:
     """A FLOAT32 converted to a narrow integer and back, without the way there."""
     info = np.iinfo(NUMPY[dtype])
     low, high = float(info.min), float(info.max)
@@ -342,15 +336,14 @@ def _clamp_cast(x: Expr, dtype: TensorDataType) -> Expr:
     return whole if low == 0 else add(whole, 0.0)  # -0 is no integer
 
 
-def bitcast(a: Expr, dtype: TensorDataType) -> Expr:
+def bitcast(a: Expr, dtype: ScalarType) -> Expr:
     """The bits of `a` read as another type of its width."""
-    assert a.dtype != BOOL
     if SIZE[a.dtype] != SIZE[dtype]:
         raise TypeError(f"{a.dtype} and {dtype} differ in width")
     return a if a.dtype == dtype else make("bitcast", dtype, (a,))
 
 
-def call(function: Function, dtype: TensorDataType, *args: Arg) -> Expr:
+def call(function: Function, dtype: ScalarType, *args: Arg) -> Expr:
     """`function` of arguments that are computed with as `dtype`."""
     given = tuple(convert(a, dtype) if isinstance(a, Expr) else constant(a, dtype) for a in args)
     return make("call", dtype, given, function)
@@ -404,7 +397,7 @@ def _unify_operands(a: Arg, b: Arg) -> tuple[Expr, Expr]:
 
 def _promote_to_float32(a: Arg, b: Arg) -> tuple[Expr, Expr]:
     x, y = _unify_operands(a, b)
-    if x.dtype == BOOL:
+    if x.dtype is BOOL:
         raise TypeError("a truth has no arithmetic")
     return (convert(x, FLOAT32), convert(y, FLOAT32)) if x.dtype is FLOAT16 else (x, y)
 
@@ -433,11 +426,11 @@ def _no_float(a: Expr) -> None:
 
 
 def _require_bool(condition: Expr) -> None:
-    if condition.dtype != BOOL:
+    if condition.dtype is not BOOL:
         raise TypeError(f"select needs a truth, not {condition.dtype}")
 
 
 def _number(value: int | float, dtype: ScalarType) -> Expr:
-    if dtype == BOOL:
+    if dtype is BOOL:
         raise TypeError("a number cannot stand for a bool")
     return constant(value, dtype)

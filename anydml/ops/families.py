@@ -122,7 +122,6 @@ def scale_and_bias(x: Expr, scale_bias: ScaleBias | None) -> Expr:
     if scale_bias is None:
         return x
     scale, bias = scale_bias.scale, scale_bias.bias
-    assert x.dtype != "bool"
     if x.dtype in FLOATING:
         return fma(x, scale, bias)
     if scale.is_integer() and bias.is_integer():
@@ -132,7 +131,6 @@ def scale_and_bias(x: Expr, scale_bias: ScaleBias | None) -> Expr:
 
 def _modulo(value: float, x: Expr) -> Expr:
     """A whole number in an integer type, modulo 2 to its width."""
-    assert x.dtype != "bool"
     bits = 8 * SIZE[x.dtype]
     least = -(2 ** (bits - 1)) if x.dtype in SIGNED else 0
     return constant((int(value) - least) % 2**bits + least, x.dtype)
@@ -140,7 +138,6 @@ def _modulo(value: float, x: Expr) -> Expr:
 
 def number(value: Any, x: Expr) -> Expr:
     """An attribute's number in the type of `x`; integers take it truncated and saturated."""
-    assert x.dtype != "bool"
     return constant(as_type(value, x.dtype), x.dtype)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from anydml.ops.expr import BOOL, Expr, walk
+from anydml.ops.dtypes import BOOL
+from anydml.ops.expr import Expr, walk
 
 _INFIX = {
     "eq": "==",
@@ -44,23 +45,22 @@ def _text(expr: Expr, names: Sequence[str], known: Mapping[Expr, str], inside: b
         return names[int(expr.value)]
     if opcode == "constant":
         return _number(expr.value)
-    if opcode == "convert" and args[0].dtype != BOOL:
-        assert expr.dtype != BOOL
+    if opcode == "convert" and args[0].dtype is not BOOL:
         return f"{expr.dtype.label}({_text(args[0], names, known, False)})"
     if opcode == "absolute":
         return f"|{_text(args[0], names, known, False)}|"
     if opcode == "neg":
         return f"-{inner(0)}"
     if opcode == "not":
-        return f"not {inner(0)}" if expr.dtype == BOOL else f"~{inner(0)}"
+        return f"not {inner(0)}" if expr.dtype is BOOL else f"~{inner(0)}"
     if opcode in ("select", "select_lazy"):
         shown = f"{inner(0)} ? {inner(1)} : {inner(2)}"
     elif opcode == "convert":
         shown = f"{inner(0)} ? 1 : 0"
     elif opcode in _INFIX:
-        sign = {"and": "and", "or": "or", "xor": "!="}.get(opcode) if expr.dtype == BOOL else None
+        sign = {"and": "and", "or": "or", "xor": "!="}.get(opcode) if expr.dtype is BOOL else None
         shown = f"{inner(0)} {sign or _INFIX[opcode]} {inner(1)}"
-        comparison = args[0].dtype != BOOL and expr.dtype == BOOL
+        comparison = args[0].dtype is not BOOL and expr.dtype is BOOL
         if comparison:
             return shown
     else:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.ops.dtypes import FLOATING, NUMPY
-from anydml.ops.expr import BOOL, Expr, inline_calls, walk
+from anydml.ops.dtypes import BOOL, FLOATING, NUMPY
+from anydml.ops.expr import Expr, inline_calls, walk
 
 Array = NDArray[Any]
 
@@ -37,7 +37,6 @@ class _Evaluation:
         if opcode == "read":
             return self.operands[int(expr.value)]
         if opcode == "constant":
-            assert expr.dtype != BOOL
             return np.array(expr.value, NUMPY[expr.dtype])
         if opcode == "call":
             return self.of(inline_calls(expr))
@@ -51,7 +50,6 @@ class _Evaluation:
         if opcode == "convert":
             return _converted(args[0], expr)
         if opcode == "bitcast":
-            assert expr.dtype != BOOL
             return np.ascontiguousarray(args[0]).view(NUMPY[expr.dtype]).reshape(args[0].shape)
         if opcode in ("shl", "shr"):
             return _shifted(opcode, *args)
@@ -66,7 +64,7 @@ class _Evaluation:
 
 
 def _numpy_type(expr: Expr) -> np.dtype:
-    return np.dtype(np.bool_) if expr.dtype == BOOL else NUMPY[expr.dtype]
+    return np.dtype(np.bool_) if expr.dtype is BOOL else NUMPY[expr.dtype]
 
 
 def _converted(x: Array, expr: Expr) -> Array:

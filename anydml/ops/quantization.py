@@ -61,7 +61,7 @@ ELEMENT_WISE_QUANTIZE_LINEAR = Operator(
 
 
 def _dequantized(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
-    wide = FLOAT64 if SIZE[x.dtype] == 4 else FLOAT32  # type: ignore[index]
+    wide = FLOAT64 if SIZE[x.dtype] == 4 else FLOAT32
     difference = convert(x, wide)
     if zero_point is not None:
         difference = sub(difference, convert(zero_point, wide))

@@ -5,10 +5,9 @@ import pytest
 
 from anydml.directml.descriptions import read_attribute
 from anydml.ops.catalog import CATALOG
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOATING, INT8, INT32, UINT8
+from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOATING, INT8, INT32, UINT8
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import (
-    BOOL,
     absolute,
     add,
     and_,

@@ -11,7 +11,7 @@ from anydml.builder import CompiledGraph
 from anydml.expression import Expression
 from anydml.ir.graph import Node
 from anydml.ops.catalog import CATALOG
-from anydml.ops.dtypes import NUMPY
+from anydml.ops.dtypes import NUMPY, UP_TO_64_BIT
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.prepared import PreparedGraph
@@ -140,7 +140,7 @@ def graph_case(case: Case) -> None:
     """A graph of 1 to 12 nodes, compiled, bound, dispatched."""
     recipe, rng = case.recipe, case.own
     growing = Growing(case)
-    growing.input(draw.choice(recipe, tuple(NUMPY)))
+    growing.input(draw.choice(recipe, UP_TO_64_BIT))
     count = int(recipe.integers(1, 13))
     operators = [
         draw.choice(recipe, ROWS if draw.chance(recipe, 0.15) else OPERATORS) for _ in range(count - 1)

@@ -130,9 +130,9 @@ class GraphBuilder:
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
-            is_view = e.desc.effective_strides != packed_strides(e.sizes) or value.tensor != _packed(e)
+            is_view = e.desc.effective_strides != packed_strides(e.sizes) or value.tensor != _pack(e)
             if value not in made or is_view:
-                value = Value(f"%copy of {value.name} as {name}", _packed(e))
+                value = Value(f"%copy of {value.name} as {name}", _pack(e))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
                 copy = BY_NAME["ELEMENT_WISE_IDENTITY"]
                 nodes.append(
@@ -200,7 +200,7 @@ class GraphBuilder:
         result = tied[0] if tied else result  # whatever is wrong with it, `compile` tells
         tensors[out.name] = TensorDesc(result, sizes)
         value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
-        self._problems[value] = list(self._broken(operator, tensors, given, where))
+        self._problems[value] = list(self._find_broken_rules(operator, tensors, given, where))
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
@@ -242,7 +242,7 @@ class GraphBuilder:
             values[attribute.name] = read
         return values
 
-    def _broken(
+    def _find_broken_rules(
         self, operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], where: str
     ) -> Iterator[Problem]:
         """What a node breaks at the device's feature level."""
@@ -266,7 +266,7 @@ def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> t
         raise InvalidOperator(Problem(where, f"expected sizes that broadcast, but got {got}")) from None
 
 
-def _packed(e: Expression) -> TensorType:
+def _pack(e: Expression) -> TensorType:
     return TensorType(e.data_type.label, e.sizes, packed_strides(e.sizes))
 
 
@@ -290,7 +290,7 @@ class CompiledGraph(Compiled):
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values
-        return _compiled, (parts, self.owned)
+        return _compile_parts, (parts, self.owned)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
@@ -338,7 +338,7 @@ class CompiledGraph(Compiled):
         return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
 
 
-def _compiled(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> CompiledGraph:
+def _compile_parts(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> CompiledGraph:
     compiled = CompiledGraph(*parts)
     if owned:
         compiled.initialize(owned)

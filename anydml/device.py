@@ -123,10 +123,10 @@ class DeviceOperator:
         return f"<{self._checked.operator.name} operator>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _created, (OperatorDesc(self.type, {**self.attributes, **self.tensors}), self._feature_level)
+        return _create, (OperatorDesc(self.type, {**self.attributes, **self.tensors}), self._feature_level)
 
 
-def _created(desc: OperatorDesc, feature_level: FeatureLevel) -> DeviceOperator:
+def _create(desc: OperatorDesc, feature_level: FeatureLevel) -> DeviceOperator:
     return Device(feature_level).create_operator(desc)
 
 
@@ -148,10 +148,10 @@ class CompiledOperator(Compiled):
         super().__init__(record.name, to_graph(checked), inputs, outputs, threads, record.in_place)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _compiled, (self._operator, self._threads, self.owned)
+        return _compile, (self._operator, self._threads, self.owned)
 
 
-def _compiled(
+def _compile(
     operator: DeviceOperator, threads: int | None, owned: Mapping[str, NDArray[Any]]
 ) -> CompiledOperator:
     compiled = CompiledOperator(operator, threads)

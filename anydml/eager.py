@@ -67,7 +67,7 @@ def compute(
     given: list[Any] = [
         x
         if type(x) is np.ndarray or (x is None and operand.optional is not None)
-        else _taken(operator, operand, x)
+        else _to_array(operator, operand, x)
         for operand, x in zip(operator.inputs, arguments, strict=True)
     ]
     kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
@@ -91,7 +91,7 @@ def compute(
     if signature.group.axes and not inputs[0].shape:
         raise InvalidInput(Problem(operator.name, "expected at least 1 dimension, but got a scalar"))
     if operator.has_special_shapes:
-        inputs = _shaped(operator, given, inputs, values, signature.output)
+        inputs = _check_shapes(operator, given, inputs, values, signature.output)
     shape = broadcast_shape([x.shape for x in inputs])
     if shape is None:
         operands = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
@@ -185,7 +185,7 @@ def _signature(
     )
 
 
-def _shaped(
+def _check_shapes(
     operator: Operator,
     given: Sequence[Any],
     inputs: list[Array],
@@ -234,7 +234,7 @@ def _where(operator: Operator, operand: Operand) -> str:
     return f"{operator.name}: {operand.parameter}"
 
 
-def _taken(operator: Operator, operand: Operand, x: Any) -> Array | bool | int | float:
+def _to_array(operator: Operator, operand: Operand, x: Any) -> Array | bool | int | float:
     """An argument as an array, or as the Python number that it is."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x

@@ -98,7 +98,7 @@ class Expression:
             message = f"expected each of the {rank} dimensions once, but got {short_repr(asked)}"
             raise InvalidOperator(Problem(where, message))
         strides = self._desc.effective_strides
-        return self._seen([self.sizes[a] for a in order], [strides[a] for a in order])
+        return self._view_as([self.sizes[a] for a in order], [strides[a] for a in order])
 
     def broadcast_to(self, sizes: Sequence[int]) -> Expression:
         """Repeated along new leading dimensions and those of size 1, by strides of 0."""
@@ -113,7 +113,7 @@ class Expression:
             0 if a == 1 and n != 1 else s
             for a, n, s in zip(self.sizes, wanted[lead:], self._desc.effective_strides, strict=True)
         ]
-        seen = self._seen(wanted, [0] * lead + strides)
+        seen = self._view_as(wanted, [0] * lead + strides)
         problems = [Problem(where, p.message, p.remedy) for p in check_tensor(ANY_TENSOR, seen.desc)]
         if len(wanted) > MAX_RANK:
             problems.append(Problem(where, f"expected at most {MAX_RANK} dimensions, but got {len(wanted)}"))
@@ -121,7 +121,7 @@ class Expression:
             raise InvalidOperator(*problems)
         return seen
 
-    def _seen(self, sizes: Sequence[int], strides: Sequence[int]) -> Expression:
+    def _view_as(self, sizes: Sequence[int], strides: Sequence[int]) -> Expression:
         return Expression(self._builder, self._value, TensorDesc(self.data_type, sizes, strides))
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Expression:
     def _with(self, name: str, *others: Any) -> Expression:
         return self._record(BY_NAME[f"ELEMENT_WISE_{name}"], (self, *others), ())
 
-    def _scaled(self, name: str) -> Expression:
+    def _scale(self, name: str) -> Expression:
         return self._record(BY_NAME[f"ELEMENT_WISE_{name}"], (self,), (None,))
 
     def _after(self, name: str, other: Any) -> Expression:
@@ -184,7 +184,7 @@ class Expression:
         return self._with("NEGATE")
 
     def __abs__(self) -> Expression:
-        return self._scaled("ABS")
+        return self._scale("ABS")
 
     def __lt__(self, other: Any) -> Expression:
         return self._with("LOGICAL_LESS_THAN", other)

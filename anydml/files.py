@@ -45,7 +45,7 @@ def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
     Raises:
         OSError: it cannot be read; it is a folder or a device; it has more than `limit` bytes.
     """
-    with _opened(path) as file:
+    with _open_regular(path) as file:
         size = _size(file)
         if size > limit:
             raise _too_large(limit, f"{size:,}", os.fspath(path))
@@ -64,7 +64,7 @@ def read_stream(stream: IO[bytes], limit: int, name: str) -> bytes:
         pass
     else:
         _check_readable(status, name)
-    content = _taken(stream, limit + 1)
+    content = _read_up_to(stream, limit + 1)
     if content.tell() > limit:
         raise _too_large(limit, "more", name)
     return content.getvalue()
@@ -82,7 +82,7 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
     """
     name = os.fspath(path)
     try:
-        with _opened(path) as file:
+        with _open_regular(path) as file:
             shape, is_fortran, dtype = _npy_header(file)
             wanted = prod(shape) * dtype.itemsize
             told = f"its header tells {dtype}{short_repr(list(shape))}, {_bytes(wanted)}"
@@ -91,7 +91,7 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
                 raise ValueError(f"{told}, but {_bytes(there - file.tell())} follow")
             if wanted > limit:
                 raise ValueError(f"{told}; at most {_bytes(limit)} can be read")
-            content = _taken(file, wanted)
+            content = _read_up_to(file, wanted)
         if content.tell() < wanted:
             raise ValueError(f"{told}, but {_bytes(content.tell())} follow")
         order: Any = "F" if is_fortran else "C"
@@ -136,7 +136,7 @@ def _bytes(count: int) -> str:
     return f"{count:,} bytes" if count < 1 << 64 else "more bytes than any file has"
 
 
-def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
+def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """The file, if it is a regular one or a pipe. A device is not opened: that alone can do something."""
     _check_readable(os.stat(path), os.fspath(path))
     return open(path, "rb")
@@ -156,7 +156,7 @@ def _size(file: IO[bytes]) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
-def _taken(stream: IO[bytes], most: int) -> io.BytesIO:
+def _read_up_to(stream: IO[bytes], most: int) -> io.BytesIO:
     """So many bytes, or as many as there are; memory grows with what comes."""
     content = io.BytesIO()
     while part := stream.read(min(_CHUNK, most - content.tell())):
@@ -183,18 +183,18 @@ def write_atomically(path: Path, write: Callable[[Any], object]) -> None:
 
 def check_writable(path: Path) -> None:
     """Raises the OSError that writing would end in, as far as that can be told before."""
-    _checked(path)
+    _check_writable(path)
 
 
 def is_alone(path: Path) -> bool:
     """Whether what a path leads to is no regular file, beside which others could be: a pipe, a device."""
-    place, status = _followed(path)
+    place, status = _follow_links(path)
     return status is not None and not stat.S_ISDIR(status.st_mode) and not _is_replaced(place, status)
 
 
 def real_path(path: Path) -> Path:
     """Where a path leads through its links."""
-    return _followed(path)[0]
+    return _follow_links(path)[0]
 
 
 class Pending:
@@ -217,7 +217,7 @@ class Pending:
             OSError: it cannot be written.
         """
         self._path = path
-        self._place, status = _checked(path)
+        self._place, status = _check_writable(path)
         self._temporary: Path | None = None
         self._spooled: IO[bytes] | None = None
         if status is not None and not _is_replaced(self._place, status):
@@ -285,7 +285,7 @@ class Pending:
             raise
 
 
-def _followed(path: Path) -> tuple[Path, os.stat_result | None]:
+def _follow_links(path: Path) -> tuple[Path, os.stat_result | None]:
     """Where a path leads through its links, and what is there; None: nothing.
 
     Under /proc stand open files of processes: they look like links, whose ends may have no name.
@@ -307,11 +307,11 @@ def _followed(path: Path) -> tuple[Path, os.stat_result | None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _checked(path: Path) -> tuple[Path, os.stat_result | None]:
+def _check_writable(path: Path) -> tuple[Path, os.stat_result | None]:
     """Where a path leads, and what is there, if that can be written."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
-    place, status = _followed(path)
+    place, status = _follow_links(path)
     if not place.parent.is_dir():  # the link dangles by more than a file
         raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(place.parent))
     if status is not None and stat.S_ISDIR(status.st_mode):

@@ -35,7 +35,7 @@ from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import Model, read_proto
-from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inlined
+from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.serde.serialize import declares_types, model_proto
 from anydml.onnx.types import CODES
@@ -146,11 +146,11 @@ def flatten(
     proto, folder, where = parse(model)
     if proto.functions:
         while in_the_way := functions_with_if(proto) or functions_about_ifs(proto):
-            count, proto = len(proto.functions), inlined(proto, where, in_the_way)
+            count, proto = len(proto.functions), inline_functions(proto, where, in_the_way)
             if len(proto.functions) == count:  # ONNX's inliner did not know one
                 break
     read = read_proto(proto, folder, where)
-    contents, types = _checked(read, fixed or {}, shapes or {}, witness or {}, convert)
+    contents, types = _check_request(read, fixed or {}, shapes or {}, witness or {}, convert)
     witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
 
     def attempt(avoided: Mapping[str, str]) -> Attempt:
@@ -237,11 +237,11 @@ class _Flattening:
         witnesses: Witnesses,
     ) -> Graph:
         """The flat graph, for inputs of these types and contents."""
-        graph, _, kept = self._flattened(graph, types, contents, witnesses)
+        graph, _, kept = self._flatten_graph(graph, types, contents, witnesses)
         self.reports += kept
         return graph
 
-    def _flattened(
+    def _flatten_graph(
         self,
         graph: Graph,
         types: Mapping[Value, Type],
@@ -259,18 +259,18 @@ class _Flattening:
         left: list[IfReport] = []
         for number in range(MAX_ROUNDS):
             special = specialize(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
-            self.reports += [_folded(f) for f in special.folded]
+            self.reports += [_report_folded(f) for f in special.folded]
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
             witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
             folded = simplify(special.graph)
             if not inside and not number:
                 self.flops_before = graph_flops(folded)
-            result, decisions = self._converted(folded, witnesses)
+            result, decisions = self._convert(folded, witnesses)
             kept = [d for d in decisions if d.what == "kept"]
-            self.reports += [_decided(d) for d in decisions if d.what != "kept"]
+            self.reports += [_report_decision(d) for d in decisions if d.what != "kept"]
             left = []
-            looped = self._looped(result, witnesses, left)
+            looped = self._flatten_bodies(result, witnesses, left)
             before = [special.graph, graph] if number else [special.graph]
             settled = looped is result and _outline(result) in map(_outline, before)
             graph, types, contents = eliminate_dead_code(looped), {}, {}
@@ -279,10 +279,10 @@ class _Flattening:
         origins = {n.origin for n in graph.walk() if isinstance(n, If)}
         for d in kept:
             gone = replace(d, what="merged", because="nothing needs what it gives")
-            left.append(_decided(d if d.node.origin in origins else gone))
+            left.append(_report_decision(d if d.node.origin in origins else gone))
         return graph, stood, left
 
-    def _converted(self, graph: Graph, witnesses: Witnesses) -> tuple[Graph, list[Decision]]:
+    def _convert(self, graph: Graph, witnesses: Witnesses) -> tuple[Graph, list[Decision]]:
         """The graph with as few Ifs as may be, and what was decided of each that it has."""
         conversion = Conversion(
             self.opsets.get("", 1),
@@ -294,7 +294,7 @@ class _Flattening:
         converted = merge_duplicates(simplify(conversion.converted(graph)))
         return fold_weights(converted, self.oracle), conversion.decisions
 
-    def _looped(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
+    def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""
         nodes = tuple(self._with_flat_bodies(n, graph, witnesses, kept) for n in graph.nodes)
         same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
@@ -305,7 +305,7 @@ class _Flattening:
     ) -> Node | If:
         """A node with its bodies flattened, or with its branches' loops'; itself if nothing changed."""
         if isinstance(node, If):
-            then_branch, else_branch = (self._looped(b, witnesses, kept) for _, b in node.branches)
+            then_branch, else_branch = (self._flatten_bodies(b, witnesses, kept) for _, b in node.branches)
             same = then_branch is node.then_branch and else_branch is node.else_branch
             return node if same else replace(node, then_branch=then_branch, else_branch=else_branch)
         if not node.contains_if:
@@ -322,7 +322,7 @@ class _Flattening:
         if node.is_onnx("Loop"):  # runtimes hand on the shape of the condition that they are given
             types[body.parameters[1]] = TensorType("bool")
         inner = {v: witnesses[v] for v in body.inputs if v in witnesses}
-        flat, stood, left = self._flattened(body.standalone, types, known, inner, inside=True)
+        flat, stood, left = self._flatten_graph(body.standalone, types, known, inner, inside=True)
         kept += left
         if _outline(flat) == _outline(body):
             return body
@@ -337,7 +337,7 @@ class _Flattening:
 # ---- what is asked for -------------------------------------------------------------------------------
 
 
-def _checked(
+def _check_request(
     model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Shapes, convert: str
 ) -> tuple[dict[Value, Constant], dict[Value, Type]]:
     """Contents and types of inputs, or all that is wrong with them."""
@@ -416,7 +416,7 @@ def path_to(node: Node | If) -> str:
     return "/".join((*node.path, own))
 
 
-def _folded(folded: FoldedIf) -> IfReport:
+def _report_folded(folded: FoldedIf) -> IfReport:
     decision = "merged" if folded.taken is None else "folded"
     because = folded.because
     if folded.taken is not None:
@@ -426,7 +426,7 @@ def _folded(folded: FoldedIf) -> IfReport:
     return IfReport(path_to(folded.node), decision, because, nodes=-saved)
 
 
-def _decided(decision: Decision) -> IfReport:
+def _report_decision(decision: Decision) -> IfReport:
     return IfReport(
         path_to(decision.node), decision.what, decision.because, decision.extra_work, decision.nodes
     )

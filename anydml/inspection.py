@@ -26,7 +26,7 @@ from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import Model, read_proto
-from anydml.onnx.serde.local_functions import called, inlined
+from anydml.onnx.serde.local_functions import called, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.types import DTYPES, type_text
 
@@ -114,11 +114,11 @@ class _Looked:
     """A model that was read, typed and tried to flatten, once for all that is told of it."""
 
     def __init__(self, model: ModelSource) -> None:
-        self.proto, self.read, self.graph = _typed(model)
+        self.proto, self.read, self.graph = _read_with_types(model)
         self.inspector = _Inspector(_decisions(model))
-        self.operators = Counter(_named(self.proto.graph))
+        self.operators = Counter(_operator_names(self.proto.graph))
         for function in self.proto.functions:
-            self.operators.update(_named(GraphProto(node=function.node)))
+            self.operators.update(_operator_names(GraphProto(node=function.node)))
         self.opsets = {domain or "ai.onnx": version for domain, version in self.read.opsets.items()}
 
     def inspection(self) -> Inspection:
@@ -145,14 +145,14 @@ class _Looked:
         return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
 
 
-def _named(graph: GraphProto) -> Iterator[str]:
+def _operator_names(graph: GraphProto) -> Iterator[str]:
     return (f"{domain}.{name}" if domain else name for domain, name in called(graph))
 
 
-def _typed(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
+def _read_with_types(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
     """The file, what was read of it, and its graph with types."""
     proto, folder, where = parse(model)
-    whole = inlined(proto, where)
+    whole = inline_functions(proto, where)
     read = read_proto(whole, folder, where)
     return proto, read, annotate_types(read.graph, read.opsets, OnnxRuntime(), read.declared)
 
@@ -189,10 +189,10 @@ class _Inspector:
             "inputs": [self._ends(v) for v in graph.inputs],
             "outputs": [self._ends(v) for v in graph.outputs],
             "count": len(list(graph.walk())),
-            "nodes": [self._drawn(n, graph, makers) for n in graph.nodes],
+            "nodes": [self._draw_node(n, graph, makers) for n in graph.nodes],
         }
 
-    def _drawn(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node]) -> dict[str, Any]:
+    def _draw_node(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node]) -> dict[str, Any]:
         drawn: dict[str, Any] = {
             "op": "If" if isinstance(node, If) else str(node.op),
             "name": node.name,
@@ -242,15 +242,15 @@ class _Inspector:
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node]) -> Branch:
         return Branch(
-            tuple(_described(v) for v in graph.inputs),
-            tuple(_described(v) for v in graph.outputs),
+            tuple(_describe(v) for v in graph.inputs),
+            tuple(_describe(v) for v in graph.outputs),
             len(list(graph.walk())),
             graph_flops(graph),
             self.controls(graph, makers),
         )
 
 
-def _described(value: Value) -> str:
+def _describe(value: Value) -> str:
     return f"{value.name}: {type_text(value.type)}"
 
 

@@ -36,7 +36,7 @@ from anydml.onnx.serde.source import Described, Source, check, check_files
 from anydml.onnx.types import dtype_name, onnx_name
 from anydml.ops.dtypes import native
 from anydml.runtime.bind import cannot_leave
-from anydml.runtime.process import renewed
+from anydml.runtime.process import renew_after_fork
 from anydml.runtime.threads import check_threads, default_threads
 
 
@@ -81,8 +81,8 @@ class _Loaded:
             self.model.graph, ProviderRegistry(self.model.opsets, threads or default_threads())
         )
 
-    def described(self) -> Key:
-        described = self.source.described(self.model.files)
+    def describe(self) -> Key:
+        described = self.source.describe(self.model.files)
         return described, self.threads, tuple(sorted(self.dims.items()))
 
 
@@ -98,7 +98,7 @@ class _Known:
         self._last: _Loaded | None = None
         """Who is sent a session with each piece of work drops it in between."""
         self.after_fork()
-        renewed(self)
+        renew_after_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class _Known:
         described, threads, dims = key
         with self._lock:
             loaded = self._known.get(_short(key))
-            if loaded is not None and loaded.source.unchanged():
+            if loaded is not None and loaded.source.is_unchanged():
                 check_files(described, "it was pickled")
             else:
                 source = Source(described.place)
@@ -150,10 +150,10 @@ class Session:
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        key = self._loaded.described()
+        key = self._loaded.describe()
         if self._loaded.source.nofail:
             _known.add(key, self._loaded)
-        return _restored, (key,)
+        return _restore, (key,)
 
     def __copy__(self) -> Session:
         return Session(self._loaded)
@@ -199,7 +199,7 @@ class Session:
         if problems:
             raise InvalidInput(*problems)
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
-        return Bound(self, self._checked(inputs), places)
+        return Bound(self, self._check_feed(inputs), places)
 
     @translate_memory_error
     def run(
@@ -267,10 +267,10 @@ class Session:
                 try:
                     return plan.run_owned(values)
                 except RanksDiffer as differ:
-                    self._program.contradicted(differ)
-        return self._program.run(self._checked(feed))
+                    self._program.forget_sizes_of(differ)
+        return self._program.run(self._check_feed(feed))
 
-    def _checked(self, feed: Mapping[str, Any]) -> list[Any]:
+    def _check_feed(self, feed: Mapping[str, Any]) -> list[Any]:
         problems: list[Problem] = []
         for name in feed:
             if name not in self._names:
@@ -281,7 +281,7 @@ class Session:
         values = []
         for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
             if argument.name in feed:
-                given = _fed(feed[argument.name], argument.type)
+                given = _convert_feed(feed[argument.name], argument.type)
                 problems += [
                     p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)
                 ]
@@ -334,7 +334,7 @@ _known = _Known()
 
 
 @translate_memory_error
-def _restored(key: Key) -> Session:
+def _restore(key: Key) -> Session:
     return Session(_known.loaded(key))
 
 
@@ -345,12 +345,12 @@ def _node_arg(argument: Argument) -> NodeArg:
     return NodeArg(argument.name, onnx_name(type), shape)
 
 
-def _fed(value: Any, type: Type | None) -> Any:
+def _convert_feed(value: Any, type: Type | None) -> Any:
     """What was fed, as an array where it is one in another coat: a NumPy scalar, or Python numbers."""
     if isinstance(type, SequenceType) and isinstance(value, list | tuple):
-        return [_fed(v, type.element) for v in value]
+        return [_convert_feed(v, type.element) for v in value]
     if isinstance(type, OptionalType):
-        return value if value is None else _fed(value, type.element)
+        return value if value is None else _convert_feed(value, type.element)
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):

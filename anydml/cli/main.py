@@ -99,12 +99,12 @@ def main() -> None:
     except (AnyDMLError, OSError) as error:
         if debug:
             raise
-        for line in _told(error).splitlines():
+        for line in _report(error).splitlines():
             click.echo(f"anydml: {line}", err=True)
         sys.exit(1)
 
 
-def _told(error: AnyDMLError | OSError) -> str:
+def _report(error: AnyDMLError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     return str(error)

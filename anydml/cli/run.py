@@ -167,7 +167,7 @@ def run_command(
         if threads is not None:
             raise click.UsageError("--threads: set ANYDML_NUM_THREADS for what is dispatched")
         how = DispatchTiming(**timing)  # type: ignore[arg-type]
-        with given.on_disk() as path, _told_warnings():
+        with given.on_disk() as path, _print_warnings():
             dispatched = DispatchModel(path, feature_level, how, dims=symbols, shapes=shapes)
         _dispatch(dispatched, emit)
         return
@@ -188,7 +188,7 @@ def run_command(
 
 
 @contextmanager
-def _told_warnings() -> Iterator[None]:
+def _print_warnings() -> Iterator[None]:
     """Tell the warnings about fields that are not known as the command line tells things."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UnknownFieldWarning)
@@ -264,7 +264,7 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
     dtype = np.dtype(_NUMPY.get(type, type))
     if dtype.kind == "b" and _all_of(value, (0, 1)):
-        return _shaped(np.array(value, bool), rank)
+        return _shape_to_rank(np.array(value, bool), rank)
     try:
         natural = np.array(value)
         exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
@@ -277,10 +277,10 @@ def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
         message = f"expected a literal of {dtype}, but got {short_repr(value)}"
         why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
         raise InvalidInput(Problem(where, message, why)) from error
-    return _shaped(array, rank)
+    return _shape_to_rank(array, rank)
 
 
-def _shaped(array: Any, rank: int | None) -> Any:
+def _shape_to_rank(array: Any, rank: int | None) -> Any:
     return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
 
 

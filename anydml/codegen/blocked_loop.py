@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anydml.codegen.emit import Emitter, element_type, mangled, value_type
+from anydml.codegen.emit import Emitter, element_type, mangle, value_type
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.stages import (
@@ -221,14 +221,14 @@ class BlockedLoopEmitter(LoopEmitter):
         p = f"{b}.r{j}"
         nothing = f"splat ({element_type(given.dtype)} {r.start(given.dtype)})"
         emitter.lines += [f"  br i1 %{b}.all, label %{p}.all, label %{p}.some", f"{p}.all:"]
-        after_all = self._combined(emitter, r, f"%{b}.acc{j}", argument)
+        after_all = self._combine(emitter, r, f"%{b}.acc{j}", argument)
         emitter.lines += [
             f"  br label %{p}.end",
             f"{p}.some:",
             *self._first(f"{p}.mask", f"%{b}.m"),
             f"  %{p}.x = select {truths} %{p}.mask, {kind} {argument}, {kind} {nothing}",
         ]
-        after_some = self._combined(emitter, r, f"%{b}.acc{j}", f"%{p}.x")
+        after_some = self._combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x")
         accumulator = value_type(r.dtype, r.lanes(self.lanes))
         emitter.lines += [
             f"  br label %{p}.end",
@@ -236,7 +236,7 @@ class BlockedLoopEmitter(LoopEmitter):
             f"  %{b}.after{j} = phi {accumulator} [ {after_all}, %{p}.all ], [ {after_some}, %{p}.some ]",
         ]
 
-    def _combined(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
+    def _combine(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
         """The accumulator with a block's values; adds to the emitter's lines."""
         (given,) = r.expr.args
         wide = Emitter(self.target, self.lanes, {read(-1, given.dtype): argument}, f"{self.label()}.v")
@@ -306,7 +306,7 @@ class BlockedLoopEmitter(LoopEmitter):
             self.lines += self._first(f"{b}.given", size)
         for k in masked:
             kind = value_type(self.types[k], self.lanes)
-            name = f"llvm.masked.load.{mangled(element_type(self.types[k]), self.lanes)}.p0"
+            name = f"llvm.masked.load.{mangle(element_type(self.types[k]), self.lanes)}.p0"
             truths = f"<{self.lanes} x i1>"
             self.declared.add(f"declare {kind} @{name}(ptr, i32, {truths}, {kind})")
             given = f"ptr %{b}.d{k}, i32 1, {truths} %{b}.given, {kind} zeroinitializer"

@@ -44,7 +44,7 @@ def vector(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
-def mangled(element: str, lanes: int) -> str:
+def mangle(element: str, lanes: int) -> str:
     """The suffix of an overloaded intrinsic's name."""
     short = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
     return short if lanes == 1 else f"v{lanes}{short}"
@@ -112,7 +112,7 @@ class Emitter:
         instruction = _INSTRUCTIONS.get((expr.opcode, family)) or _INSTRUCTIONS.get((expr.opcode, ""))
         if instruction is not None:
             return self.line(f"{instruction} {kind} {', '.join(args)}")
-        name = f"{_INTRINSICS[expr.opcode]}.{mangled(element_type(dtype), self.lanes)}"
+        name = f"{_INTRINSICS[expr.opcode]}.{mangle(element_type(dtype), self.lanes)}"
         return self.intrinsic(name, kind, *((kind, a) for a in args))
 
     def _constant(self, expr: Expr) -> str:
@@ -167,7 +167,7 @@ class Emitter:
             return value
         if dtype is FLOAT16:
             return self.line(f"and {kind} {value}, {self.splat(0x7FFF, 'i16')}")
-        suffix = mangled(element_type(dtype), self.lanes)
+        suffix = mangle(element_type(dtype), self.lanes)
         if dtype in FLOATING:
             return self.intrinsic(f"fabs.{suffix}", kind, (kind, value))
         zero = self.splat(0, element_type(dtype))
@@ -258,9 +258,9 @@ class Emitter:
         source, target = arg.dtype, expr.dtype
         value, ours, its = self.value(arg), self.type(target), self.type(source)
         if source is FLOAT16:
-            return self._widened(value)
+            return self._widen(value)
         if target is FLOAT16:
-            return self._narrowed(value)
+            return self._narrow(value)
         if target in FLOATING:
             if source in FLOATING:
                 opcode = "fpext" if target is FLOAT64 else "fptrunc"
@@ -269,8 +269,8 @@ class Emitter:
             return self.line(f"{opcode} {its} {value} to {ours}")
         if source in FLOATING:
             opcode = "fptosi" if target in SIGNED else "fptoui"
-            name = f"{opcode}.sat.{mangled(element_type(target), self.lanes)}"
-            return self.intrinsic(f"{name}.{mangled(element_type(source), self.lanes)}", ours, (its, value))
+            name = f"{opcode}.sat.{mangle(element_type(target), self.lanes)}"
+            return self.intrinsic(f"{name}.{mangle(element_type(source), self.lanes)}", ours, (its, value))
         if source is BOOL:
             return self.line(f"zext {its} {value} to {ours}")
         if SIZE[source] == SIZE[target]:
@@ -278,7 +278,7 @@ class Emitter:
         opcode = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"
         return self.line(f"{opcode} {its} {value} to {ours}")
 
-    def _widened(self, half: str) -> str:
+    def _widen(self, half: str) -> str:
         """float16 bits as float32; without hardware by integer arithmetic and one exact multiplication.
 
         Exponent and fraction moved into a float32's place mean the value times 2^-112; the multiplication
@@ -302,7 +302,7 @@ class Emitter:
         bits = self.line(f"or {w} {chosen}, {high}")
         return self.line(f"bitcast {w} {bits} to {f}")
 
-    def _narrowed(self, single: str) -> str:
+    def _narrow(self, single: str) -> str:
         """A float32 as float16 bits, rounded to nearest even; without hardware by integer arithmetic.
 
         Normal numbers round by adding half of what falls away (and the last kept bit); for denormal ones

@@ -104,10 +104,10 @@ def _layout(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOp
             addresses = [a + (size - 1) * s for a, s in zip(addresses, steps, strict=True)]
             dims[d] = (size, tuple(-s for s in steps))
     inner, steps = dims.pop()
-    return _laid_out(group, inner, addresses, steps, dims)
+    return _lay_out(group, inner, addresses, steps, dims)
 
 
-def _laid_out(
+def _lay_out(
     group: KernelSpec,
     inner: int,
     addresses: Sequence[int],
@@ -176,7 +176,7 @@ def packed_descriptor(
     key = (size, pool, threads)
     template = group.packed.get(key)
     if template is None:
-        descriptor = _words(group, _laid_out(group, size, bases, group.widths), pool=pool, threads=threads)
+        descriptor = _words(group, _lay_out(group, size, bases, group.widths), pool=pool, threads=threads)
         if len(group.packed) >= 256:
             group.packed.clear()
         template = group.packed[key] = template_of(descriptor, len(group.widths))

@@ -92,7 +92,7 @@ class ReductionEmitter(BlockedLoopEmitter):
             keep = self.kept if s == len(reductions) - 1 else None
             ends = self._pass(pointers, known, (), starts, keep)
             for j, (r, end) in enumerate(zip(stage, ends, strict=True)):
-                kind, value = self._element(r), self._settled(r, end)
+                kind, value = self._element(r), self._reduce_lanes(r, end)
                 self.emit_lines(f"%{b}.at{j} = getelementptr {kind}, ptr %row{s}.{j}, i64 %{b}.i")
                 self.emit_lines(f"store {kind} {value}, ptr %{b}.at{j}")
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
@@ -172,7 +172,7 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.flush(emitter)
         return result
 
-    def _settled(self, r: Reduction, accumulator: str) -> str:
+    def _reduce_lanes(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one number."""
         value = self.folded(self.lines, r, accumulator, r.lanes(self.lanes), 1)
         emitter = self.emitter({read(-1, r.dtype): value}, 1)

@@ -83,7 +83,7 @@ class _Fusion:
         meaning = node.op.expression(types, output.data_type, node.attributes, len(sizes))
         parts: list[Computed] = []
         for (k, value), view in zip(present, views, strict=True):
-            parts.append(_read_as(self._seen(value, sizes, _read_through(node, k, view, sizes)), view))
+            parts.append(_read_as(self._view_as(value, sizes, _read_through(node, k, view, sizes)), view))
         axes = row_axes(meaning)
         for j, part in enumerate(parts):  # one kernel reduces over one set of axes
             if not row_axes(part.expr) <= (axes := axes or row_axes(part.expr)):
@@ -104,7 +104,7 @@ class _Fusion:
         self._store(value)
         return _read_as(_in_memory(value, _read_through(node, k, view, sizes), sizes), view)
 
-    def _seen(self, value: Value, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Computed:
+    def _view_as(self, value: Value, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Computed:
         """A value's content as a node over `sizes` reads it through `strides` of its memory."""
         if value in self.constants:  # a single number
             return Computed(constant(self.constants[value].content.item(), value.data_type), (), sizes)
@@ -114,7 +114,7 @@ class _Fusion:
             mapping = _dimensions(known.sizes, value.tensor.element_strides, sizes, strides)
             same = known.sizes == sizes and mapping == tuple(range(len(sizes)))
             if mapping is not None and (same or (stored is None and not has_rows(known.expr))):
-                sources = tuple(Source(s.value, _moved(s.strides, mapping)) for s in known.sources)
+                sources = tuple(Source(s.value, _permute_strides(s.strides, mapping)) for s in known.sources)
                 return Computed(known.expr, sources, sizes)
             if stored is None:
                 self._store(value)
@@ -137,7 +137,7 @@ class _Fusion:
             if source not in kernel.sources:
                 kernel.sources.append(source)
         order = {j: kernel.sources.index(s) for j, s in enumerate(computed.sources)}
-        kernel.outputs.append((value, renumbered(computed.expr, order)))
+        kernel.outputs.append((value, renumber(computed.expr, order)))
         self.home[value] = k
 
     def _fits(self, kernel: Kernel, computed: Computed) -> bool:
@@ -161,18 +161,18 @@ def combined(meaning: Expr, parts: Sequence[Computed], sizes: tuple[int, ...]) -
             if source not in sources:
                 sources.append(source)
             order[j] = sources.index(source)
-        operands.append(renumbered(part.expr, order))
-    return Computed(replaced(meaning, dict(enumerate(operands))), tuple(sources), sizes)
+        operands.append(renumber(part.expr, order))
+    return Computed(replace_reads(meaning, dict(enumerate(operands))), tuple(sources), sizes)
 
 
-def renumbered(expr: Expr, order: Mapping[int, int]) -> Expr:
+def renumber(expr: Expr, order: Mapping[int, int]) -> Expr:
     if all(j == k for j, k in order.items()):
         return expr
     reads = {e.value: e.dtype for e in walk(expr) if e.opcode == "read"}
-    return replaced(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})
+    return replace_reads(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})
 
 
-def replaced(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
+def replace_reads(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
     """The expression with other expressions in the place of its reads."""
     new: dict[Expr, Expr] = {}
     for e in walk(expr):
@@ -281,7 +281,7 @@ def _same(one: Sequence[int], other: Sequence[int], sizes: Sequence[int]) -> boo
     return all(n == 1 or a == b for a, b, n in zip(one, other, sizes, strict=True))
 
 
-def _moved(strides: tuple[int, ...], mapping: Sequence[int | None]) -> tuple[int, ...]:
+def _permute_strides(strides: tuple[int, ...], mapping: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(0 if d is None else strides[d] for d in mapping)
 
 

@@ -46,9 +46,9 @@ class Resource:
 
     @property
     def values(self) -> NDArray[Any]:
-        return self.seen_as(self.shape)
+        return self.view_as(self.shape)
 
-    def seen_as(self, shape: Sequence[int]) -> NDArray[Any]:
+    def view_as(self, shape: Sequence[int]) -> NDArray[Any]:
         """The elements in another shape, which may have fewer of them.
 
         Raises:
@@ -83,9 +83,9 @@ def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
     """
     if not isinstance(item, dict):
         raise InvalidModel(Problem("", f"expected an object, but got {kind_of(item)}"))
-    item = unknown.dropped(item, _FIELDS)
+    item = unknown.drop(item, _FIELDS)
     if isinstance(item.get("initialValues"), dict):
-        initial = unknown.at("initialValues").dropped(item["initialValues"], _INITIAL_FIELDS)
+        initial = unknown.at("initialValues").drop(item["initialValues"], _INITIAL_FIELDS)
         item["initialValues"] = initial
     initial = item.get("initialValues")
     if initial == "deferred":
@@ -102,11 +102,11 @@ def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
         if declared != "UNKNOWN":
             message = f"expected a data type, but got {short_repr(declared)}"
             raise InvalidModel(Problem("initialValuesDataType", message))
-        values = _listed(initial, unknown.at("initialValues"))
+        values = _pack_values(initial, unknown.at("initialValues"))
     elif isinstance(initial, list) and initial:
         values = np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
     elif isinstance(initial, dict):
-        values = _generated(initial, dtype)
+        values = _generate(initial, dtype)
     else:
         raise InvalidModel(
             Problem(
@@ -134,7 +134,7 @@ def _byte_count(item: Mapping[str, Any], field: str, default: int, least: int) -
     return size
 
 
-def _listed(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
+def _pack_values(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
     """Values of several types, one after the other, as bytes."""
     if not isinstance(initial, list) or not initial:
         got = kind_of(initial) if not isinstance(initial, list) else "none"
@@ -147,7 +147,7 @@ def _listed(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
         where = f"initialValues[{k}]"
         if not isinstance(item, dict) or "type" not in item or "value" not in item:
             raise InvalidModel(Problem(where, 'expected "type" and "value"', "a name is optional"))
-        unknown.at(f"[{k}]").dropped(item, ("name", "type", "value"))
+        unknown.at(f"[{k}]").drop(item, ("name", "type", "value"))
         dtype = NUMPY.get(parse(TensorDataType, item["type"], f"{where}.type"))
         if dtype is None:
             raise Unsupported(Problem(f"{where}.type", f"{item['type']} values cannot be made yet"))
@@ -155,7 +155,7 @@ def _listed(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def _generated(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
+def _generate(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
     count = initial.get("valueCount")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
         most = MAX_BYTES // dtype.itemsize
@@ -210,7 +210,7 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
 
 def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
     source = item["initialValues"]["sourcePath"]
-    path = found_file(source, folder, "initialValues.sourcePath")
+    path = find_file(source, folder, "initialValues.sourcePath")
     kind = path.suffix.lower()
     if kind in images.SUFFIXES:
         return _from_image(item, dtype, path)
@@ -264,7 +264,7 @@ def _from_image(item: Mapping[str, Any], dtype: np.dtype | None, path: Path) -> 
     return images.read_image(path, dtype, sizes or None)
 
 
-def found_file(source: Any, folder: Path, where: str) -> Path:
+def find_file(source: Any, folder: Path, where: str) -> Path:
     """The file that a model names: in the model's folder, or in the current one.
 
     Raises:

@@ -49,10 +49,10 @@ def description(item: Mapping[str, Any], unknown: UnknownFields) -> dict[str, An
         name: _value(name, value, kept, MAX_DESCRIPTION_DEPTH, unknown.at(name))
         for name, value in kept.items()
     }
-    return _known(plain, unknown, MAX_DESCRIPTION_DEPTH)
+    return _drop_unknown(plain, unknown, MAX_DESCRIPTION_DEPTH)
 
 
-def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str, Any]:
+def _drop_unknown(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str, Any]:
     """A description of known fields only."""
     kind = desc.get("Type", desc.get("type"))
     operator = BY_NAME.get(short_name(OperatorType, kind)) if isinstance(kind, str) else None
@@ -61,28 +61,28 @@ def _known(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> dict[str
         return desc
     names = field_names(operator)
     if word is None:
-        kept = fields = unknown.dropped(desc, ("Type", "type", *names))
+        kept = fields = unknown.drop(desc, ("Type", "type", *names))
     else:
-        kept, unknown = unknown.dropped(desc, OUTER_FIELDS), unknown.at(word)
-        kept[word] = fields = unknown.dropped(desc[word], names)
+        kept, unknown = unknown.drop(desc, OUTER_FIELDS), unknown.at(word)
+        kept[word] = fields = unknown.drop(desc[word], names)
     for operand in operator.tensors:
         if isinstance(fields.get(operand.name), dict):
-            fields[operand.name] = _known_tensor(fields[operand.name], unknown.at(operand.name))
+            fields[operand.name] = _drop_unknown_of_tensor(fields[operand.name], unknown.at(operand.name))
     for attribute in operator.attributes:
         value, within = fields.get(attribute.name), unknown.at(attribute.name)
         if isinstance(value, dict) and isinstance(attribute.kind, ActivationKind):
-            fields[attribute.name] = _known(value, within, depth - 1)
+            fields[attribute.name] = _drop_unknown(value, within, depth - 1)
         elif isinstance(value, dict) and isinstance(attribute.kind, ScaleBiasKind):
-            fields[attribute.name] = within.dropped(value, ("Scale", "Bias"))
+            fields[attribute.name] = within.drop(value, ("Scale", "Bias"))
     return kept
 
 
-def _known_tensor(tensor: dict[str, Any], unknown: UnknownFields) -> dict[str, Any]:
+def _drop_unknown_of_tensor(tensor: dict[str, Any], unknown: UnknownFields) -> dict[str, Any]:
     if "Desc" not in tensor:
-        return unknown.dropped(tensor, ("Type", *TENSOR_FIELDS))
-    kept = unknown.dropped(tensor, ("Type", "Desc"))
+        return unknown.drop(tensor, ("Type", *TENSOR_FIELDS))
+    kept = unknown.drop(tensor, ("Type", "Desc"))
     if isinstance(kept["Desc"], dict):
-        kept["Desc"] = unknown.at("Desc").dropped(kept["Desc"], TENSOR_FIELDS)
+        kept["Desc"] = unknown.at("Desc").drop(kept["Desc"], TENSOR_FIELDS)
     return kept
 
 
@@ -108,7 +108,7 @@ def _value(name: str, value: Any, around: Mapping[str, Any], depth: int, unknown
         return value
     members = [k for k in value if k in _MEMBERS]
     if len(members) == 1:
-        unknown.dropped(value, members)
+        unknown.drop(value, members)
         return _scalar(name, members[0], value[members[0]], around.get("MinMaxDataType"))
     inner = {k: _value(k, v, value, depth - 1, unknown.at(k)) for k, v in value.items()}
     if "Sizes" in inner:

@@ -32,7 +32,7 @@ from anydml.dxdispatch.buffers import (
 )
 from anydml.dxdispatch.dialect import description
 from anydml.dxdispatch.onnx_models import OnnxDispatchable
-from anydml.dxdispatch.output import FileOutput, check_print, printed
+from anydml.dxdispatch.output import FileOutput, check_print, format_buffer
 from anydml.dxdispatch.timing import DispatchTiming
 from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import (
@@ -102,7 +102,7 @@ class DispatchModel:
         if not isinstance(root, dict):
             raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
         sections = {name: self._section(root, name, k) for name, k in _SECTIONS.items()}
-        self._unknown.dropped(root, ("$schema", *_SECTIONS))
+        self._unknown.drop(root, ("$schema", *_SECTIONS))
         self._raise(InvalidModel)
         self._declared: dict[str, Any] = sections["resources"]
         self.resources = dict(self._resources(self._declared))
@@ -136,7 +136,7 @@ class DispatchModel:
             found = (*self._problems, *self._unknown.problems())  # the latter may be the cause
             raise error(*(p.under(self.path.name) for p in found))
 
-    def _broken(self, where: str, message: str, remedy: str = "") -> None:
+    def _report_problem(self, where: str, message: str, remedy: str = "") -> None:
         self._problems.append(Problem(where, message, remedy))
 
     def _enough(self) -> bool:
@@ -149,21 +149,23 @@ class DispatchModel:
         try:
             yield
         except Unsupported as error:
-            raise self._unsupported(where, str(error)) from error
+            raise self._report_unsupported(where, str(error)) from error
         except AnyDMLError as error:
             self._problems += [p.under(where) for p in error.problems]
 
-    def _unsupported(self, where: str, message: str) -> Unsupported:
+    def _report_unsupported(self, where: str, message: str) -> Unsupported:
         return Unsupported(Problem(where, message).under(self.path.name))
 
     def _section(self, root: Mapping[str, Any], name: str, kind: type) -> Any:
         if name not in root:
-            self._broken("", f'expected "{name}", but it is missing')
+            self._report_problem("", f'expected "{name}", but it is missing')
         elif not isinstance(root[name], kind):
             wanted = "an object" if kind is dict else "an array"
-            self._broken(name, f"expected {wanted}, but got {kind_of(root[name])}")
+            self._report_problem(name, f"expected {wanted}, but got {kind_of(root[name])}")
         elif len(root[name]) > MOST_ENTRIES:
-            self._broken(name, f"expected at most {MOST_ENTRIES:,} entries, but got {len(root[name]):,}")
+            self._report_problem(
+                name, f"expected at most {MOST_ENTRIES:,} entries, but got {len(root[name]):,}"
+            )
         else:
             return root[name]
         return kind()
@@ -178,7 +180,9 @@ class DispatchModel:
                 resource = read_resource(item, self.path.parent, self._unknown.at(where))
                 total += resource.data.size
                 if total > MAX_BYTES:
-                    self._broken(where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more")
+                    self._report_problem(
+                        where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more"
+                    )
                     return
                 yield name, resource
 
@@ -189,9 +193,9 @@ class DispatchModel:
             where = f"dispatchables.{name}"
             kind = item.get("type", item.get("Type")) if isinstance(item, dict) else None
             if isinstance(kind, str) and kind.lower() in _ELSEWHERE:
-                raise self._unsupported(where, f"{kind} dispatchables: {_ELSEWHERE[kind.lower()]}")
+                raise self._report_unsupported(where, f"{kind} dispatchables: {_ELSEWHERE[kind.lower()]}")
             if not isinstance(item, dict):
-                self._broken(where, f"expected an object, but got {kind_of(item)}")
+                self._report_problem(where, f"expected an object, but got {kind_of(item)}")
                 continue
             start = time.perf_counter()
             is_model = isinstance(kind, str) and kind.lower() == "onnx"
@@ -216,29 +220,31 @@ class DispatchModel:
             kind = item.get("type") if isinstance(item, dict) else None
             if not isinstance(kind, str) or kind.lower() not in readers:
                 known = "dispatch, print or writeFile"
-                self._broken(where, f'expected "type": {known}, but got {short_repr(kind)}')
+                self._report_problem(where, f'expected "type": {known}, but got {short_repr(kind)}')
                 continue
-            self._unknown.at(where).dropped(item, _COMMAND_FIELDS[kind.lower()])
+            self._unknown.at(where).drop(item, _COMMAND_FIELDS[kind.lower()])
             command = readers[kind.lower()](item, where)
             if command is not None:
                 yield command
 
-    def _named(self, item: Mapping[str, Any], field: str, known: Mapping[str, Any], where: str) -> str | None:
+    def _find_named(
+        self, item: Mapping[str, Any], field: str, known: Mapping[str, Any], where: str
+    ) -> str | None:
         name = item.get(field)
         if not isinstance(name, str) or name not in known:
             message = f"expected the name of one of the {len(known)}, but got {short_repr(name)}"
-            self._broken(f"{where}.{field}", message, nearest(name, known))
+            self._report_problem(f"{where}.{field}", message, nearest(name, known))
             return None
         return name
 
     def _object(self, value: Any, where: str) -> Mapping[str, Any]:
         if isinstance(value, dict):
             return value
-        self._broken(where, f"expected an object, but got {kind_of(value)}")
+        self._report_problem(where, f"expected an object, but got {kind_of(value)}")
         return {}
 
     def _dispatch(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._named(item, "dispatchable", self._named_operators, where)
+        name = self._find_named(item, "dispatchable", self._named_operators, where)
         before = len(self._problems)
         bindings = self._object(item.get("bindings"), f"{where}.bindings")
         if len(self._problems) > before:
@@ -254,10 +260,10 @@ class DispatchModel:
         if len(self._problems) > before or len(arrays) < len(found):
             return None
         with self._under(where):
-            return self._timed(name, _bound(operator, arrays).dispatch)
+            return self._time_dispatches(name, _bind(operator, arrays).dispatch)
         return None
 
-    def _timed(self, name: str, dispatch: Callable[[], object]) -> Command:
+    def _time_dispatches(self, name: str, dispatch: Callable[[], object]) -> Command:
         def command(echo: Echo) -> None:
             samples = self.timing.samples(dispatch)
             for line in self.timing.told(name, samples, self._initialized[name]):
@@ -267,11 +273,11 @@ class DispatchModel:
 
     def _dispatch_onnx(self, name: str, bindings: Mapping[str, Any], where: str) -> Command | None:
         before = len(self._problems)
-        views = dict(self._shaped(bindings, f"{where}.bindings"))
+        views = dict(self._shape_bindings(bindings, f"{where}.bindings"))
         if len(self._problems) > before:
             return None
         with self._under(f"{where}.bindings"):
-            return self._timed(name, self.models[name].bound(views))
+            return self._time_dispatches(name, self.models[name].bound(views))
         return None
 
     def _view(self, target: Any, fields: Collection[str], place: str) -> Mapping[str, Any] | None:
@@ -279,11 +285,11 @@ class DispatchModel:
         single = target[0] if isinstance(target, list) and len(target) == 1 else target
         view = {"name": single} if isinstance(single, str) else single
         if not isinstance(view, dict):
-            self._broken(place, f"expected a resource's name, but got {short_repr(single)}")
+            self._report_problem(place, f"expected a resource's name, but got {short_repr(single)}")
             return None
-        return self._unknown.at(place).dropped(view, fields)
+        return self._unknown.at(place).drop(view, fields)
 
-    def _shaped(
+    def _shape_bindings(
         self, bindings: Mapping[str, Any], where: str
     ) -> Iterator[tuple[str, tuple[Resource | None, list[int] | None]]]:
         """The buffer behind each input and output of a model, and the shape it is given."""
@@ -294,9 +300,9 @@ class DispatchModel:
                 continue
             shape = self._shapes.get(point, view.get("shape"))
             if shape is not None and not are_sizes(shape):
-                self._broken(f"{place}.shape", f"expected sizes, but got {short_repr(shape)}")
+                self._report_problem(f"{place}.shape", f"expected sizes, but got {short_repr(shape)}")
                 continue
-            resource = self._named(view, "name", self._declared, place)
+            resource = self._find_named(view, "name", self._declared, place)
             if resource in self.resources:
                 yield point, (self.resources[resource], shape)
         for point, shape in self._shapes.items():
@@ -310,15 +316,17 @@ class DispatchModel:
         for point, target in bindings.items():
             place = f"{where}.{point}"
             if point not in operator.tensors:
-                self._broken(place, "expected a tensor of the operator", nearest(point, operator.tensors))
+                self._report_problem(
+                    place, "expected a tensor of the operator", nearest(point, operator.tensors)
+                )
                 continue
             view = self._view(target, _VIEW_FIELDS, place)
             if view is None:
                 continue
-            resource = self._named(view, "name", self._declared, place)
+            resource = self._find_named(view, "name", self._declared, place)
             if resource in self.resources and self.resources[resource].deferred:
                 message = "expected a buffer, but it is deferred, which is for results of ONNX models"
-                self._broken(place, message)
+                self._report_problem(place, message)
             elif resource in self.resources:
                 with self._under(place):
                     yield point, _part(self.resources[resource], view, operator.tensors[point].data_type)
@@ -326,20 +334,20 @@ class DispatchModel:
                 yield point, None  # its resource's problems are told already
 
     def _print(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._named(item, "resource", self._declared, where)
+        name = self._find_named(item, "resource", self._declared, where)
         with self._under(where):
             check_print(item)
         if name is None:
             return None
 
         def command(echo: Echo) -> None:
-            for line in printed(name, self.resources[name], item.get("verbose", False)):
+            for line in format_buffer(name, self.resources[name], item.get("verbose", False)):
                 echo(line)
 
         return command
 
     def _write_file(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._named(item, "resource", self._declared, where)
+        name = self._find_named(item, "resource", self._declared, where)
         with self._under(where):
             output = FileOutput(item, self.resources.get(name or ""))
             return None if name is None else lambda echo: echo(output.write(name, self.resources[name]))
@@ -377,7 +385,7 @@ _ELSEWHERE = {
 }
 
 
-def _bound(operator: CompiledOperator, arrays: Mapping[str, NDArray[Any]]) -> Binding:
+def _bind(operator: CompiledOperator, arrays: Mapping[str, NDArray[Any]]) -> Binding:
     """The operator with its memory; what it is to own is given to it now, as the tool does at its start."""
     owned = {n for n, t in operator.tensors.items() if t.flags & TensorFlags.OWNED_BY_DML}
     if owned:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.dxdispatch.buffers import MAX_BYTES, Resource, found_file
+from anydml.dxdispatch.buffers import MAX_BYTES, Resource, find_file
 from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.ops.dtypes import FROM_NUMPY
@@ -54,7 +54,7 @@ class OnnxDispatchable:
         if item.get("freeDimensionDenotationOverrides"):
             message = "dimensions by denotation are not supported; give them by name"
             raise Unsupported(Problem("freeDimensionDenotationOverrides", message))
-        unknown.dropped(item, _FIELDS)
+        unknown.drop(item, _FIELDS)
         problems = []
         dims = item.get("freeDimensionNameOverrides", {})
         if not isinstance(dims, dict):
@@ -62,7 +62,7 @@ class OnnxDispatchable:
                 Problem("freeDimensionNameOverrides", f"expected an object, but got {short_repr(dims)}")
             )
         try:
-            path = found_file(item.get("sourcePath"), folder, "sourcePath")
+            path = find_file(item.get("sourcePath"), folder, "sourcePath")
         except InvalidModel as error:
             problems += error.problems
         if problems:

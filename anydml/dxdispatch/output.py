@@ -27,9 +27,9 @@ def check_print(item: Mapping[str, Any]) -> None:
         )
 
 
-def printed(name: str, resource: Resource, verbose: bool) -> Iterator[str]:
+def format_buffer(name: str, resource: Resource, verbose: bool) -> Iterator[str]:
     """The lines that print a buffer: its elements in one; or, verbosely, each with its index and its bits."""
-    values = _written(name, resource).reshape(-1)
+    values = _write(name, resource).reshape(-1)
     total, values = len(values), values[:MAX_PRINTED_ELEMENTS]
     rest = f", ... ({total:,} in all)" if total > MAX_PRINTED_ELEMENTS else ""
     texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in values.tolist()]
@@ -68,16 +68,16 @@ class FileOutput:
             problems.append(Problem("dimensions", f"expected sizes, but got {short_repr(self.dimensions)}"))
         elif resource is not None and not resource.deferred and not problems:
             try:
-                self._shaped(resource)
+                self._to_shape(resource)
             except InvalidModel as error:
                 problems += error.problems
         if problems:
             raise InvalidModel(*problems)
 
-    def _shaped(self, resource: Resource) -> NDArray[Any]:
+    def _to_shape(self, resource: Resource) -> NDArray[Any]:
         """The buffer's elements in the shape that the file is to have."""
         try:
-            values = resource.values if self.dimensions is None else resource.seen_as(self.dimensions)
+            values = resource.values if self.dimensions is None else resource.view_as(self.dimensions)
         except InvalidModel as error:
             raise InvalidModel(*(p.under("dimensions") for p in error.problems)) from error
         if self.kind in images.SUFFIXES:
@@ -86,8 +86,8 @@ class FileOutput:
 
     def write(self, name: str, resource: Resource) -> str:
         """Write the file, whole or not at all, and tell it; what is no regular file is written to."""
-        _written(name, resource)
-        values = self._shaped(resource)
+        _write(name, resource)
+        values = self._to_shape(resource)
         path = Path(self.target)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.kind == ".npy":
@@ -99,7 +99,7 @@ class FileOutput:
         return f"Resource '{name}' written to '{self.target}'"
 
 
-def _written(name: str, resource: Resource) -> NDArray[Any]:
+def _write(name: str, resource: Resource) -> NDArray[Any]:
     if not resource.written:
         message = "expected a command that wrote it, but it is still deferred"
         raise ExecutionFailed(Problem(f"resource {name!r}", message))

@@ -26,7 +26,7 @@ class UnknownFields:
         dot = "." if self._place and not place.startswith("[") else ""
         return UnknownFields(f"{self._place}{dot}{place}", self._found)
 
-    def dropped(self, item: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    def drop(self, item: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         """An object of the file without its unknown fields, which are noted."""
         kept = {}
         for name, value in item.items():
@@ -39,12 +39,12 @@ class UnknownFields:
 
     def problems(self) -> Iterator[Problem]:
         """One for each field, for a file that is wrong in other ways, too: they may be the cause."""
-        for (place, name), remedy in self._told():
+        for (place, name), remedy in self._tell():
             yield Problem(place, f"field {short_repr(name)} is not known, and was ignored", remedy)
         if (more := len(self._found) - MAX_SUGGESTED_FIELDS) > 0:
             yield Problem("", f"{more:,} more fields are not known, and were ignored")
 
-    def _told(self) -> Iterator[tuple[tuple[str, str], str]]:
+    def _tell(self) -> Iterator[tuple[tuple[str, str], str]]:
         return islice(self._found.items(), MAX_SUGGESTED_FIELDS)
 
     def warn(self, file: str, stacklevel: int) -> None:
@@ -52,7 +52,7 @@ class UnknownFields:
         if not self._found:
             return
         told = []
-        for (place, name), remedy in self._told():
+        for (place, name), remedy in self._tell():
             where = f"{place}.{name}" if place else name
             told.append(
                 (where if _is_plain(where) else short_repr(where)) + (f" ({remedy})" if remedy else "")

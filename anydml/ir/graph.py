@@ -143,7 +143,7 @@ class Constant:
             self._decode = None
         return self._content
 
-    def derived(self, key: Any, make: Callable[[Any], Any]) -> Constant:
+    def derive(self, key: Any, make: Callable[[Any], Any]) -> Constant:
         """What `make` makes of the content, when it is asked for; once for each key, and shared."""
         if key not in self._derived:
             self._derived[key] = Constant(decode=lambda: make(self.content))

@@ -38,7 +38,7 @@ def type_text(type: Type | None) -> str:
 
 def graph_text(graph: Graph, show_attribute: Callable[[object], str] = repr) -> str:
     """The whole graph; `show_attribute` writes the attributes that only their own format can."""
-    head = ", ".join(_typed(v) for v in graph.inputs)
+    head = ", ".join(_value_text(v) for v in graph.inputs)
     lines = [f"graph {graph.name}({head}) -> ({_names(graph.outputs)}) {{"]
     lines += _body(graph, "  ", show_attribute)
     return "\n".join([*lines, "}"]) + "\n"
@@ -46,7 +46,7 @@ def graph_text(graph: Graph, show_attribute: Callable[[object], str] = repr) -> 
 
 def _body(graph: Graph, pad: str, show: Callable[[object], str]) -> Iterator[str]:
     for value, constant in graph.constants.items():
-        yield f"{pad}const {_typed(value)} = {_content(constant)}"
+        yield f"{pad}const {_value_text(value)} = {_content(constant)}"
     for node in graph.nodes:
         if isinstance(node, If):
             yield f"{pad}{_names(node.outputs)} = If(%{node.condition.name}) {{"
@@ -73,7 +73,7 @@ def _names(values: tuple[Value | None, ...]) -> str:
     return ", ".join("_" if v is None else f"%{v.name}" for v in values)
 
 
-def _typed(value: Value) -> str:
+def _value_text(value: Value) -> str:
     return f"%{value.name}: {type_text(value.type)}"
 
 

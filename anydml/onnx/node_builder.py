@@ -77,13 +77,13 @@ class NodeBuilder:
         return value
 
     def op(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
-        return self._made(name, inputs, result, attributes, False)
+        return self._make(name, inputs, result, attributes, False)
 
     def nofail(self, name: str, inputs: Sequence[Value], result: Value, **attributes: Any) -> Value:
         """As `op`, of what cannot fail here, whatever the sizes are."""
-        return self._made(name, inputs, result, attributes, True)
+        return self._make(name, inputs, result, attributes, True)
 
-    def _made(
+    def _make(
         self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], nofail: bool
     ) -> Value:
         protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
@@ -158,7 +158,7 @@ class NodeBuilder:
         """For types that Where lacks, and for opsets that lack Where."""
         index = Value(f"{value.name}~index", TensorType("int64", ()))
         self.op("Cast", [self._scalar(condition, value)], index, to=7 if self.opset >= 6 else "INT64")
-        both = self._stacked([b, a], value)
+        both = self._stack([b, a], value)
         self.op("Gather", [both, index], value, axis=0)
 
     def _select_dynamic_shape(self, condition: Value, a: Value, b: Value, value: Value) -> None:
@@ -171,16 +171,18 @@ class NodeBuilder:
         flat, counts, shapes = [], [], []
         for word, v in (("then", a), ("else", b)):
             rank = len(v.sizes or ())
-            flat.append(self.nofail("Reshape", [v, all_of_it], _named(f"{name}~{word}", dtype, (None,))))
-            counts.append(self.nofail("Shape", [flat[-1]], _named(f"{name}~{word}_count", "int64", (1,))))
-            shapes.append(self.nofail("Shape", [v], _named(f"{name}~{word}_shape", "int64", (rank,))))
-        total = self.nofail("Add", counts, _named(f"{name}~total", "int64", (1,)))
-        start = self.nofail("Where", [c, zero, counts[0]], _named(f"{name}~start", "int64", (1,)))
-        end = self.nofail("Where", [c, counts[0], total], _named(f"{name}~end", "int64", (1,)))
-        both = self.nofail("Concat", flat, _named(f"{name}~both", dtype, (None,)), axis=0)
-        part = self.nofail("Slice", [both, start, end], _named(f"{name}~part", dtype, (None,)))
+            flat.append(self.nofail("Reshape", [v, all_of_it], _name_value(f"{name}~{word}", dtype, (None,))))
+            counts.append(
+                self.nofail("Shape", [flat[-1]], _name_value(f"{name}~{word}_count", "int64", (1,)))
+            )
+            shapes.append(self.nofail("Shape", [v], _name_value(f"{name}~{word}_shape", "int64", (rank,))))
+        total = self.nofail("Add", counts, _name_value(f"{name}~total", "int64", (1,)))
+        start = self.nofail("Where", [c, zero, counts[0]], _name_value(f"{name}~start", "int64", (1,)))
+        end = self.nofail("Where", [c, counts[0], total], _name_value(f"{name}~end", "int64", (1,)))
+        both = self.nofail("Concat", flat, _name_value(f"{name}~both", dtype, (None,)), axis=0)
+        part = self.nofail("Slice", [both, start, end], _name_value(f"{name}~part", dtype, (None,)))
         rank = len(a.sizes or ())
-        shape = self.nofail("Where", [c, *shapes], _named(f"{name}~shape", "int64", (rank,)))
+        shape = self.nofail("Where", [c, *shapes], _name_value(f"{name}~shape", "int64", (rank,)))
         self.nofail("Reshape", [part, shape], value, allowzero=1)
 
     # ---- guards and stand-ins
@@ -192,38 +194,42 @@ class NodeBuilder:
             self.constant(f"{value.name}~0", 0),
             self.constant(f"{value.name}~1", 1),
         )
-        index = _named(f"{value.name}~index", "int64", ())
+        index = _name_value(f"{value.name}~index", "int64", ())
         self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
-        self.op("Gather", [self._stacked([a], value), index], value, axis=0)
+        self.op("Gather", [self._stack([a], value), index], value, axis=0)
 
     def safe_placeholders(
         self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str
     ) -> Value:
         """`x` where the condition is `truth`; else something of its type and of the sizes `witness`."""
         dtype, rank = _dtype(x), len(witness)
-        c = self._scalar(condition, _named(name, "bool", ()))
+        c = self._scalar(condition, _name_value(name, "bool", ()))
         wanted = self.constant(f"{name}~witness", witness)
         zeros = self.constant(f"{name}~zeros", [0] * rank)
-        sizes = self.nofail("Shape", [x], _named(f"{name}~sizes", "int64", (rank,)))
-        missing = self.nofail("Sub", [wanted, sizes], _named(f"{name}~missing", "int64", (rank,)))
-        lacks = self.nofail("Greater", [missing, zeros], _named(f"{name}~lacks", "bool", (rank,)))
-        behind = self.nofail("Where", [lacks, missing, zeros], _named(f"{name}~behind", "int64", (rank,)))
-        pads = self.nofail("Concat", [zeros, behind], _named(f"{name}~pads", "int64", (2 * rank,)), axis=0)
-        larger = self.nofail("Pad", [x, pads], _named(f"{name}~larger", dtype, (None,) * rank))
-        ends = _named(f"{name}~ends", "int64", (rank,))
+        sizes = self.nofail("Shape", [x], _name_value(f"{name}~sizes", "int64", (rank,)))
+        missing = self.nofail("Sub", [wanted, sizes], _name_value(f"{name}~missing", "int64", (rank,)))
+        lacks = self.nofail("Greater", [missing, zeros], _name_value(f"{name}~lacks", "bool", (rank,)))
+        behind = self.nofail(
+            "Where", [lacks, missing, zeros], _name_value(f"{name}~behind", "int64", (rank,))
+        )
+        pads = self.nofail(
+            "Concat", [zeros, behind], _name_value(f"{name}~pads", "int64", (2 * rank,)), axis=0
+        )
+        larger = self.nofail("Pad", [x, pads], _name_value(f"{name}~larger", dtype, (None,) * rank))
+        ends = _name_value(f"{name}~ends", "int64", (rank,))
         self.nofail("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
-        return self.nofail("Slice", [larger, zeros, ends], _named(name, dtype, (None,) * rank))
+        return self.nofail("Slice", [larger, zeros, ends], _name_value(name, dtype, (None,) * rank))
 
     def _scalar(self, condition: Value, value: Value) -> Value:
         if condition.sizes == ():
             return condition
-        scalar = _named(f"{value.name}~condition", "bool", ())
+        scalar = _name_value(f"{value.name}~condition", "bool", ())
         rank = len(condition.sizes or (1,))
         if self.opset < 5:  # whose Reshape knows no empty shape
             return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
         return self.op("Reshape", [condition, self.constant(f"{value.name}~scalar", [])], scalar)
 
-    def _stacked(self, values: Sequence[Value], value: Value) -> Value:
+    def _stack(self, values: Sequence[Value], value: Value) -> Value:
         """The values along a new first axis."""
         parts = []
         for k, v in enumerate(values):
@@ -251,7 +257,7 @@ def renamed(node: Node | If, values: Mapping[Value, Value]) -> Node | If:
     return result
 
 
-def _named(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:
+def _name_value(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:
     return Value(name, TensorType(dtype, sizes))
 
 

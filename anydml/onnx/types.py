@@ -85,10 +85,10 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, dim_of: Callable[[str], Dim]) -> 
 
 def to_proto(type: Type, name_of: Callable[[Affine], str | None] = lambda size: None) -> TypeProto:
     """The TypeProto of a type. Shared: not to be changed. `name_of`: what a size is to be called in it."""
-    return _to_proto(_resized(type, lambda sizes: sizes and tuple(map(_named(name_of), sizes))))
+    return _to_proto(_resize(type, lambda sizes: sizes and tuple(map(_name_sizes(name_of), sizes))))
 
 
-def _named(name_of: Callable[[Affine], str | None]) -> Callable[[Dim], Any]:
+def _name_sizes(name_of: Callable[[Affine], str | None]) -> Callable[[Dim], Any]:
     return lambda n: name_of(n) if isinstance(n, Affine) else n
 
 
@@ -106,30 +106,30 @@ def _to_proto(type: Type) -> TypeProto:
 
 def only_ranks(type: Type) -> Type:
     """The type without its sizes: what a region that is to serve every shape may know."""
-    return _resized(type, lambda sizes: None if sizes is None else (None,) * len(sizes))
+    return _resize(type, lambda sizes: None if sizes is None else (None,) * len(sizes))
 
 
 def without_symbols(type: Type | None) -> Type | None:
     """The type with sizes that are numbers only."""
     if type is None:
         return None
-    return _resized(type, lambda sizes: sizes and tuple(n if isinstance(n, int) else None for n in sizes))
+    return _resize(type, lambda sizes: sizes and tuple(n if isinstance(n, int) else None for n in sizes))
 
 
 def without_sizes(type: Type) -> Type:
     """The type without sizes and rank."""
-    return _resized(type, lambda sizes: None)
+    return _resize(type, lambda sizes: None)
 
 
 Sizes = tuple[Dim, ...] | None
 
 
-def _resized(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
+def _resize(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
     match type:
         case SequenceType(element):
-            return SequenceType(_resized(element, change))
+            return SequenceType(_resize(element, change))
         case OptionalType(element):
-            return OptionalType(_resized(element, change))
+            return OptionalType(_resize(element, change))
         case TensorType(dtype, sizes):
             return TensorType(dtype, change(sizes))
 

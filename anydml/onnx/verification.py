@@ -109,7 +109,7 @@ def verify(
     worst = _worst(graph, opsets)
     if worst == "empty":
         sizes = [n for n in sizes if n]
-    provider, declared, first = _compiled(original, names, folder, nodes, fast_too and worst != "any")
+    provider, declared, first = _compile(original, names, folder, nodes, fast_too and worst != "any")
     second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
     agreed = refused = ended = 0
@@ -122,7 +122,7 @@ def verify(
         if took > max(seconds, MAX_SECONDS_WITHOUT_SUCCESS) and not agreed:
             break
         rng = np.random.default_rng((seed, agreed + refused))
-        shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guessed(graph, sizes, rng)
+        shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guess_sizes(graph, sizes, rng)
         if (
             _elements(graph, shapes) > MAX_VERIFIED_ELEMENTS
         ):  # they may be declared so large that nothing has room
@@ -136,7 +136,7 @@ def verify(
             continue
         if (a is None) != (b is None):
             which = "only the original runs" if b is None else f"only the original fails ({why})"
-            raise VerificationFailed(Problem("verification", f"{which} on {_shown(feeds)}, seed {seed}"))
+            raise VerificationFailed(Problem("verification", f"{which} on {_show(feeds)}, seed {seed}"))
         if a is None or b is None:
             refused += 1
         else:
@@ -145,7 +145,7 @@ def verify(
             for info, x, y in zip(original.graph.output, a, b, strict=True):
                 if not same(x, y):
                     where = f"verification: output {info.name!r}"
-                    raise VerificationFailed(Problem(where, f"differs on {_shown(feeds)}, seed {seed}"))
+                    raise VerificationFailed(Problem(where, f"differs on {_show(feeds)}, seed {seed}"))
         if progress is not None:
             progress(agreed, trials)
     return Verified(agreed, refused, seed, provider.name)
@@ -158,7 +158,7 @@ def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, decla
         for t in proto.graph.initializer
         if folder is not None and t.data_location == TensorProto.EXTERNAL
     )
-    trimmed = _trimmed(proto)
+    trimmed = _trim(proto)
     if not declared:
         proto, trimmed = trimmed, ModelProto()
         trimmed.CopyFrom(proto)
@@ -170,7 +170,7 @@ def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, decla
     )
 
 
-def _trimmed(proto: ModelProto) -> ModelProto:
+def _trim(proto: ModelProto) -> ModelProto:
     """The model without that on which onnxruntime can end the process, and which does not mean anything.
 
     Inputs that are left out at the end, and results of Split that have no name.
@@ -200,7 +200,7 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
         yield from all_nodes(function.node)
 
 
-def _compiled(
+def _compile(
     proto: ModelProto,
     inputs: Sequence[str],
     folder: Path | None,
@@ -300,7 +300,7 @@ def _compared_with(graph: Graph) -> list[int]:
 _COMPARISONS = frozenset(name for name, info in OPS.items() if info.compare is not None)
 
 
-def guessed(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:
+def guess_sizes(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:
     """Sizes as models mostly see them: one that varies, all others equal."""
     free: list[object] = []
     for value in graph.inputs:
@@ -335,19 +335,19 @@ def drawn(
     for value in graph.inputs:
         known = value.name in fixed
         feeds[value.name] = (
-            fixed[value.name] if known else _drawn(value.name, value.type, sizes, numbers, wild, rng)
+            fixed[value.name] if known else _draw(value.name, value.type, sizes, numbers, wild, rng)
         )
     return feeds
 
 
-def _drawn(
+def _draw(
     name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], wild: bool, rng: np.random.Generator
 ) -> Any:
     match type:
         case SequenceType(element):
-            return [_drawn(name, element, sizes, numbers, wild, rng) for _ in range(rng.integers(0, 4))]
+            return [_draw(name, element, sizes, numbers, wild, rng) for _ in range(rng.integers(0, 4))]
         case OptionalType(element):
-            return None if rng.integers(2) else _drawn(name, element, sizes, numbers, wild, rng)
+            return None if rng.integers(2) else _draw(name, element, sizes, numbers, wild, rng)
         case TensorType(dtype, dims):
             dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
             shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
@@ -382,7 +382,7 @@ def _smallest(dtype: str) -> int:
     return 0 if dtype.startswith("u") else -(1 << int(dtype.removeprefix("int")) - 1)
 
 
-def _shown(feeds: Feeds) -> str:
+def _show(feeds: Feeds) -> str:
     parts = []
     for name, x in feeds.items():
         if isinstance(x, np.ndarray) and x.size == 1:

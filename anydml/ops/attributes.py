@@ -32,7 +32,7 @@ class Kind:
         raise NotImplementedError
 
 
-def _refused(where: str, message: str, remedy: str = "") -> InvalidOperator:
+def _refuse(where: str, message: str, remedy: str = "") -> InvalidOperator:
     return InvalidOperator(Problem(where, message, remedy))
 
 
@@ -40,7 +40,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
-def _named(value: object) -> object:
+def _name_infinity(value: object) -> object:
     """JSON has no infinities: they are written as strings."""
     if isinstance(value, str) and value.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
         return float(value)
@@ -76,9 +76,9 @@ class FloatKind(Kind):
     documented = "a number (float32)"
 
     def read(self, value: object, where: str) -> float:
-        value = _named(value)
+        value = _name_infinity(value)
         if not _is_number(value):
-            raise _refused(where, f"expected a number, but got {short_repr(value)}")
+            raise _refuse(where, f"expected a number, but got {short_repr(value)}")
         try:
             with np.errstate(over="ignore"):
                 number: float = np.float32(value).item()  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class FloatKind(Kind):
                 return number
         except OverflowError:
             pass
-        raise _refused(where, f"expected a number that float32 can hold, but got {short_repr(value)}")
+        raise _refuse(where, f"expected a number that float32 can hold, but got {short_repr(value)}")
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class ScalarKind(Kind):
     documented = "a number of the tensor's type"
 
     def read(self, value: object, where: str) -> int | float:
-        value = _named(value)
+        value = _name_infinity(value)
         if not _is_number(value):
-            raise _refused(where, f"expected a number, but got {short_repr(value)}")
+            raise _refuse(where, f"expected a number, but got {short_repr(value)}")
         return int(value) if isinstance(value, Integral) else float(value)  # type: ignore[arg-type]
 
 
@@ -123,10 +123,10 @@ class ScaleBiasKind(Kind):
             value = (value.scale, value.bias)
         if isinstance(value, Mapping):
             if set(value) != {"Scale", "Bias"}:
-                raise _refused(where, f"expected {self.form}, but got {short_repr(value)}")
+                raise _refuse(where, f"expected {self.form}, but got {short_repr(value)}")
             value = (value["Scale"], value["Bias"])
         if not isinstance(value, tuple) or len(value) != 2:
-            raise _refused(
+            raise _refuse(
                 where, f"expected a scale and a bias, but got {short_repr(value)}", f"write {self.form}"
             )
         number = FloatKind()
@@ -145,7 +145,7 @@ class AxesKind(Kind):
             isinstance(a, Integral) and not isinstance(a, bool | np.bool_)
             for a in value  # type: ignore[attr-defined]
         ):
-            raise _refused(where, f"expected a list of integers, but got {short_repr(value)}")
+            raise _refuse(where, f"expected a list of integers, but got {short_repr(value)}")
         return tuple(int(a) for a in value)  # type: ignore[attr-defined]
 
 

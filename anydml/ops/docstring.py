@@ -36,10 +36,10 @@ def docstring(operator: Operator) -> str:
         lines.append(f"    output_data_type: {listed(operator.output_types)}; default {default}.")
     lines.append("    out: where to write.")
     lines += ["", "Returns:", f"    {_result(operator)}", ""]
-    return "\n".join([*(part for line in lines for part in _wrapped(line)), *_example(operator)])
+    return "\n".join([*(part for line in lines for part in _wrap(line)), *_example(operator)])
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap(line: str) -> list[str]:
     """A line as several."""
     if len(line) <= 100:
         return [line]
@@ -81,10 +81,10 @@ def _example(operator: Operator) -> list[str]:
     output = operator.example_type(operator.outputs[0].dtype)
     with np.errstate(all="ignore"):
         shown = repr(np.array(example.output, output.label)).splitlines()
-    return [">>> import numpy as np, anydml as dml", *_broken(call), *shown]
+    return [">>> import numpy as np, anydml as dml", *_break_call(call), *shown]
 
 
-def _broken(call: str) -> list[str]:
+def _break_call(call: str) -> list[str]:
     """A call in a doctest, over two lines if it is long."""
     if len(call) <= 95:
         return [f">>> {call}"]

@@ -114,7 +114,7 @@ def single(function: Callable[..., Expr], name: str = "") -> Callable[..., Expr]
 # ---- exponentials --------------------------------------------------------------------------------------
 
 
-def _reduced(x: Expr, low: Expr | None, bias: int) -> tuple[Expr, Expr, Expr]:
+def _reduce_range(x: Expr, low: Expr | None, bias: int) -> tuple[Expr, Expr, Expr]:
     """x + low = n * ln 2 + r: r, n, and an integer whose lowest bits are n + bias."""
     shifted = fma(x, LOG2_E, MAGIC + bias)
     n = sub(shifted, MAGIC + bias)
@@ -128,7 +128,7 @@ def _exp_of_reduced(r: Expr) -> Expr:
 
 @single
 def exp(x: Expr) -> Expr:
-    r, _, marked = _reduced(at_least(at_most(x, 89.0), -104.0), None, 0)
+    r, _, marked = _reduce_range(at_least(at_most(x, 89.0), -104.0), None, 0)
     n = sub(marked, bitcast(constant(MAGIC, FLOAT32), INT32))
     half = shr(n, 1)  # in two steps, since 2^n alone may overflow or be denormal
     return mul(mul(_exp_of_reduced(r), _power_of_two(half)), _power_of_two(sub(n, half)))
@@ -140,7 +140,7 @@ def _power_of_two(n: Expr) -> Expr:
 
 def _exp_of_negative(x: Expr, low: Expr | None = None) -> Expr:
     """exp(x + low) for x <= 0 and tiny `low`; denormal results are right, too."""
-    r, _, marked = _reduced(at_least(x, -104.0), low, 127 + 64)
+    r, _, marked = _reduce_range(at_least(x, -104.0), low, 127 + 64)
     return mul(mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32)), 2.0**-64)
 
 
@@ -175,7 +175,7 @@ def exp_above(x: Expr, most: Expr) -> Expr:
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:
-    r, _, marked = _reduced(at_least(at_most(x, 88.0), -20.0), low, 127)
+    r, _, marked = _reduce_range(at_least(at_most(x, 88.0), -20.0), low, 127)
     scale = bitcast(shl(marked, 23), FLOAT32)
     grown = fma(scale, fma(mul(r, r), polynomial(r, EXPM1), r), sub(scale, 1.0))
     return select(gt(x, 88.0), inf, grown)
@@ -250,7 +250,7 @@ def _product(x: Expr, factor: Expr) -> tuple[Expr, Expr]:
 def _sigmoid(z: Expr, low: Expr | None = None) -> Expr:
     """1 / (1 + exp(-z - low)), both parts times 2^-64, so that only the quotient may underflow."""
     near = at_most(at_least(z, -120.0), 30.0)
-    r, _, marked = _reduced(neg(near), None if low is None else neg(low), 127 - 64)
+    r, _, marked = _reduce_range(neg(near), None if low is None else neg(low), 127 - 64)
     e = mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32))
     return div(2.0**-64, add(e, 2.0**-64))
 

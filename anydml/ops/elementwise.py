@@ -294,7 +294,7 @@ ELEMENT_WISE_BIT_COUNT = unary(
         FL_3_0: at(rank=(1, 8), T=UNSIGNED_WORDS, B=BOOL_TYPES),
         FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, B=BOOL_TYPES),
     },
-    lambda x: popcount(_unsigned(x)),
+    lambda x: popcount(_to_unsigned(x)),
     example([0, 1, 255], [0, 1, 8], types={"T": UINT32}),
     output="B",
     in_place=(),
@@ -302,5 +302,5 @@ ELEMENT_WISE_BIT_COUNT = unary(
 )
 
 
-def _unsigned(x: Expr) -> Expr:
+def _to_unsigned(x: Expr) -> Expr:
     return convert(_bits(x), UINT_OF_SIZE[SIZE[x.dtype]])

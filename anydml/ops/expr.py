@@ -235,23 +235,23 @@ def absolute(a: Expr) -> Expr:
 
 
 def sqrt(a: Expr) -> Expr:
-    return _rounded("sqrt", a)
+    return _round_op("sqrt", a)
 
 
 def floor(a: Expr) -> Expr:
-    return _rounded("floor", a)
+    return _round_op("floor", a)
 
 
 def ceil(a: Expr) -> Expr:
-    return _rounded("ceil", a)
+    return _round_op("ceil", a)
 
 
 def trunc(a: Expr) -> Expr:
-    return _rounded("trunc", a)
+    return _round_op("trunc", a)
 
 
 def rint(a: Expr) -> Expr:
-    return _rounded("rint", a)
+    return _round_op("rint", a)
 
 
 def maximum(a: Arg, b: Arg) -> Expr:
@@ -407,7 +407,7 @@ def _arithmetic(opcode: str, a: Arg, b: Arg) -> Expr:
     return make(opcode, x.dtype, (x, y))
 
 
-def _rounded(opcode: str, a: Expr) -> Expr:
+def _round_op(opcode: str, a: Expr) -> Expr:
     x = convert(a, FLOAT32) if a.dtype is FLOAT16 else a
     if x.dtype not in FLOATING:
         raise TypeError(f"{opcode} needs a float, not {x.dtype}")

@@ -29,10 +29,10 @@ class _Evaluation:
     def of(self, expr: Expr) -> Array:
         for part in walk(expr):
             if part not in self.known:
-                self.known[part] = self._computed(part)
+                self.known[part] = self._compute(part)
         return self.known[expr]
 
-    def _computed(self, expr: Expr) -> Array:
+    def _compute(self, expr: Expr) -> Array:
         opcode = expr.opcode
         if opcode == "read":
             return self.operands[int(expr.value)]
@@ -48,13 +48,13 @@ class _Evaluation:
             wide = whole.astype(np.float64) if opcode == "row_sum" and expr.dtype in FLOATING else whole
             return np.asarray(_ROWS[opcode](wide, axis=expr.value, keepdims=True)).astype(whole.dtype)
         if opcode == "convert":
-            return _converted(args[0], expr)
+            return _convert(args[0], expr)
         if opcode == "bitcast":
             return np.ascontiguousarray(args[0]).view(NUMPY[expr.dtype]).reshape(args[0].shape)
         if opcode in ("shl", "shr"):
-            return _shifted(opcode, *args)
+            return _shift(opcode, *args)
         if opcode in ("div", "rem") and expr.dtype not in FLOATING:
-            return _divided(opcode, *args)
+            return _divide(opcode, *args)
         return np.asarray(_NUMPY[opcode](*args)).astype(_numpy_type(expr), copy=False)
 
     def _row_index(self, expr: Expr) -> Array:
@@ -67,7 +67,7 @@ def _numpy_type(expr: Expr) -> np.dtype:
     return np.dtype(np.bool_) if expr.dtype is BOOL else NUMPY[expr.dtype]
 
 
-def _converted(x: Array, expr: Expr) -> Array:
+def _convert(x: Array, expr: Expr) -> Array:
     target = _numpy_type(expr)
     if target.kind == "f" or x.dtype.kind != "f":
         return x.astype(target)
@@ -79,14 +79,14 @@ def _converted(x: Array, expr: Expr) -> Array:
     return np.where(inside, whole, np.where(x <= low, least, np.where(x > 0, most, zero)))
 
 
-def _shifted(opcode: str, a: Array, count: Array) -> Array:
+def _shift(opcode: str, a: Array, count: Array) -> Array:
     width = 8 * a.dtype.itemsize
     counts = np.minimum(count.astype(np.uint64), width - 1).astype(a.dtype)
     shifted = np.left_shift(a, counts) if opcode == "shl" else np.right_shift(a, counts)
     return np.where(count.astype(np.uint64) < width, shifted, 0).astype(a.dtype)
 
 
-def _divided(opcode: str, a: Array, b: Array) -> Array:
+def _divide(opcode: str, a: Array, b: Array) -> Array:
     one = np.where(b == 0, 1, b).astype(a.dtype)
     rest = np.fmod(a, one)
     if opcode == "rem":

@@ -26,7 +26,7 @@ _BYTES = (UINT8, INT8)
 _INTEGERS = (INT32, INT16, INT8, UINT32, UINT16, UINT8)
 
 
-def _quantized(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
+def _quantize(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
     if x.dtype is INT32:
         x, scale = convert(x, FLOAT64), convert(scale, FLOAT64)
     whole = rint(div(x, scale))
@@ -54,13 +54,13 @@ ELEMENT_WISE_QUANTIZE_LINEAR = Operator(
             rules=(SCALE_OF_INPUT,),
         ),
     },
-    scalar=_quantized,
+    scalar=_quantize,
     example=example([0, 1, 2.5, -300, 300], 1.0, 128, [128, 129, 130, 0, 255]),
     notes="A scale of 0 divides as IEEE 754 has it; a NaN becomes 0.",
 )
 
 
-def _dequantized(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
+def _dequantize(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
     wide = FLOAT64 if SIZE[x.dtype] == 4 else FLOAT32
     difference = convert(x, wide)
     if zero_point is not None:
@@ -83,7 +83,7 @@ ELEMENT_WISE_DEQUANTIZE_LINEAR = Operator(
         FL_3_0: at(rank=(1, 8), Q=_INTEGERS, T=FLOAT32),
         FL_6_0: at(rank=(1, 8), Q=_INTEGERS, T=FLOATS_UP_TO_32_BIT),
     },
-    scalar=_dequantized,
+    scalar=_dequantize,
     example=example([128, 129, 0], [0.5], 128, [0, 0.5, -64], types={"Q": UINT8}),
     notes="The difference is exact.",
 )

@@ -15,7 +15,7 @@ from sys import getrefcount
 import numpy as np
 
 from anydml.runtime.launch import Array
-from anydml.runtime.process import renewed
+from anydml.runtime.process import renew_after_fork
 
 MIN_POOLED_BYTES = 1 << 16
 """Less is as quickly had anew."""
@@ -31,7 +31,7 @@ class Arena:
         self._blocks: dict[int, list[Array]] = {}
         """By bytes. Each is the base of every array over it, which so counts as a reference to it."""
         self.after_fork()
-        renewed(self)
+        renew_after_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()

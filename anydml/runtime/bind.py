@@ -70,7 +70,7 @@ class Compiled:
             InvalidInput: a missing, unknown or unsuitable array.
         """
         tensors = {n: t for n, t in self._inputs.items() if _is_owned(t)}
-        pinned = self._pinned(tensors, inputs, "initialize", writable=False)
+        pinned = self._pin(tensors, inputs, "initialize", writable=False)
         self._owned = {name: _Pinned(p.array.copy()) for name, p in pinned.items()}
 
     def dispatch(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
@@ -100,7 +100,7 @@ class Compiled:
                 problems.append(Problem(where, "expected initialize() first", "the tensor is OWNED_BY_DML"))
         for tensors, given, writable in ((free, inputs, False), (self._outputs, outputs, True)):
             try:
-                pinned |= self._pinned(tensors, given, "bind", writable=writable)
+                pinned |= self._pin(tensors, given, "bind", writable=writable)
             except InvalidInput as error:
                 problems += error.problems
         if not problems:
@@ -156,7 +156,7 @@ class Compiled:
             parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
         return "\n".join(parts)
 
-    def _pinned(
+    def _pin(
         self, tensors: Mapping[str, TensorDesc], given: Mapping[str, Array], verb: str, *, writable: bool
     ) -> dict[str, _Pinned]:
         """The arrays given for exactly these tensors, checked and held."""

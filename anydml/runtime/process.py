@@ -42,7 +42,7 @@ _held: list[Renewable] = []
 """While the process forks: what the child is to renew. What only other threads hold would go before."""
 
 
-def renewed(thing: Renewable) -> None:
+def renew_after_fork(thing: Renewable) -> None:
     """Have `thing.after_fork()` called in every forked child, before anything else uses it."""
     _renewable[next(_numbers)] = thing
 
@@ -101,7 +101,7 @@ class Calls:
         """The thread that ends the process, once it does: it alone goes in and out as before."""
         self._until = 0.0
         self._never = threading.Semaphore(0)
-        renewed(self)
+        renew_after_fork(self)
         atexit.register(self.end)
 
     def enter(self, options: Stoppable) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 
 from anydml.codegen.jit import driver
 from anydml.errors import InvalidInput, Problem, short_repr
-from anydml.runtime.process import leak, renewed
+from anydml.runtime.process import leak, renew_after_fork
 
 MAX_WORKERS = 63
 _BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
@@ -60,7 +60,7 @@ class Pool:
         self.size = 1
         """Threads that can serve a launch descriptor: the caller and the workers started so far."""
         self._ended = False
-        renewed(self)
+        renew_after_fork(self)
 
     def start(self, threads: int) -> None:
         """Have at least `threads` - 1 workers. Cheap when they are there already."""

@@ -44,11 +44,11 @@ _LOWERED: WeakKeyDictionary[Node, DirectMLOp | None] = WeakKeyDictionary()
 def lower_to_directml(node: Node) -> DirectMLOp | None:
     """The definition of an ONNX node, where there is one that computes the same."""
     if node not in _LOWERED:
-        _LOWERED[node] = _found(node)
+        _LOWERED[node] = _find_form(node)
     return _LOWERED[node]
 
 
-def _found(node: Node) -> DirectMLOp | None:
+def _find_form(node: Node) -> DirectMLOp | None:
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
     rule = None if info is None else info.directml
     types = [v.type for v in node.inputs if v is not None]
@@ -108,7 +108,7 @@ def as_directml(
             shown = ", ".join(str(shape_of[v]) for v in node.inputs if v is not None)
             raise ExecutionFailed(Problem(node.label, f"expected shapes that broadcast, but got {shown}"))
         shape_of[output], sizes = shape, shape or (1,)  # DirectML has at least one dimension
-        result = known[output] = Value(output.name, _packed(_label(meaning.result), sizes))
+        result = known[output] = Value(output.name, _packed_desc(_label(meaning.result), sizes))
         itemsize = np.dtype(result.tensor.dtype).itemsize
         if problem := size_problem(
             f"output {output.name!r} of {node.label}", meaning.result, sizes, itemsize
@@ -137,10 +137,10 @@ def _label(dtype: str) -> str:
 
 def _tensor(value: Value, sizes: tuple[int, ...]) -> Value:
     assert isinstance(value.type, TensorType)
-    return Value(value.name, _packed(_label(value.type.dtype), sizes))
+    return Value(value.name, _packed_desc(_label(value.type.dtype), sizes))
 
 
-def _packed(label: str, sizes: tuple[int, ...]) -> TensorType:
+def _packed_desc(label: str, sizes: tuple[int, ...]) -> TensorType:
     return TensorType(label, sizes, packed_strides(sizes))
 
 

@@ -43,38 +43,40 @@ class _Iteration:
 
     def run(self, slots: list[Any]) -> None:
         given = [None if k is None else slots[k] for k in self.inputs]
-        results = self._iterated(given, [slots[k] for k in self.captures])
+        results = self._iterate(given, [slots[k] for k in self.captures])
         for k, result in zip(self.writes, results, strict=True):
             slots[k] = result
 
-    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
         raise NotImplementedError
 
-    def _failed(self, message: str) -> ExecutionFailed:
+    def _failure(self, message: str) -> ExecutionFailed:
         return ExecutionFailed(Problem(self.node.label, message))
 
-    def _stacked(
-        self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0
-    ) -> np.ndarray | None:
+    def _stack(self, parts: Sequence[Any], first: list[Any], output: int, axis: int = 0) -> np.ndarray | None:
         """What the iterations gave for one output, side by side along a new axis; None if nobody wants it."""
         if self.node.outputs[output] is None:
             return None
         if not parts:
             nothing = self.empty(output, first)
             if nothing is None:
-                raise self._failed(f"expected a declared type of output {output}, which no iteration adds to")
+                raise self._failure(
+                    f"expected a declared type of output {output}, which no iteration adds to"
+                )
             return np.moveaxis(nothing, 0, axis)
         shapes = {p.shape for p in parts}
         if len(shapes) > 1:
             shown = ", ".join(map(str, sorted(shapes)))
-            raise self._failed(f"expected equal shapes of output {output} in each iteration, but got {shown}")
+            raise self._failure(
+                f"expected equal shapes of output {output} in each iteration, but got {shown}"
+            )
         return np.stack(parts, axis)
 
 
 class LoopStep(_Iteration):
     """Inputs: count, condition, states. Body: (number, condition, states) to (condition, states, rows)."""
 
-    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
         trips, condition, *states = given
         most = None if trips is None else single(trips, "trip count", np.int64, self.node)
         going = condition is None or single(condition, "condition", np.bool_, self.node)
@@ -90,7 +92,7 @@ class LoopStep(_Iteration):
             going = condition is None or single(results[0], "condition", np.bool_, self.node)
             handed = handed if condition is None else results[0]
             number += 1
-        return [*states, *(self._stacked(row, first, len(states) + k) for k, row in enumerate(rows))]
+        return [*states, *(self._stack(row, first, len(states) + k) for k, row in enumerate(rows))]
 
 
 @dataclass(frozen=True)
@@ -106,36 +108,36 @@ class ScanStep(_Iteration):
     batched: bool = False
     """Version 8: everything has a batch in front, and the first input tells the lengths."""
 
-    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
         if not self.batched:
-            return self._scanned(given, captured)
+            return self._scan(given, captured)
         lengths, *given = given
         if any(not np.ndim(x) or len(x) != len(given[0]) for x in given):
-            raise self._failed("expected inputs with one size of the batch in front")
+            raise self._failure("expected inputs with one size of the batch in front")
         states = len(given) - self.count
         several = []
         for b in range(len(given[0])):
             items = [x[b] for x in given]
             if lengths is not None:
                 items[states:] = [x[: int(lengths[b])] for x in items[states:]]
-            several.append(self._scanned(items, captured))
-        padded = [_padded([result[k] for result in several], k >= states) for k in range(len(self.writes))]
+            several.append(self._scan(items, captured))
+        padded = [_pad([result[k] for result in several], k >= states) for k in range(len(self.writes))]
         return [np.stack(p) for p in padded]
 
-    def _scanned(self, given: list[Any], captured: list[Any]) -> list[Any]:
+    def _scan(self, given: list[Any], captured: list[Any]) -> list[Any]:
         first = len(given) - self.count
         states, sequences = given[:first], given[first:]
         if not all(isinstance(x, np.ndarray) for x in given):
-            raise self._failed("expected states and sequences that are tensors, but got nothing for one")
+            raise self._failure("expected states and sequences that are tensors, but got nothing for one")
         turned = []
         for x, axis, backward in zip(sequences, self.input_axes, self.backward_inputs, strict=True):
             if not -x.ndim <= axis < x.ndim:
-                raise self._failed(f"expected a scan axis of rank {x.ndim}, but got {axis}")
+                raise self._failure(f"expected a scan axis of rank {x.ndim}, but got {axis}")
             moved = np.moveaxis(x, axis, 0)
             turned.append(moved[::-1] if backward else moved)
         lengths = {len(x) for x in turned}
         if len(lengths) != 1:
-            raise self._failed(f"expected sequences of one length, but got {sorted(lengths)}")
+            raise self._failure(f"expected sequences of one length, but got {sorted(lengths)}")
         rows: list[list[Any]] = [[] for _ in self.writes[first:]]
         blank = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in turned), *captured]
         for items in zip(*turned, strict=True):
@@ -147,11 +149,11 @@ class ScanStep(_Iteration):
         stacked = []
         for k, row in enumerate(rows):
             parts = row[::-1] if self.backward_outputs[k] else row
-            stacked.append(self._stacked(parts, blank, first + k, self.output_axes[k]))
+            stacked.append(self._stack(parts, blank, first + k, self.output_axes[k]))
         return [*states, *stacked]
 
 
-def _padded(parts: list[Any], ragged: bool) -> list[Any]:
+def _pad(parts: list[Any], ragged: bool) -> list[Any]:
     """Scan outputs of batches of unequal lengths: zeros behind the shorter ones."""
     most = max(len(p) for p in parts) if ragged else 0
     if not ragged or all(len(p) == most for p in parts):
@@ -162,13 +164,13 @@ def _padded(parts: list[Any], ragged: bool) -> list[Any]:
 class SequenceMapStep(_Iteration):
     """Inputs: a sequence, then sequences or tensors. Body: their elements (or the tensors) -> elements."""
 
-    def _iterated(self, given: list[Any], captured: list[Any]) -> list[Any]:
+    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
         results: list[list[Any]] = [[] for _ in self.writes]
         if not isinstance(given[0], list):
-            raise self._failed("expected a sequence as the first input")
+            raise self._failure("expected a sequence as the first input")
         for k in range(len(given[0])):
             if any(isinstance(x, list) and len(x) <= k for x in given):
-                raise self._failed("expected sequences of one length")
+                raise self._failure("expected sequences of one length")
             items = [x[k] if isinstance(x, list) else x for x in given]
             for result, item in zip(results, self.body([*items, *captured]), strict=True):
                 result.append(item)

@@ -296,7 +296,7 @@ class _Lowering:
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
         call = self.libraries.compiled(provider, region(nodes, inputs, outputs, small, opsets, weights))
-        ends = [_fixed(v) for v in (*inputs, *outputs)]
+        ends = [_fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
@@ -314,7 +314,7 @@ def _check_sizes(graph: Graph) -> None:
     """
     for node in graph.nodes:
         for value in node.writes:
-            known = _fixed(value)
+            known = _fixed_type(value)
             if known is not None and known[0] != "string":
                 dtype, sizes = known
                 problem = size_problem(
@@ -326,13 +326,13 @@ def _check_sizes(graph: Graph) -> None:
 
 def _is_weight(value: Value) -> bool:
     """Whether a constant is large enough to be shared instead of copied, and of a type that can be."""
-    ends = _fixed(value)
+    ends = _fixed_type(value)
     if ends is None or ends[0] not in DTYPES or ends[0] == "string":
         return False
     return prod(ends[1]) * _numpy(ends[0]).itemsize >= MIN_WEIGHT_BYTES
 
 
-def _fixed(value: Value) -> tuple[str, tuple[int, ...]] | None:
+def _fixed_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
     """Type and sizes, where all are known."""
     sizes = value.known_sizes
     return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)

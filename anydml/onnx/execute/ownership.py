@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]) -> list[Any]:
+def make_owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]) -> list[Any]:
     """The results, with copies in the place of what is somebody else's.
 
     Constants of a model are read-only, and so are views of them.

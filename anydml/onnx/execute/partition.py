@@ -81,7 +81,7 @@ class Partition:
         if not any(self._primary_takes(n) for n in nodes if n not in able):
             return set(able)
         chosen: set[Node] = set()
-        for group in _connected(list(able)):
+        for group in _connect(list(able)):
             largest = max(_elements(v) for n in group for v in n.writes)
             if len(group) >= MIN_KERNEL_NODES and largest >= MIN_KERNEL_ELEMENTS:
                 chosen.update(group)
@@ -103,7 +103,7 @@ class Partition:
         return not node.contains_if and not (refused and refused.get(kind_of(node)))
 
 
-def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+def _connect(nodes: Sequence[Node]) -> list[list[Node]]:
     """Groups of nodes of which each reads or writes what another one of the group does."""
     above = list(range(len(nodes)))
     """For each node, one nearer to the first of its group."""

@@ -34,9 +34,9 @@ from anydml.onnx.partial_eval.symbolic import measures
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
-from anydml.onnx.serde.local_functions import inlined
+from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.types import dtype_name, of_content
-from anydml.runtime.process import renewed
+from anydml.runtime.process import renew_after_fork
 
 FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
@@ -84,7 +84,7 @@ class Program:
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._runs = count(1)
         self.after_fork()
-        renewed(self)
+        renew_after_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.RLock()
@@ -100,9 +100,9 @@ class Program:
             try:
                 return self.plan(values).run_owned(values)
             except RanksDiffer as differ:
-                self.contradicted(differ)
+                self.forget_sizes_of(differ)
 
-    def contradicted(self, differ: RanksDiffer) -> None:
+    def forget_sizes_of(self, differ: RanksDiffer) -> None:
         """Infer no sizes of these operators any more.
 
         Raises:
@@ -122,7 +122,7 @@ class Program:
         key = self.key(values)
         planned = None if key is None else self._met.get(key)
         if planned is None:
-            planned = self._planned(values)
+            planned = self._find_plan(values)
             if key is not None:
                 if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
@@ -158,7 +158,7 @@ class Program:
             key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
         return tuple(key)
 
-    def _planned(self, values: Sequence[Any]) -> _Planned:
+    def _find_plan(self, values: Sequence[Any]) -> _Planned:
         shapes = tuple([_shape_key(v) for v in values])
         contents = tuple([_content_key(values[k]) for k in self._deciding])
         with self._lock:
@@ -167,7 +167,7 @@ class Program:
                     self._contents.add(contents)
                 else:
                     contents = _ANY
-            found = self._fitting(shapes, contents) or self._made(shapes, contents, values)
+            found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
             if len(self._plans) > MAX_PLANS:
                 others = (key for key in self._plans if key != found)
@@ -179,21 +179,21 @@ class Program:
         """The key of a plan for these inputs: the one with the fewest open sizes."""
         if (shapes, contents) in self._plans:
             return shapes, contents
-        fit = [key for key in self._plans if key[1] == contents and _joined(key[0], shapes) == key[0]]
+        fit = [key for key in self._plans if key[1] == contents and _join(key[0], shapes) == key[0]]
         return min(fit, key=lambda key: _open_sizes(key[0]), default=None)
 
-    def _made(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
+    def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
         """Make a plan for these inputs, and answer with its key."""
         like = [
             (key[0], planned)
             for key, planned in self._plans.items()
-            if key[1] == contents and _joined(key[0], shapes) is not None
+            if key[1] == contents and _join(key[0], shapes) is not None
         ]
         wanted = [shapes] if len(like) < MAX_SHAPES else [_opened(shapes)]
         if len(like) >= FIRST_SHAPES:
             joined: Key | None = shapes
             for other, _ in like:
-                joined = _joined(joined, other)
+                joined = _join(joined, other)
             if joined is not None and (joined, contents) not in self._worse:
                 wanted.insert(0, joined)
         least = min((planned.ifs for _, planned in like), default=0)
@@ -204,7 +204,7 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            self._plans[key] = _Planned(self._lowered(special, guards), ifs, folded)
+            self._plans[key] = _Planned(self._lower(special, guards), ifs, folded)
             break
         return key
 
@@ -234,7 +234,7 @@ class Program:
         notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
         return simplify(graph), set(known), tuple(notes)
 
-    def _lowered(self, special: Graph, guards: set[Value]) -> Plan:
+    def _lower(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
@@ -281,7 +281,7 @@ class OwnPlans:
         return call
 
     def compile(self, region: Region, threads: int) -> Call:
-        model = read_proto(inlined(ModelProto.FromString(region.model), ""), self._folder, "")
+        model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
         program = Program(model.graph, ProviderRegistry(model.opsets, threads))
         places = [
             region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
@@ -316,7 +316,7 @@ def _shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
     return None, None
 
 
-def _joined(a: Key | None, b: Key | None) -> Key | None:
+def _join(a: Key | None, b: Key | None) -> Key | None:
     """What two keys have in common, sizes that differ being open; None where types or ranks differ.
 
     An open size is not 0: operators do other things on nothing, and some libraries wrong ones.

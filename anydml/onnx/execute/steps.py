@@ -11,7 +11,7 @@ import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
-from anydml.onnx.execute.ownership import owned
+from anydml.onnx.execute.ownership import make_owned
 from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.arena import Arena
@@ -76,7 +76,7 @@ class RegionStep:
         )
 
     def describe(self) -> str:
-        return f"{self.provider}: {_listed(self.nodes)}" + (f" ({self.because})" if self.because else "")
+        return f"{self.provider}: {_list_nodes(self.nodes)}" + (f" ({self.because})" if self.because else "")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class UnlessEmptyStep:
         return f"{self.fast.describe()}; without elements {self.slow.describe()}"
 
 
-def _listed(nodes: Sequence[Node]) -> str:
+def _list_nodes(nodes: Sequence[Node]) -> str:
     names = [str(n.op) for n in nodes]
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
 
@@ -190,7 +190,7 @@ class ElementwiseStep:
         raise ExecutionFailed(Problem(self.nodes[0].label, f"expected {expected}, but got {got}"))
 
     def describe(self) -> str:
-        return f"kernels: {_listed(self.nodes)}"
+        return f"kernels: {_list_nodes(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Plan:
 
     def run_owned(self, values: Sequence[Any]) -> list[Any]:
         """The outputs, which are the caller's."""
-        return owned(self.run(values), self.unsure, values)
+        return make_owned(self.run(values), self.unsure, values)
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

@@ -90,7 +90,7 @@ class Conversion:
         """Add what stands for an If; outputs that are other values' go to `same`."""
         original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
         avoided = self.avoided(node)
-        guarded = self._guarded(node, made) if self.how == "always" and avoided is None else None
+        guarded = self._guard(node, made) if self.how == "always" and avoided is None else None
         if guarded is not None:
             self.decisions.append(replace(guarded, nodes=len(made.taken()) - original))
             return
@@ -100,7 +100,7 @@ class Conversion:
             self.decisions.append(Decision(node, "kept", avoided))
             made.add(node)
             return
-        node = hoisted(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
+        node = hoist(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
         ends = zip(node.outputs, node.then_branch.outputs, node.else_branch.outputs, strict=True)
         alike = {v: a for v, a, b in ends if v is not None and a is b}
         for v in alike.values():
@@ -111,13 +111,13 @@ class Conversion:
             saved = len(made.taken()) - original
             self.decisions.append(Decision(node, "merged", "both branches do the same", nodes=saved))
             return
-        decision = self._decided(node, rest, made)
+        decision = self._decide(node, rest, made)
         if decision.what == "kept":
             made.add(node)
         nodes = sum(len(list(make_subgraph("", [n], (), {}).walk())) for n in made.taken())
         self.decisions.append(replace(decision, nodes=nodes - original))
 
-    def _decided(self, node: If, rest: int, made: NodeBuilder) -> Decision:
+    def _decide(self, node: If, rest: int, made: NodeBuilder) -> Decision:
         """Convert an If, or say why not. Adds nodes only where it converts."""
         if self.how == "never":
             return Decision(node, "kept", "nothing is to be converted")
@@ -180,7 +180,7 @@ class Conversion:
             return made.sequence_choice(value, makers[0], makers[1], loose, anything)
         return made.choice(value, a, b, loose, anything)
 
-    def _guarded(self, node: If, made: NodeBuilder) -> Decision | None:
+    def _guard(self, node: If, made: NodeBuilder) -> Decision | None:
         """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
         failing = [
             next((n.label for n in b.nodes if isinstance(n, Node) and fails(n)), None)
@@ -228,7 +228,7 @@ def _first_speculation_hazard(branch: Graph, made: NodeBuilder) -> str | None:
     return next((f"{n.label}: {h}" for n in branch.nodes if (h := speculation_hazard(n, constants))), None)
 
 
-def hoisted(node: If, made: NodeBuilder) -> If:
+def hoist(node: If, made: NodeBuilder) -> If:
     """The If without the nodes that both branches have; those are added before it."""
     first, second = node.then_branch, node.else_branch
     constants = {**made.constants, **first.constants, **second.constants}

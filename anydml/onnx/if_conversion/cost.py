@@ -22,14 +22,14 @@ def graph_flops(graph: Graph) -> int:
 
 def _work(node: Node) -> int:
     known, info = KnownNode(node, {}), info_of(node.op)
-    results = sum(prod(_assumed(sizes)) for sizes in known.output_sizes())
+    results = sum(prod(_assume_sizes(sizes)) for sizes in known.output_sizes())
     if info is not None and info.flops is not None:
         return info.flops(known, results)
     own = max([results, *(prod(assumed_sizes(known, k)) for k in range(known.count))])
     return own + sum(map(_body_flops, node.bodies.values()))
 
 
-def _assumed(sizes: Sizes | None) -> list[int]:
+def _assume_sizes(sizes: Sizes | None) -> list[int]:
     return [n if isinstance(n, int) else UNKNOWN_SIZE for n in sizes or ()]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from anydml.onnx.ops.arithmetic import is_64_bit
 from anydml.onnx.ops.directml import HALF_OR_FLOAT, Attributes, DirectMLForm, float_attributes, unary
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, rounded, widened
+from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import in_double, in_single
 from anydml.onnx.ops.speculation import always
 from anydml.ops import activation, elementwise
@@ -48,7 +48,7 @@ def _prelu(node: NodeView, x: Array, slope: Array) -> Array:
         raise NotFoldable("a slope that is larger than x")  # ONNX has none, and onnxruntime a larger result
     if x.dtype not in FLOATS:
         return np.where(x < 0, x * slope, x)
-    return rounded(np.where(widened(x) < 0, widened(x) * widened(slope), widened(x)), x.dtype)
+    return round_to(np.where(widen(x) < 0, widen(x) * widen(slope), widen(x)), x.dtype)
 
 
 def _exponential(x: Array) -> Array:
@@ -108,8 +108,8 @@ def _gelu(node: NodeView, x: Array) -> Array:
 def _shrink(node: NodeView, x: Array) -> Array:
     bias, limit = node.float("bias"), node.float("lambd")
     if x.dtype in FLOATS:
-        y = widened(x)
-        return rounded(np.where(y < -limit, y + bias, np.where(y > limit, y - bias, 0)), x.dtype)
+        y = widen(x)
+        return round_to(np.where(y < -limit, y + bias, np.where(y > limit, y - bias, 0)), x.dtype)
     if bias != int(bias) or not math.isfinite(limit):
         raise NotFoldable("Shrink of integers by what is none")
     wanted = [
@@ -122,7 +122,7 @@ def _shrink(node: NodeView, x: Array) -> Array:
 
 
 def _is_inf(node: NodeView, x: Array) -> Any:
-    y = widened(x) if x.dtype in FLOATS else x.astype(np.float32)
+    y = widen(x) if x.dtype in FLOATS else x.astype(np.float32)
     positive, negative = node.int("detect_positive"), node.int("detect_negative")
     return np.logical_and(np.isinf(y), np.where(y > 0, bool(positive), bool(negative)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.onnx.ops.directml import FLOAT, NUMBERS, SIGNED, binary, unary
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
-from anydml.onnx.ops.precision import FLOATS, double, rounded, widened
+from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
     axis_in,
     flag,
@@ -49,7 +49,7 @@ def _mod(node: NodeView, a: Array, b: Array) -> Array:
     else:
         _no_zero(b)
     function = np.fmod if flag(node, "fmod") else np.mod
-    return rounded(function(widened(a), widened(b)), a.dtype)
+    return round_to(function(widen(a), widen(b)), a.dtype)
 
 
 def _pow(node: NodeView, a: Array, b: Array) -> Array:
@@ -57,7 +57,7 @@ def _pow(node: NodeView, a: Array, b: Array) -> Array:
     if a.dtype in FLOATS:
         if b.dtype not in FLOATS and (np.abs(double(b)) >= 2**53).any():
             raise NotFoldable("an exponent that no float64 has")
-        return rounded(np.power(double(a), double(b)), a.dtype)
+        return round_to(np.power(double(a), double(b)), a.dtype)
     x, y = np.broadcast_arrays(a, b)
     powers = [_int_power(m, n) for m, n in zip(x.ravel().tolist(), y.ravel().tolist(), strict=True)]
     limits = np.iinfo(a.dtype)
@@ -76,7 +76,7 @@ def _int_power(base: int, exponent: float) -> int:
 
 
 def _sign(node: NodeView, x: Array) -> Array:
-    if x.dtype in FLOATS and np.isnan(widened(x)).any():
+    if x.dtype in FLOATS and np.isnan(widen(x)).any():
         raise NotFoldable("the sign of NaN")
     return np.sign(x)
 
@@ -99,7 +99,7 @@ def _extreme(name: str) -> Any:
 
 def _unsigned_zero(result: Array, a: Array, b: Array) -> Array:
     if a.dtype in FLOATS:
-        both = (a == 0) & (b == 0) & (np.signbit(widened(a)) != np.signbit(widened(b)))
+        both = (a == 0) & (b == 0) & (np.signbit(widen(a)) != np.signbit(widen(b)))
         if both.any():
             raise NotFoldable("the larger one of 0 and -0")
     return result
@@ -122,7 +122,7 @@ def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | No
             raise NotFoldable("an infinity without a bound")
         if bound is not None:
             bound = np.array(single(bound)).astype(x.dtype) if bound.ndim else bound
-            if x.dtype in FLOATS and np.isnan(widened(bound)):
+            if x.dtype in FLOATS and np.isnan(widen(bound)):
                 raise NotFoldable("a bound of NaN")
             x = _unsigned_zero(chosen(x, bound), x, bound)
     return x
@@ -149,14 +149,14 @@ def _running(name: str, neutral: int) -> Any:
 
     def rule(node: NodeView, x: Array, axis: Array) -> Array:
         along = axis_in(single(axis), x.ndim)
-        moved = np.moveaxis(widened(x), along, -1)
+        moved = np.moveaxis(widen(x), along, -1)
         moved = moved[..., ::-1] if flag(node, "reverse") else moved
         if flag(node, "exclusive"):
             first = np.full((*moved.shape[:-1], min(1, moved.shape[-1])), neutral, moved.dtype)
             moved = np.concatenate([first, moved[..., :-1]], -1)
         moved = function(moved, axis=-1, dtype=moved.dtype)
         moved = moved[..., ::-1] if flag(node, "reverse") else moved
-        return rounded(np.moveaxis(moved, -1, along), x.dtype)
+        return round_to(np.moveaxis(moved, -1, along), x.dtype)
 
     return rule
 

@@ -31,7 +31,7 @@ _SPECIAL = {"INF": np.inf, "+INF": np.inf, "-INF": -np.inf, "NAN": np.nan}
 
 
 @cache
-def _named(dtype: np.dtype[Any]) -> str:
+def _type_name(dtype: np.dtype[Any]) -> str:
     """`int4`, `float8_e5m2`: NumPy's kinds do not tell of small types what they are."""
     return "string" if dtype.kind in "OU" else dtype.name
 
@@ -39,16 +39,16 @@ def _named(dtype: np.dtype[Any]) -> str:
 @cache
 def _bits(dtype: np.dtype[Any]) -> tuple[int, bool]:
     """The width of an integer type, and whether it has a sign."""
-    name = _named(dtype)
+    name = _type_name(dtype)
     return int(name.removeprefix("u").removeprefix("int")), not name.startswith("u")
 
 
 def _is_integer(dtype: np.dtype[Any]) -> bool:
-    return _named(dtype).removeprefix("u").startswith("int")
+    return _type_name(dtype).removeprefix("u").startswith("int")
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
-    return "float" in _named(dtype)
+    return "float" in _type_name(dtype)
 
 
 def dtype_of(code: int) -> np.dtype[Any]:
@@ -63,14 +63,14 @@ def dtype_of(code: int) -> np.dtype[Any]:
 def _cast(node: NodeView, x: Array) -> Array:
     if node.version < 6:
         raise NotFoldable("Cast to a type by name")
-    return _converted(node, x, dtype_of(node.int("to")))
+    return _convert(node, x, dtype_of(node.int("to")))
 
 
 def _cast_like(node: NodeView, x: Array, target: Array) -> Array:
-    return _converted(node, x, target.dtype)
+    return _convert(node, x, target.dtype)
 
 
-def _converted(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
+def _convert(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
     if node.attribute("saturate") not in (None, 0, 1):
         raise NotFoldable("saturate that is neither 0 nor 1")
     if x.dtype == dtype:
@@ -133,19 +133,19 @@ def _to_small(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
             raise NotFoldable("an integer that no float64 has")
         x = exact
     near = x.astype(np.float32)
-    result = _rounded(node, near, dtype)
+    result = _round_from_float32(node, near, dtype)
     if x.dtype == np.float64:
         towards = np.where(x > near, np.inf, -np.inf).astype(np.float32)
         other = np.where((x == near) | np.isnan(x), near, np.nextafter(near, towards))
-        again = _rounded(node, other, dtype)
+        again = _round_from_float32(node, other, dtype)
         if not ((again == result) | (again != again)).all():
             raise NotFoldable("a number that is rounded otherwise by way of float32")
     return result
 
 
-def _rounded(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
+def _round_from_float32(node: NodeView, x: Array, dtype: np.dtype[Any]) -> Array:
     """From float32."""
-    name = _named(dtype)
+    name = _type_name(dtype)
     if dtype in FLOATS:
         return x.astype(dtype)
     if name == "float8_e8m0fnu":

@@ -6,14 +6,14 @@ from math import prod
 
 import numpy as np
 
-from anydml.onnx.ops.linalg import summed
+from anydml.onnx.ops.linalg import sum_products
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import Index, numbers, window_too_long, windows
 
 
-def _checked(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
+def _check_groups(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
     """The number of groups, for an input with so many channels as x should have."""
     if x.ndim < 3 or w.ndim != x.ndim:
         raise ValueError(f"expected inputs of one rank, 3 or more, but got {x.ndim} and {w.ndim}")
@@ -26,9 +26,9 @@ def _checked(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
     return groups
 
 
-def convolved(node: NodeView, x: Array, w: Array) -> Array:
+def convolve(node: NodeView, x: Array, w: Array) -> Array:
     """x [N, C, ...] by filters w [M, C / group, ...], in their type."""
-    groups = _checked(node, x, w, w.shape[1] * node.int("group"))
+    groups = _check_groups(node, x, w, w.shape[1] * node.int("group"))
     sizes = x.shape[2:]
     where = windows(node, sizes, w.shape[2:])
     padded = np.pad(x, [(0, 0), (0, 0), *where.needed(sizes)])
@@ -51,13 +51,13 @@ def _with_bias(result: Array, bias: Array | None) -> Array:
 
 def _conv(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Array:
     def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
-        return _with_bias(convolved(node, x, w), bias)
+        return _with_bias(convolve(node, x, w), bias)
 
-    return summed(compute, x, w, *([] if bias is None else [bias]))
+    return sum_products(compute, x, w, *([] if bias is None else [bias]))
 
 
 def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Array:
-    groups = _checked(node, x, w, w.shape[0])
+    groups = _check_groups(node, x, w, w.shape[0])
     rank, sizes, kernel = x.ndim - 2, x.shape[2:], w.shape[2:]
     if 0 in sizes or 0 in kernel:
         raise NotFoldable("a convolution of nothing")
@@ -69,7 +69,7 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
         raise NotFoldable("as much padding of the output as steps, which libraries refuse")
     each = zip(sizes, kernel, strides, dilations, extra, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
-    before, count = _cropped(node, sizes, strides, full)
+    before, count = _crop(node, sizes, strides, full)
 
     def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
         parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *sizes)
@@ -83,10 +83,10 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
         kept: Index = (..., *(slice(b, b + c) for b, c in zip(before, count, strict=True)))
         return _with_bias(result[kept].reshape(x.shape[0], groups * w.shape[1], *count), bias)
 
-    return summed(compute, x, w, *([] if bias is None else [bias]))
+    return sum_products(compute, x, w, *([] if bias is None else [bias]))
 
 
-def _cropped(
+def _crop(
     node: NodeView, sizes: tuple[int, ...], strides: list[int], full: list[int]
 ) -> tuple[list[int], list[int]]:
     """How many elements go in front, and how many stay.

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, rounded, widened
+from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
 from anydml.onnx.ops.speculation import always
 
@@ -31,15 +31,15 @@ def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
     if step == 0:
         raise ValueError("expected a step other than 0")
     count = _ceil((Fraction(end) - Fraction(first)) / Fraction(step))
-    if node.version >= 27 and widened(start).dtype != start.dtype and node.int("stash_type") != 1:
+    if node.version >= 27 and widen(start).dtype != start.dtype and node.int("stash_type") != 1:
         raise NotFoldable("a range of halves that is computed in halves")
-    a, b, by = (widened(x).reshape(()) for x in (start, limit, delta))
+    a, b, by = (widen(x).reshape(()) for x in (start, limit, delta))
     for kind in (a.dtype, np.dtype(np.float64)):  # as libraries count
         quotient = (b - a).astype(kind) / by.astype(kind)
         if not np.isfinite(quotient) or max(int(np.ceil(quotient)), 0) != count:
             raise NotFoldable("a range whose end is lost in rounding")
     affordable([count], a.dtype)
-    return rounded(a + np.arange(count).astype(a.dtype) * by, start.dtype)
+    return round_to(a + np.arange(count).astype(a.dtype) * by, start.dtype)
 
 
 def _ceil(x: Fraction) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
-from anydml.onnx.ops.precision import FLOATS, widened
+from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
@@ -17,7 +17,7 @@ from anydml.onnx.ops.symbolic import numbers as integers
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
     axis = axis_in(node.int("axis"), x.ndim)
-    return np.take(x, _checked(indices, x.shape[axis]), axis)
+    return np.take(x, _check_indices(indices, x.shape[axis]), axis)
 
 
 def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
@@ -33,11 +33,11 @@ def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
         if k != axis and n > m:
             raise ValueError(f"expected indices within {x.shape}, but got {indices.shape}")
     places: list[Array] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
-    places[axis] = _checked(indices, x.shape[axis])
+    places[axis] = _check_indices(indices, x.shape[axis])
     return tuple(np.broadcast_arrays(*places))
 
 
-def _checked(indices: Array, size: int) -> Array:
+def _check_indices(indices: Array, size: int) -> Array:
     """Indices counted from the front."""
     if ((indices < -size) | (indices >= size)).any():
         raise IndexError(f"expected indices into {size}, but got others")
@@ -53,10 +53,10 @@ def _scatter_elements(node: NodeView, x: Array, indices: Array, updates: Array) 
     if indices.shape != updates.shape:
         raise ValueError(f"expected updates of sizes {indices.shape}, but got {updates.shape}")
     axis = axis_in(node.int("axis"), x.ndim)
-    return _scattered(node, x, _along(x, indices, axis), updates)
+    return _scatter(node, x, _along(x, indices, axis), updates)
 
 
-def _scattered(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
+def _scatter(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
     """A copy in which updates are put, or reduced with what is there, one after the other."""
     how = node.text("reduction") if node.version >= 16 and node.op.name != "Scatter" else "none"
     result = x.copy()
@@ -71,7 +71,7 @@ def _scattered(node: NodeView, x: Array, places: tuple[Array, ...], updates: Arr
         raise NotFoldable(f"reduction {how}")
     if x.dtype.kind in "bO" or (x.dtype not in FLOATS and x.dtype.kind not in "iu"):
         raise NotFoldable(f"reduction of {x.dtype}")
-    if x.dtype in FLOATS and widened(x).dtype != x.dtype:
+    if x.dtype in FLOATS and widen(x).dtype != x.dtype:
         raise NotFoldable("a reduction of halves, which may be rounded at each step or once")
     if how in ("max", "min") and x.dtype in FLOATS and (np.isnan(x).any() or np.isnan(updates).any()):
         raise NotFoldable("the larger one of a number and NaN")
@@ -90,7 +90,7 @@ def _tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
         raise ValueError(f"expected 1 to {x.ndim - batch} indices, but got {count}")
     rows = indices.shape[:-1]
     own = np.ogrid[tuple([slice(n) for n in rows])][:batch] if batch else ()
-    named = [_checked(indices[..., k], x.shape[batch + k]) for k in range(count)]
+    named = [_check_indices(indices[..., k], x.shape[batch + k]) for k in range(count)]
     return (*(np.broadcast_to(k, rows) for k in own), *named)
 
 
@@ -103,7 +103,7 @@ def _scatter_nd(node: NodeView, x: Array, indices: Array, updates: Array) -> Arr
     wanted = (*indices.shape[:-1], *x.shape[len(places) :])
     if updates.shape != wanted:
         raise ValueError(f"expected updates of sizes {wanted}, but got {updates.shape}")
-    return _scattered(node, x, places, updates)
+    return _scatter(node, x, places, updates)
 
 
 def _tensor_scatter(node: NodeView, x: Array, update: Array, starts: Array | None = None) -> Array:
@@ -150,9 +150,9 @@ def _one_hot(node: NodeView, indices: Array, depth: Array, values: Array) -> Arr
     if not float(count).is_integer():
         raise NotFoldable("a depth that is no integer")
     if indices.dtype in FLOATS:
-        if not (np.trunc(widened(indices)) == widened(indices)).all():
+        if not (np.trunc(widen(indices)) == widen(indices)).all():
             raise NotFoldable("an index that is no integer")
-        indices = widened(indices)
+        indices = widen(indices)
     axis = axis_in(node.int("axis"), indices.ndim + 1)
     affordable([*indices.shape, int(count)], values.dtype)
     depths = np.arange(int(count)).reshape([-1 if k == axis else 1 for k in range(indices.ndim + 1)])
@@ -170,7 +170,7 @@ def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Arr
     count = node.int("k") if node.version < 10 else single(k) if k is not None else 0
     if not 0 <= count <= x.shape[axis]:
         raise ValueError(f"expected a number up to {x.shape[axis]}, but got {count}")
-    keys = np.moveaxis(widened(x), axis, -1)
+    keys = np.moveaxis(widen(x), axis, -1)
     if x.dtype in FLOATS and np.isnan(keys).any():
         raise NotFoldable("the order of NaN")
     largest = node.version < 11 or flag(node, "largest")
@@ -187,7 +187,7 @@ def _top_k(node: NodeView, x: Array, k: Array | None = None) -> tuple[Array, Arr
 
 def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     """Elements, or slices as lists of their elements, by their first appearance."""
-    if x.dtype in FLOATS and np.isnan(widened(x)).any():
+    if x.dtype in FLOATS and np.isnan(widen(x)).any():
         raise NotFoldable("whether NaN is NaN")
     if x.dtype.kind == "c":
         raise NotFoldable("the order of complex numbers")

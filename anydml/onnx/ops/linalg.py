@@ -10,12 +10,12 @@ from onnx import AttributeProto
 
 from anydml.errors import short_repr
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
+from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import can_broadcast, if_run
 
 
-def summed(compute: Callable[..., Array], *factors: Array) -> Array:
+def sum_products(compute: Callable[..., Array], *factors: Array) -> Array:
     """`compute`, sums of products of the factors, in their type.
 
     Raises:
@@ -24,16 +24,16 @@ def summed(compute: Callable[..., Array], *factors: Array) -> Array:
     dtype = factors[0].dtype
     if dtype not in FLOATS:
         return np.asarray(compute(*factors))
-    wide = [doubled(f) for f in factors]
+    wide = [to_float64(f) for f in factors]
     result = np.asarray(compute(*wide))
     largest = np.prod([np.abs(w).max(initial=1) for w in wide]) * max(f.size for f in factors)
     if not largest < 1e38:
         return without_detour(result, np.asarray(compute(*(np.abs(w) for w in wide))), dtype)
-    return rounded(result, dtype)
+    return round_to(result, dtype)
 
 
 def _matmul(node: NodeView, a: Array, b: Array) -> Array:
-    return summed(np.matmul, a, b)
+    return sum_products(np.matmul, a, b)
 
 
 def _gemm(node: NodeView, a: Array, b: Array, c: Array | None = None) -> Array:
@@ -43,16 +43,16 @@ def _gemm(node: NodeView, a: Array, b: Array, c: Array | None = None) -> Array:
     a, b = (a.T if node.int("transA") else a), (b.T if node.int("transB") else b)
     if a.dtype not in FLOATS:
         return _integer_gemm(a, b, c, alpha, beta)
-    product = doubled(summed(np.matmul, widened(a), widened(b)))
+    product = to_float64(sum_products(np.matmul, widen(a), widen(b)))
     result = product * alpha
     if c is not None:
         _check_added(node, c, result.shape)
-        if beta == 0 and not np.isfinite(doubled(c)).all():
+        if beta == 0 and not np.isfinite(to_float64(c)).all():
             raise NotFoldable("0 times what is not finite")
-        result = result + doubled(c) * beta
-    if alpha == 0 and not (np.isfinite(doubled(a)).all() and np.isfinite(doubled(b)).all()):
+        result = result + to_float64(c) * beta
+    if alpha == 0 and not (np.isfinite(to_float64(a)).all() and np.isfinite(to_float64(b)).all()):
         raise NotFoldable("0 times what is not finite")
-    return rounded(result, a.dtype)
+    return round_to(result, a.dtype)
 
 
 def _check_added(node: NodeView, c: Array, shape: tuple[int, ...]) -> None:
@@ -131,7 +131,7 @@ def _einsum(node: NodeView, *inputs: Array) -> Array:
                 raise ValueError(f"expected size {sizes[letter]} of {letter!r}, but got {size}")
     if len(dots) > 1 or (arrow and dots and "..." not in right):
         raise NotFoldable("ellipses of several ranks, or one that is summed over")
-    return summed(lambda *xs: np.asarray(np.einsum(equation, *xs)), *inputs)
+    return sum_products(lambda *xs: np.asarray(np.einsum(equation, *xs)), *inputs)
 
 
 def _det(node: NodeView, x: Array) -> Array:
@@ -142,14 +142,14 @@ def _det(node: NodeView, x: Array) -> Array:
     """
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"expected square matrices, but got {list(x.shape)}")
-    wide = doubled(x)
+    wide = to_float64(x)
     if not np.isfinite(wide).all():
         raise NotFoldable("the determinant of what is not finite")
     result = np.asarray(np.linalg.det(wide))
     largest = np.sqrt(np.square(wide).sum(-1)).prod(-1)
     if ((np.abs(result) < 1e-4 * largest) | ~np.isfinite(result)).any():
         raise NotFoldable("a determinant next to 0, or beyond all numbers")
-    return rounded(result, x.dtype)
+    return round_to(result, x.dtype)
 
 
 def nothing_inside(n: KnownNode, a: int, b: int) -> bool:

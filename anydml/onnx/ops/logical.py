@@ -33,7 +33,7 @@ def _chosen_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | N
     return np.asarray(np.where(truths, given[1], given[2]), object)
 
 
-def _negated(truth: bool | None) -> bool | None:
+def _negate(truth: bool | None) -> bool | None:
     return None if truth is None else not truth
 
 
@@ -71,14 +71,14 @@ OPS = (
     OpInfo(
         "Less",
         fold=_truth(np.less),
-        compare=lambda d: _negated(at_least(d, 0)),
+        compare=lambda d: _negate(at_least(d, 0)),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN, NUMBERS),
     ),
     OpInfo(
         "LessOrEqual",
         fold=_truth(np.less_equal),
-        compare=lambda d: _negated(at_least(d, 1)),
+        compare=lambda d: _negate(at_least(d, 1)),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL, NUMBERS),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import doubled, rounded, widened
+from anydml.onnx.ops.precision import round_to, to_float64, widen
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run, scalar_parameters
 
@@ -30,7 +30,7 @@ def _per_channel(x: Array, *parameters: Array) -> list[Array]:
     for p in parameters:
         if p.shape != (channels,):
             raise ValueError(f"expected parameters of shape [{channels}], but got {list(p.shape)}")
-    return [doubled(p).reshape(-1, *[1] * (x.ndim - 2)) for p in parameters]
+    return [to_float64(p).reshape(-1, *[1] * (x.ndim - 2)) for p in parameters]
 
 
 def _standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
@@ -59,21 +59,21 @@ def _batch(node: NodeView, x: Array, scale: Array, bias: Array, mean: Array, var
         for p in parameters:
             if p.shape != x.shape[1:]:
                 raise ValueError(f"expected parameters of shape {list(x.shape[1:])}, but got {list(p.shape)}")
-        factor, shift, middle, spread = (doubled(p) for p in parameters)
+        factor, shift, middle, spread = (to_float64(p) for p in parameters)
     elif x.ndim == 1:
         factor, shift, middle, spread = (p.reshape(1) for p in _per_channel(x.reshape(-1, 1), *parameters))
     else:
         factor, shift, middle, spread = _per_channel(x, *parameters)
-    normal = (doubled(x) - middle) / np.sqrt(spread + node.float("epsilon"))
-    return rounded(normal * factor + shift, x.dtype)
+    normal = (to_float64(x) - middle) / np.sqrt(spread + node.float("epsilon"))
+    return round_to(normal * factor + shift, x.dtype)
 
 
 def _instance(node: NodeView, x: Array, scale: Array, bias: Array) -> Array:
     if x.ndim < 3:
         raise ValueError(f"expected an input of rank 3 or more, but got {x.ndim}")
     factor, shift = _per_channel(x, scale, bias)
-    normal, _, _ = _standard(doubled(x), tuple(range(2, x.ndim)), node.float("epsilon"))
-    return rounded(normal * factor + shift, x.dtype)
+    normal, _, _ = _standard(to_float64(x), tuple(range(2, x.ndim)), node.float("epsilon"))
+    return round_to(normal * factor + shift, x.dtype)
 
 
 def _group(node: NodeView, x: Array, scale: Array, bias: Array) -> Array:
@@ -86,18 +86,18 @@ def _group(node: NodeView, x: Array, scale: Array, bias: Array) -> Array:
         raise ValueError(f"expected groups of {channels} channels that are equal, but got {groups}")
     if node.version >= 21:
         _stage_in_float32(node)
-        x_wide = doubled(x.astype(np.float32))
+        x_wide = to_float64(x.astype(np.float32))
     else:
-        x_wide = doubled(x)
+        x_wide = to_float64(x)
     parts = x_wide.reshape(batch, groups, channels // groups, *x.shape[2:])
     normal, _, _ = _standard(parts, tuple(range(2, parts.ndim)), node.float("epsilon"))
     if node.version < 21:
         factor, shift = _per_channel(parts, scale, bias)
-        return rounded((normal * factor + shift).reshape(x.shape), x.dtype)
+        return round_to((normal * factor + shift).reshape(x.shape), x.dtype)
     if x.dtype == np.float64:
-        normal = doubled(normal.astype(np.float32))
+        normal = to_float64(normal.astype(np.float32))
     factor, shift = _per_channel(x, scale, bias)
-    return rounded(normal.reshape(x.shape) * factor + shift, x.dtype)
+    return round_to(normal.reshape(x.shape) * factor + shift, x.dtype)
 
 
 def _stage_in_float32(node: NodeView) -> None:
@@ -118,25 +118,25 @@ def _last_axes(node: NodeView, x: Array) -> tuple[int, ...]:
 
 
 def _spread(parameter: Array, x: Array) -> Array:
-    return np.broadcast_to(doubled(parameter), x.shape)
+    return np.broadcast_to(to_float64(parameter), x.shape)
 
 
 def _layer(node: NodeView, x: Array, scale: Array, bias: Array | None = None) -> tuple[Array, Array, Array]:
     axes = _last_axes(node, x)
-    normal, mean, inverse = _standard(doubled(x), axes, node.float("epsilon"))
+    normal, mean, inverse = _standard(to_float64(x), axes, node.float("epsilon"))
     scaled = normal * _spread(scale, x)
     if bias is not None:
         scaled = scaled + _spread(bias, x)
-    return rounded(scaled, x.dtype), mean.astype(np.float32), inverse.astype(np.float32)
+    return round_to(scaled, x.dtype), mean.astype(np.float32), inverse.astype(np.float32)
 
 
 def _root_mean_square(node: NodeView, x: Array, scale: Array) -> Array:
     if scale.dtype != x.dtype:
         raise NotFoldable("a scale of another type than the input")
     axes = _last_axes(node, x)
-    wide = doubled(x)
+    wide = to_float64(x)
     squares = np.square(wide).sum(axes, keepdims=True) / max(np.prod([x.shape[k] for k in axes]), 1)
-    return rounded(wide / np.sqrt(squares + node.float("epsilon")) * _spread(scale, x), x.dtype)
+    return round_to(wide / np.sqrt(squares + node.float("epsilon")) * _spread(scale, x), x.dtype)
 
 
 def _lp(node: NodeView, x: Array) -> Array:
@@ -145,14 +145,14 @@ def _lp(node: NodeView, x: Array) -> Array:
     if p not in (1, 2):
         raise ValueError(f"expected a norm 1 or 2, but got {p}")
     axis = axis_in(node.int("axis"), x.ndim)
-    wide, narrow = doubled(x), widened(x)
+    wide, narrow = to_float64(x), widen(x)
     powers = np.square(wide) if p == 2 else np.abs(wide)
     total = powers.sum(axis, keepdims=True)
     limits = np.finfo(narrow.dtype)
     if not (np.isfinite(total) & (total < limits.max) & ((total == 0) | (total > limits.tiny))).all():
         raise NotFoldable("a norm that overflows, underflows or is of no number")
     norm = np.sqrt(total) if p == 2 else total
-    return rounded(np.where(norm == 0, 0.0, wide / np.where(norm == 0, 1.0, norm)), x.dtype)
+    return round_to(np.where(norm == 0, 0.0, wide / np.where(norm == 0, 1.0, norm)), x.dtype)
 
 
 def _mean_variance(node: NodeView, x: Array) -> Array:
@@ -167,11 +167,11 @@ def _mean_variance(node: NodeView, x: Array) -> Array:
     axes = tuple(axis % x.ndim for axis in named)
     if len(set(axes)) < len(axes):
         raise NotFoldable("an axis that is named twice")
-    normal, mean, inverse = _standard(doubled(x), axes, 0.0)
+    normal, mean, inverse = _standard(to_float64(x), axes, 0.0)
     deviation = 1 / inverse
     if x.size and not (deviation > 1e-3 * np.abs(mean) + 1e-3).all():
         raise NotFoldable("next to no variance")
-    return rounded(normal, x.dtype)
+    return round_to(normal, x.dtype)
 
 
 def _local_response(node: NodeView, x: Array) -> Array:
@@ -181,13 +181,13 @@ def _local_response(node: NodeView, x: Array) -> Array:
     size = node.int("size")
     if size < 1:
         raise ValueError(f"expected a size of at least 1, but got {size}")
-    wide = doubled(x)
+    wide = to_float64(x)
     squares, total, channels = np.square(wide), np.zeros(x.shape), x.shape[1]
     for c in range(channels):
         first, last = max(0, c - (size - 1) // 2), min(channels - 1, c + size // 2)
         total[:, c] = squares[:, first : last + 1].sum(1)
     base = node.float("bias") + node.float("alpha") / size * total
-    return rounded(wide / base ** node.float("beta"), x.dtype)
+    return round_to(wide / base ** node.float("beta"), x.dtype)
 
 
 def _dropout(

@@ -10,7 +10,7 @@ from onnx import helper
 
 from anydml.ir.graph import Node
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened
+from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import Windows, window_too_long, windows
 
@@ -34,7 +34,7 @@ def _windows(node: NodeView, x: Array) -> Windows:
     return found
 
 
-def _stacked(x: Array, where: Windows, fill: float) -> Array:
+def _stack_windows(x: Array, where: Windows, fill: float) -> Array:
     """[positions of a window, N, C, windows...]: what every window sees."""
     padding = [(0, 0), (0, 0), *where.needed(x.shape[2:])]
     padded = np.pad(x, padding, constant_values=fill)
@@ -43,20 +43,20 @@ def _stacked(x: Array, where: Windows, fill: float) -> Array:
 
 def _inside(x: Array, where: Windows) -> Array:
     """The same for whether it is an element of the input; [positions, 1, 1, windows...]."""
-    return _stacked(np.ones((1, 1, *x.shape[2:])), where, 0) > 0
+    return _stack_windows(np.ones((1, 1, *x.shape[2:])), where, 0) > 0
 
 
 def _max(node: NodeView, x: Array) -> tuple[Array, ...]:
     """The largest, and where in the input it is."""
     where = _windows(node, x)
-    wide = widened(x)
+    wide = widen(x)
     if x.dtype in FLOATS and np.isnan(wide).any():
         raise NotFoldable("the largest of numbers and NaN")
     inside = _inside(x, where)
     if not inside.any(0).all():
         raise NotFoldable("a window of nothing but padding")
     lowest = -np.inf if x.dtype in FLOATS else np.iinfo(x.dtype).min
-    seen = _stacked(wide, where, lowest)
+    seen = _stack_windows(wide, where, lowest)
     if x.dtype in FLOATS:
         zeros, signs = (seen == 0) & inside, np.signbit(seen)
         if ((seen.max(0) == 0) & (zeros & signs).any(0) & (zeros & ~signs).any(0)).any():
@@ -69,7 +69,7 @@ def _max(node: NodeView, x: Array) -> tuple[Array, ...]:
     index = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     # Padding has the lowest number too, but is never the answer.
     best = np.where(inside, seen == seen.max(0), False).argmax(0)
-    return result, np.take_along_axis(_stacked(index, where, -1), best[None], 0)[0]
+    return result, np.take_along_axis(_stack_windows(index, where, -1), best[None], 0)[0]
 
 
 def _average(node: NodeView, x: Array) -> Array:
@@ -82,23 +82,23 @@ def _average(node: NodeView, x: Array) -> Array:
         inside = np.full_like(inside, int(np.prod(where.kernel)))
     elif not inside.all():
         raise NotFoldable("a window of nothing but padding")
-    return rounded(_stacked(doubled(x), where, 0).sum(0) / inside, x.dtype)
+    return round_to(_stack_windows(to_float64(x), where, 0).sum(0) / inside, x.dtype)
 
 
 def _lp(node: NodeView, x: Array) -> Array:
     p = float(node.attribute("p"))
     if not p > 0:
         raise NotFoldable(f"norm {p}")
-    total = (np.abs(_stacked(doubled(x), _windows(node, x), 0)) ** p).sum(0)
+    total = (np.abs(_stack_windows(to_float64(x), _windows(node, x), 0)) ** p).sum(0)
     return _root(total, p, x)
 
 
 def _root(total: Array, p: float, x: Array) -> Array:
     """Of sums of powers, which in the input's type must not overflow, nor underflow."""
-    limits = np.finfo(widened(x).dtype)
+    limits = np.finfo(widen(x).dtype)
     if not (np.isfinite(total) & (total < limits.max) & ((total == 0) | (total > limits.tiny))).all():
         raise NotFoldable("a norm that overflows, underflows or is of no number")
-    return rounded(np.sqrt(total) if p == 2 else total ** (1 / p), x.dtype)
+    return round_to(np.sqrt(total) if p == 2 else total ** (1 / p), x.dtype)
 
 
 def _global(compute: Callable[[NodeView, Array, tuple[int, ...]], Array]) -> Fold:
@@ -114,11 +114,11 @@ def _global(compute: Callable[[NodeView, Array, tuple[int, ...]], Array]) -> Fol
 
 
 def _global_average(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
-    return rounded(doubled(x).mean(axes, keepdims=True), x.dtype)
+    return round_to(to_float64(x).mean(axes, keepdims=True), x.dtype)
 
 
 def _global_max(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
-    wide = widened(x)
+    wide = widen(x)
     largest = wide.max(axes, keepdims=True)
     if np.isnan(wide).any() or ((largest == 0) & np.signbit(wide) & (wide == 0)).any():
         raise NotFoldable("the largest of numbers and NaN, or of zeros of both signs")
@@ -129,7 +129,7 @@ def _global_lp(node: NodeView, x: Array, axes: tuple[int, ...]) -> Array:
     p = float(node.attribute("p"))
     if not p > 0:
         raise NotFoldable(f"norm {p}")
-    return _root((np.abs(doubled(x)) ** p).sum(axes, keepdims=True), p, x)
+    return _root((np.abs(to_float64(x)) ** p).sum(axes, keepdims=True), p, x)
 
 
 _NO_CHANNELS = Quirk(

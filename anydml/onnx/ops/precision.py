@@ -15,12 +15,12 @@ FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | 
 _SHORT = (np.dtype(np.float16), BFLOAT16)
 
 
-def widened(x: Array) -> Array:
+def widen(x: Array) -> Array:
     """float16 and bfloat16 as float32, in which they are computed; anything else as it is."""
     return x.astype(np.float32) if x.dtype in _SHORT else x
 
 
-def doubled(x: Array) -> Array:
+def to_float64(x: Array) -> Array:
     """Floating point as float64, so that the order of additions does not show in float32 and below."""
     return x.astype(np.float64, copy=False) if x.dtype in FLOATS else x
 
@@ -30,7 +30,7 @@ def double(x: Array) -> Array:
     return x.astype(np.float64)
 
 
-def rounded(x: Any, dtype: np.dtype[Any]) -> Array:
+def round_to(x: Any, dtype: np.dtype[Any]) -> Array:
     """What was computed, as `dtype`: float64 by way of float32 for the short ones, as libraries do."""
     x = np.asarray(x)
     if x.dtype == np.float64 and dtype in _SHORT:
@@ -50,4 +50,4 @@ def without_detour(result: Array, bound: Array, dtype: np.dtype[Any]) -> Array:
         beyond = ~np.isfinite(bound.astype(arithmetic)) & (np.abs(result) < bound)
     if beyond.any():
         raise NotFoldable("a sum that overflows in one order of additions, and not in another")
-    return rounded(result, dtype)
+    return round_to(result, dtype)

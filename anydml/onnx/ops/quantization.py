@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolved
+from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
     NOTHING_TO_SUM,
@@ -18,7 +18,7 @@ from anydml.onnx.ops.linalg import (
     without_zero,
 )
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, doubled
+from anydml.onnx.ops.precision import FLOATS, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import window_too_long
@@ -87,7 +87,7 @@ def _quantize(node: NodeView, x: Array, scale: Array, zero: Array | None = None)
     point = np.zeros((), np.float64) if zero is None else _granular(node, zero, x).astype(np.float64)
     if target.name in _FLOATS_8:
         return _to_float8(node, quotient, point, target)
-    return _saturated(np.rint(quotient) + point, target)
+    return _saturate(np.rint(quotient) + point, target)
 
 
 def _quotient(node: NodeView, x: Array, scale: Array) -> Array:
@@ -108,7 +108,7 @@ def _quotient(node: NodeView, x: Array, scale: Array) -> Array:
     return short
 
 
-def _saturated(rounded: Array, target: np.dtype[Any]) -> Array:
+def _saturate(rounded: Array, target: np.dtype[Any]) -> Array:
     if target.name not in _RANGES:
         raise NotFoldable(f"quantization to {target}")
     return rounded.clip(*_RANGES[target.name]).astype(np.int32).astype(target)
@@ -135,7 +135,7 @@ def _dynamic(node: NodeView, x: Array) -> tuple[Array, Array, Array]:
         raise NotFoldable("a range of 0, or not finite")
     zero = np.rint(np.clip(-low / scale, np.float32(0), np.float32(255)))
     quotient: Array = x / scale
-    return _saturated(np.rint(quotient) + zero, np.dtype(np.uint8)), np.asarray(scale), zero.astype(np.uint8)
+    return _saturate(np.rint(quotient) + zero, np.dtype(np.uint8)), np.asarray(scale), zero.astype(np.uint8)
 
 
 # ---- back --------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def _dequantize(node: NodeView, x: Array, scale: Array, zero: Array | None = Non
     _check_zero(scale, zero)
     factor = _granular(node, scale, x)
     if x.dtype.name in _FLOATS_8:
-        if zero is not None and doubled(zero.astype(np.float32)).any():
+        if zero is not None and to_float64(zero.astype(np.float32)).any():
             raise NotFoldable(f"a zero point of {x.dtype}")
         wide = x.astype(np.float64)
     elif x.dtype.name in _RANGES or x.dtype == np.int32:
@@ -168,7 +168,7 @@ def _dequantize(node: NodeView, x: Array, scale: Array, zero: Array | None = Non
 # ---- products ----------------------------------------------------------------------------------------
 
 
-def _requantized(total: Array, factor: Array, scale: Array, zero: Array) -> Array:
+def _requantize(total: Array, factor: Array, scale: Array, zero: Array) -> Array:
     """Sums of products, times the inputs' scales, as the output's integers.
 
     Raises:
@@ -179,13 +179,13 @@ def _requantized(total: Array, factor: Array, scale: Array, zero: Array) -> Arra
         raise NotFoldable("scales of the output for each row")
     if (np.abs(total) >= 2.0**31).any():
         raise NotFoldable("a sum beyond int32")
-    value = total * factor / doubled(scale).reshape(())
+    value = total * factor / to_float64(scale).reshape(())
     distance = np.abs(value - np.floor(value) - 0.5)
     limits = _RANGES[zero.dtype.name]
     inside = (np.abs(value) < limits[1] - limits[0] + 2.0) | np.isnan(value)
     if (inside & ~(distance > 1e-6 * np.abs(value) + 1e-9)).any():
         raise NotFoldable("next to a half")
-    return _saturated(np.rint(value) + zero.reshape(()).astype(np.float64), zero.dtype)
+    return _saturate(np.rint(value) + zero.reshape(()).astype(np.float64), zero.dtype)
 
 
 def _only_bytes(*tensors: Array) -> None:
@@ -209,8 +209,8 @@ def _qlinear_matmul(
     total = np.asarray(np.matmul(*(w.astype(np.float64) for w in wide)))
     if 1 in (a.ndim, b.ndim) and (a_scale.size > 1 or b_scale.size > 1):
         raise NotFoldable("scales of vectors")
-    factor = along(doubled(a_scale), a, rows=True) * along(doubled(b_scale), b, rows=False)
-    return _requantized(total, factor, y_scale, y_zero)
+    factor = along(to_float64(a_scale), a, rows=True) * along(to_float64(b_scale), b, rows=False)
+    return _requantize(total, factor, y_scale, y_zero)
 
 
 def _per_filter(parameter: Array, w: Array) -> Array:
@@ -231,7 +231,7 @@ def _integer_sums(node: NodeView, x: Array, w: Array, x_zero: Array | None, w_ze
         wide = wide - x_zero.reshape(()).astype(np.float64)
     if w_zero is not None:
         filters = filters - _per_filter(w_zero, w).astype(np.float64)
-    return convolved(node, wide, filters)
+    return convolve(node, wide, filters)
 
 
 def _conv_integer(
@@ -258,8 +258,8 @@ def _qlinear_conv(
     ones = (1, -1, *[1] * (x.ndim - 2))
     if bias is not None:
         total = total + bias.astype(np.float64).reshape(ones)
-    factor = doubled(x_scale).reshape(()) * _per_filter(doubled(w_scale), w).reshape(ones)
-    return _requantized(total, factor, y_scale, y_zero)
+    factor = to_float64(x_scale).reshape(()) * _per_filter(to_float64(w_scale), w).reshape(ones)
+    return _requantize(total, factor, y_scale, y_zero)
 
 
 def _scales_fit(n: KnownNode) -> bool:

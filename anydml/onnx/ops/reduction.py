@@ -12,7 +12,7 @@ import numpy as np
 
 from anydml.ir.dims import whole
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
-from anydml.onnx.ops.precision import FLOATS, doubled, rounded, widened, without_detour
+from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import has_ranks
 from anydml.onnx.ops.symbolic import of_sizes
@@ -57,7 +57,7 @@ def _count(data: Array, axes: Axes) -> int:
 def _float_sum(data: Array, axes: Axes) -> Array:
     if not axes:  # a sum begins with 0, which would take the sign of -0 away
         return data
-    wide = doubled(data)
+    wide = to_float64(data)
     total: Array = wide.sum(axes, keepdims=True)
     if axes and data.size and ((wide == 0) & np.signbit(wide)).all(axes).any():
         raise NotFoldable("a sum of negative zeros, whose sign is that of what libraries begin with")
@@ -84,8 +84,8 @@ def _sum_of(change: Callable[[Array], Array]) -> tuple[Reduce, Reduce]:
     """The sums of changed elements, which are not negative."""
 
     def of_floats(data: Array, axes: Axes) -> Array:
-        changed = change(widened(data))
-        return rounded(changed.sum(axes, keepdims=True, dtype=np.float64), data.dtype)
+        changed = change(widen(data))
+        return round_to(changed.sum(axes, keepdims=True, dtype=np.float64), data.dtype)
 
     def of_integers(data: Array, axes: Axes) -> Array:
         estimate = change(data.astype(np.float64)).sum(axes, keepdims=True)
@@ -96,7 +96,7 @@ def _sum_of(change: Callable[[Array], Array]) -> tuple[Reduce, Reduce]:
 
 def _float_mean(data: Array, axes: Axes) -> Array:
     count = _count(data, axes)
-    wide = widened(data)
+    wide = widen(data)
     total = _float_sum(wide, axes)
     if count == 0 and total.size:
         raise NotFoldable("the mean of nothing")
@@ -123,9 +123,9 @@ def _integer_mean(data: Array, axes: Axes) -> Array:
 
 def _float_l2(data: Array, axes: Axes) -> Array:
     """The squares are of the arithmetic's type, and overflow, as in ONNX's own definition."""
-    squares = np.square(widened(data))
+    squares = np.square(widen(data))
     total: Array = squares.sum(axes, keepdims=True, dtype=np.float64)
-    return rounded(np.sqrt(total.astype(squares.dtype)), data.dtype)
+    return round_to(np.sqrt(total.astype(squares.dtype)), data.dtype)
 
 
 def _integer_l2(data: Array, axes: Axes) -> Array:
@@ -137,11 +137,11 @@ def _integer_l2(data: Array, axes: Axes) -> Array:
 
 
 def _float_log_sum(data: Array, axes: Axes) -> Array:
-    return rounded(np.log(doubled(_float_sum(widened(data), axes))), data.dtype)
+    return round_to(np.log(to_float64(_float_sum(widen(data), axes))), data.dtype)
 
 
 def _integer_log_sum(data: Array, axes: Axes) -> Array:
-    return _cut_off(np.log(data.sum(axes, keepdims=True, dtype=np.float64)), data)
+    return _to_integers(np.log(data.sum(axes, keepdims=True, dtype=np.float64)), data)
 
 
 def _log_sum_exp(wide: Array, axes: Axes) -> Array:
@@ -152,7 +152,7 @@ def _log_sum_exp(wide: Array, axes: Axes) -> Array:
 
 
 def _float_log_sum_exp(data: Array, axes: Axes) -> Array:
-    return rounded(_log_sum_exp(doubled(data), axes), data.dtype)
+    return round_to(_log_sum_exp(to_float64(data), axes), data.dtype)
 
 
 def _integer_log_sum_exp(data: Array, axes: Axes) -> Array:
@@ -161,14 +161,14 @@ def _integer_log_sum_exp(data: Array, axes: Axes) -> Array:
     if _count(data, axes) == 1:
         return data.copy()
     wide = data.astype(np.float64)
-    result = _cut_off(_log_sum_exp(wide, axes), data)
+    result = _to_integers(_log_sum_exp(wide, axes), data)
     largest = np.where(wide == wide.max(axes, keepdims=True, initial=-np.inf), wide, -np.inf)
-    if (result != _cut_off(_log_sum_exp(largest, axes), data)).any():
+    if (result != _to_integers(_log_sum_exp(largest, axes), data)).any():
         raise NotFoldable("a sum to which exponentials below 1 count, which libraries cut off")
     return result
 
 
-def _cut_off(result: Array, data: Array) -> Array:
+def _to_integers(result: Array, data: Array) -> Array:
     """As integers. Below zero some cut off and some round down; of nothing there is no logarithm."""
     if not (result >= 0).all():
         raise NotFoldable("a logarithm that no integer of this type stands for, or more than one")
@@ -179,7 +179,7 @@ def _cut_off(result: Array, data: Array) -> Array:
 
 
 def _float_product(data: Array, axes: Axes) -> Array:
-    narrow = widened(data)
+    narrow = widen(data)
     result: Array = narrow.prod(axes, keepdims=True, dtype=np.float64).astype(narrow.dtype)
     straight = narrow.prod(axes, keepdims=True)
     if (np.isfinite(straight) != np.isfinite(result)).any() or ((straight == 0) != (result == 0)).any():
@@ -199,7 +199,7 @@ def _float_extreme(name: str) -> Reduce:
     pick, nothing = (np.maximum, -np.inf) if name == "max" else (np.minimum, np.inf)
 
     def reduce(data: Array, axes: Axes) -> Array:
-        wide = widened(data)
+        wide = widen(data)
         result = pick.reduce(wide, axes, keepdims=True, initial=nothing)
         unknown = np.isnan(result) & ~np.isnan(wide).all(axes, keepdims=True)
         zeros, signs = wide == 0, np.signbit(wide)
@@ -233,7 +233,7 @@ def extreme_index(data: Array, axis: int, largest: bool, last: bool = False) -> 
         NotFoldable: a NaN among others, which counts for some libraries only.
         ValueError: an axis of length 0 has no index.
     """
-    wide = widened(data)
+    wide = widen(data)
     length = data.shape[axis]
     if wide.dtype.kind == "f" and length > 1 and np.isnan(wide).any():
         raise NotFoldable("the extreme of numbers and NaN")

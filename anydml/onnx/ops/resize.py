@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import FLOATS, doubled, rounded
+from anydml.onnx.ops.precision import FLOATS, round_to, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 
@@ -95,7 +95,7 @@ def _places(mode: str, axis: _Axis) -> Iterator[Array]:
 # ---- how much --------------------------------------------------------------------------------------
 
 
-def _scaled(size: int, scale: float) -> _Axis:
+def _scale_size(size: int, scale: float) -> _Axis:
     """By a factor of float32; sizes are cut off."""
     if not scale > 0:
         raise ValueError(f"expected scales above 0, but got {scale}")
@@ -105,7 +105,7 @@ def _scaled(size: int, scale: float) -> _Axis:
     return _Axis(size, int(np.floor(after)), scale, given=True)
 
 
-def _sized(before: list[int], sizes: list[int], policy: str) -> list[_Axis]:
+def _resize_scales(before: list[int], sizes: list[int], policy: str) -> list[_Axis]:
     if any(n < 0 for n in sizes):
         raise ValueError(f"expected sizes, but got {sizes}")
     if policy != "stretch":
@@ -136,10 +136,10 @@ def _axes(node: NodeView, x: Array, scales: Array | None, sizes: Array | None) -
         raise ValueError(f"expected {len(chosen)} scales or sizes, but got {list(given.shape)}")
     before = [x.shape[k] for k in chosen]
     if scales is not None:
-        changes = [_scaled(n, float(s)) for n, s in zip(before, scales.tolist(), strict=True)]
+        changes = [_scale_size(n, float(s)) for n, s in zip(before, scales.tolist(), strict=True)]
     else:
         policy = "stretch" if node.version < 18 else node.text("keep_aspect_ratio_policy")
-        changes = _sized(before, given.tolist(), policy)
+        changes = _resize_scales(before, given.tolist(), policy)
     if any(not c.before and c.after for c in changes):
         raise NotFoldable("elements out of nothing")
     return dict(zip(chosen, changes, strict=True))
@@ -169,7 +169,7 @@ def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
     """Between two neighbours; one of weight 0 is not looked at, so that it may be infinite."""
     if x.dtype not in FLOATS:
         raise NotFoldable("integers between integers")
-    wide = doubled(x)
+    wide = to_float64(x)
     finite = bool(np.isfinite(wide).all())
     for axis, change in axes.items():
         if change.before == 0 or change.after == 0:
@@ -188,7 +188,7 @@ def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
         first = wide.take(low, axis)
         mixed = first * (1 - weight) + wide.take(high, axis) * weight
         wide = np.where(weight == 0, first, mixed)
-    return rounded(wide, x.dtype)
+    return round_to(wide, x.dtype)
 
 
 def _resize(node: NodeView, x: Array, *inputs: Array | None) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from anydml.ir.dims import Dim, may_be_zero
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, Quirk
-from anydml.onnx.ops.precision import double, rounded, widened
+from anydml.onnx.ops.precision import double, round_to, widen
 from anydml.runtime.memory import size_problem
 
 
@@ -18,7 +18,7 @@ def in_single(formula: Callable[..., Any]) -> Fold:
     """A rule formula(node, *inputs) in which halves are float32 until the end."""
 
     def rule(node: NodeView, *inputs: Array) -> Array:
-        return rounded(formula(node, *map(widened, inputs)), inputs[0].dtype)
+        return round_to(formula(node, *map(widen, inputs)), inputs[0].dtype)
 
     return rule
 
@@ -27,7 +27,7 @@ def in_double(formula: Callable[..., Any]) -> Fold:
     """A rule formula(node, *inputs) in which all floats are float64 until the end."""
 
     def rule(node: NodeView, *inputs: Array) -> Array:
-        return rounded(formula(node, *map(double, inputs)), inputs[0].dtype)
+        return round_to(formula(node, *map(double, inputs)), inputs[0].dtype)
 
     return rule
 

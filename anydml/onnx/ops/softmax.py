@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.precision import doubled, rounded
+from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.reduction import extreme_index
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import has_ranks, if_run
@@ -29,24 +29,24 @@ def _rule(compute: Callable[[Array, int], Array]) -> Fold:
     return rule
 
 
-def _shifted(x: Array, axis: int) -> Array:
+def _shift(x: Array, axis: int) -> Array:
     """The largest becomes 0, so that no exponential overflows."""
-    wide = doubled(x)
+    wide = to_float64(x)
     return np.asarray(wide - wide.max(axis, keepdims=True))
 
 
 def _softmax(x: Array, axis: int) -> Array:
-    powers = np.exp(_shifted(x, axis))
-    return rounded(powers / powers.sum(axis, keepdims=True), x.dtype)
+    powers = np.exp(_shift(x, axis))
+    return round_to(powers / powers.sum(axis, keepdims=True), x.dtype)
 
 
 def _log_softmax(x: Array, axis: int) -> Array:
-    shifted = _shifted(x, axis)
-    return rounded(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)), x.dtype)
+    shifted = _shift(x, axis)
+    return round_to(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)), x.dtype)
 
 
 def _hardmax(x: Array, axis: int) -> Array:
-    if np.isnan(doubled(x)).any():
+    if np.isnan(to_float64(x)).any():
         raise NotFoldable("the extreme of NaN, even alone: onnxruntime marks none")
     result = np.zeros(x.shape, x.dtype)
     np.put_along_axis(result, extreme_index(x, axis, largest=True), np.ones((), x.dtype), axis)

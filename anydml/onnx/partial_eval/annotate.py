@@ -110,7 +110,7 @@ class _Typing:
     def _more(self, found: Type | None, declared: Type | None) -> Type | None:
         """What was found, and of what was declared that which is not known otherwise."""
         if isinstance(declared, TensorType) and declared.sizes is not None:
-            declared = TensorType(declared.dtype, tuple(map(self._believed, declared.sizes)))
+            declared = TensorType(declared.dtype, tuple(map(self._believe, declared.sizes)))
         if not isinstance(found, TensorType) or not isinstance(declared, TensorType):
             return found or declared
         if found.sizes is None or declared.sizes is None or len(found.sizes) != len(declared.sizes):
@@ -118,6 +118,6 @@ class _Typing:
         pairs = zip(found.sizes, declared.sizes, strict=True)
         return TensorType(found.dtype, tuple(m if is_anonymous(n) and m is not None else n for n, m in pairs))
 
-    def _believed(self, size: Dim) -> Dim:
+    def _believe(self, size: Dim) -> Dim:
         """A declared size, unless it is a symbol that no input has: exporters invent those."""
         return None if isinstance(size, Affine) and size not in self.symbols else size

@@ -132,8 +132,8 @@ class _Evaluator:
             replace(
                 node,
                 condition=self.facts[node.condition].value,
-                then_branch=self._told(node.then_branch, node.condition, True),
-                else_branch=self._told(node.else_branch, node.condition, False),
+                then_branch=self._specialize_branch(node.then_branch, node.condition, True),
+                else_branch=self._specialize_branch(node.else_branch, node.condition, False),
                 outputs=outputs,
             )
         )
@@ -265,7 +265,7 @@ class _Evaluator:
         self.facts = {old: now(fact) or fact for old, fact in self.facts.items()}
         self._computed = {key: tuple(map(now, facts)) for key, facts in self._computed.items()}
 
-    def _told(self, branch: Graph, condition: Value, truth: bool) -> Graph:
+    def _specialize_branch(self, branch: Graph, condition: Value, truth: bool) -> Graph:
         """A branch in terms of the new graph, with what is known of its captures."""
         facts = {v: f for v, f in self.facts.items() if v is not condition}
         values = {v: f.value for v, f in facts.items()}

@@ -27,10 +27,10 @@ from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
-    compared,
-    computed,
-    decided,
-    measured,
+    compare_symbols,
+    compute_symbols,
+    decide,
+    measure,
     measures,
     sized,
 )
@@ -94,7 +94,7 @@ class ShapeInference:
         """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
         types, why = self._infer(node, inputs)
         if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
-            types = self._refined(node, inputs, types)
+            types = self._refine(node, inputs, types)
         return types, why
 
     def contents(
@@ -192,7 +192,7 @@ class ShapeInference:
             constant.source = tensor_proto(constant, fact.value.name)
         return constant.source
 
-    def _refined(
+    def _refine(
         self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None]
     ) -> list[Type | None]:
         """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
@@ -241,16 +241,16 @@ class ShapeInference:
         sizes = type.known_sizes or ()
         given = [self.integers(f) for f in inputs]
         if type.dtype == "bool":
-            truths = compared(node, given)
+            truths = compare_symbols(node, given)
             if truths is None:
-                truths = decided(node, [_truth(f) for f in inputs], sizes)
+                truths = decide(node, [_truth(f) for f in inputs], sizes)
             return (None if truths is None or truths.shape != sizes else [truths]), None
         if type.dtype not in ("int32", "int64"):
             return None, None
         if measures(node) and inputs:
-            found = measured(node, self.sizes(inputs[0]))
+            found = measure(node, self.sizes(inputs[0]))
         else:
-            found = computed(node, given, sizes)
+            found = compute_symbols(node, given, sizes)
         if found is None or found.shape != sizes:
             return None, None
         known = numbers(found)
@@ -286,9 +286,9 @@ class ShapeInference:
                 if fact.constant is None or fact.value.type is None or not is_small(fact.value.type):
                     return None
                 contents.append(fact.constant.content)
-        return self.evaluated(node, contents)
+        return self.evaluate(node, contents)
 
-    def evaluated(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
+    def evaluate(self, node: Node, contents: list[np.ndarray]) -> list[np.ndarray] | None:
         """The outputs' contents for these contents of its inputs; None where it has none of its own.
 
         The contents are in the order of the inputs that are there.

@@ -18,7 +18,9 @@ from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.opinfo import NodeView, Symbols
 
 
-def computed(node: Node, inputs: Sequence[Symbols | None], sizes: tuple[int, ...] | None) -> Symbols | None:
+def compute_symbols(
+    node: Node, inputs: Sequence[Symbols | None], sizes: tuple[int, ...] | None
+) -> Symbols | None:
     """What is known of the only output's integers; `sizes` are the output's, where they are known."""
     info = info_of(node.op)
     if info is None or info.symbols is None or not inputs:
@@ -29,7 +31,7 @@ def computed(node: Node, inputs: Sequence[Symbols | None], sizes: tuple[int, ...
     return None if result is None or all(x is UNKNOWN for x in result.reshape(-1)) else result
 
 
-def compared(node: Node, inputs: Sequence[Symbols | None]) -> NDArray[np.bool_] | None:
+def compare_symbols(node: Node, inputs: Sequence[Symbols | None]) -> NDArray[np.bool_] | None:
     """The truths of a comparison, if they are the same whatever the symbols are."""
     info = info_of(node.op)
     if info is None or info.compare is None or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
@@ -41,14 +43,14 @@ def compared(node: Node, inputs: Sequence[Symbols | None]) -> NDArray[np.bool_] 
     return np.array(truths, np.bool_).reshape(difference.shape)
 
 
-def decided(node: Node, inputs: Sequence[bool | None], sizes: tuple[int, ...]) -> NDArray[np.bool_] | None:
+def decide(node: Node, inputs: Sequence[bool | None], sizes: tuple[int, ...]) -> NDArray[np.bool_] | None:
     """The result of an And or Or of which one operand decides."""
     info = info_of(node.op)
     absorbing = None if info is None else info.absorbing
     return None if absorbing is None or absorbing not in inputs else np.full(sizes, absorbing)
 
 
-def measured(node: Node, sizes: Sequence[Affine] | None) -> Symbols | None:
+def measure(node: Node, sizes: Sequence[Affine] | None) -> Symbols | None:
     """What Shape and its like compute of a tensor of these sizes."""
     info = info_of(node.op)
     if sizes is None or info is None or info.measures is None:

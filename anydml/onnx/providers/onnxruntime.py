@@ -19,7 +19,7 @@ from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.interrupt import ended_by_ctrl_c
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
-from anydml.runtime.process import Calls, leak, renewed
+from anydml.runtime.process import Calls, leak, renew_after_fork
 
 # From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -83,7 +83,7 @@ a QuantizeLinear of two types from opset 21 on, or reads past its inputs and end
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
 
-def _opened(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
+def _open_session(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
     """A session, and the memory that it reads and does not own.
 
     Raises:
@@ -149,16 +149,16 @@ class _Session:
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
-        self._session, self._weights = _opened(region, threads)
+        self._session, self._weights = _open_session(region, threads)
         self._run = self._session.run
-        renewed(self)
+        renew_after_fork(self)
 
     @property
     def session(self) -> ort.InferenceSession:
         if self._session is None:
             with self._lock:
                 if self._session is None:
-                    self._session, self._weights = _opened(self._region, self._threads)
+                    self._session, self._weights = _open_session(self._region, self._threads)
                     self._run = self._session.run
         return self._session
 
@@ -174,7 +174,7 @@ class _Session:
             _calls.enter(options)
             feeds = dict(zip(self.inputs, values, strict=True))
             if own:
-                with ended_by_ctrl_c(options), _ended_after(self._seconds, options):
+                with ended_by_ctrl_c(options), _end_after(self._seconds, options):
                     return list(self._run(self.outputs, feeds, options))
             return list(self._run(self.outputs, feeds, options))
         except RegionEnded:
@@ -186,7 +186,7 @@ class _Session:
 
 
 @contextmanager
-def _ended_after(seconds: float | None, options: ort.RunOptions) -> Iterator[None]:
+def _end_after(seconds: float | None, options: ort.RunOptions) -> Iterator[None]:
     """While this lasts, the library is told to end after so many seconds.
 
     Raises:
@@ -225,7 +225,7 @@ class _Bound:
         self._given = [(x, x.dtype, x.shape) for x in self._inputs]
         self._lock = threading.Lock()
         self._bind()
-        renewed(self)
+        renew_after_fork(self)
 
     def _bind(self) -> None:
         session, call = self._call.session, self._call

@@ -37,7 +37,7 @@ def multiply_matrices(match: Match) -> Result:
         return np.ascontiguousarray(used.reshape(weight[0], columns))
 
     matrix = Value(f"{y.name}~matrix", TensorType(dtype, (weight[0], columns)))
-    match.constants[matrix] = match.constants[w].derived(("taps", *map(tuple, taps)), product)
+    match.constants[matrix] = match.constants[w].derive(("taps", *map(tuple, taps)), product)
     rows = Value(f"{y.name}~rows", TensorType(dtype, (given[0], columns)))
     flat = Value(f"{y.name}~flat", TensorType(dtype, (given[0], weight[0])))
     return [

@@ -15,7 +15,7 @@ def fold_weights(graph: Graph, oracle: ShapeInference) -> Graph:
     constants = dict(graph.constants)
     nodes: list[Node | If] = []
     for node in graph.nodes:
-        made = _folded(node, constants, oracle) if isinstance(node, Node) else None
+        made = _fold_node(node, constants, oracle) if isinstance(node, Node) else None
         if made is None:
             nodes.append(node)
         else:
@@ -23,14 +23,14 @@ def fold_weights(graph: Graph, oracle: ShapeInference) -> Graph:
     return eliminate_dead_code(Graph(graph.name, graph.inputs, graph.outputs, tuple(nodes), constants))
 
 
-def _folded(node: Node, constants: dict[Value, Constant], oracle: ShapeInference) -> list[Constant] | None:
+def _fold_node(node: Node, constants: dict[Value, Constant], oracle: ShapeInference) -> list[Constant] | None:
     given = list(node.reads)
     if not given or any(v not in constants for v in given):
         return None
     if any(not isinstance(v.type, TensorType) or v.type.known_sizes is None for v in node.writes):
         return None
     contents = [constants[v].content for v in given]
-    results = oracle.evaluated(node, contents)
+    results = oracle.evaluate(node, contents)
     if results is None or sum(r.nbytes for r in results) > sum(c.nbytes for c in contents):
         return None
     return [Constant(r) for v, r in zip(node.outputs, results, strict=True) if v is not None]

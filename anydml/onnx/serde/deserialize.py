@@ -20,7 +20,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, short_repr
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
-from anydml.onnx.serde.local_functions import inlined
+from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
 from anydml.onnx.serde.tensors import ConstantReader
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
@@ -78,9 +78,9 @@ def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
     """
     proto, folder, where = parse(source)
     opsets_of(proto, where)  # before anything is made of it
-    proto = inlined(proto, where)
+    proto = inline_functions(proto, where)
     if dims:
-        proto = _sized(proto, dims)
+        proto = _set_sizes(proto, dims)
     return read_proto(proto, folder, where)
 
 
@@ -117,7 +117,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
     )
 
 
-def _sized(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
+def _set_sizes(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
     """The model with numbers in the place of symbols, in what its inputs and outputs declare.
 
     Raises:

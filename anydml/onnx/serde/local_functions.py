@@ -16,7 +16,9 @@ MAX_NODES = 1_000_000
 _Name = tuple[str, str, str]
 
 
-def inlined(proto: ModelProto, where: str, selected: Sequence[tuple[str, str]] | None = None) -> ModelProto:
+def inline_functions(
+    proto: ModelProto, where: str, selected: Sequence[tuple[str, str]] | None = None
+) -> ModelProto:
     """The model without its functions, or without those named (domain, name).
 
     Raises:

@@ -49,9 +49,9 @@ class NodeWriter:
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
-        return self._declared(value, value.type)
+        return self._declare(value, value.type)
 
-    def _declared(self, value: Value, type: Type | None) -> ValueInfoProto:
+    def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
     def _fill(self, node: NodeProto, attribute: str, graph: Graph) -> None:
@@ -59,10 +59,10 @@ class NodeWriter:
         proto.name = graph.name
         graph = with_own_outputs(graph)
         if isinstance(graph, Body):
-            proto.input.extend(map(self._declared, graph.parameters, graph.takes))
+            proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph))
         if isinstance(graph, Body):
-            proto.output.extend(map(self._declared, graph.outputs, graph.returns))
+            proto.output.extend(map(self._declare, graph.outputs, graph.returns))
             self._initializers(proto, graph)
         else:
             proto.output.extend(map(self.declared, graph.outputs))

@@ -36,7 +36,7 @@ def _prune(graph: GraphProto) -> None:
         kept.append(node)
     kept.reverse()
     if len(kept) < len(graph.node):
-        copies = [_copied(n) for n in kept]  # clearing the field would take them along
+        copies = [_copy(n) for n in kept]  # clearing the field would take them along
         del graph.node[:]
         graph.node.extend(copies)
 
@@ -50,7 +50,7 @@ def _drop_results(node: NodeProto, needed: Iterable[str]) -> None:
                 del ends[k]
 
 
-def _copied(node: NodeProto) -> NodeProto:
+def _copy(node: NodeProto) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy

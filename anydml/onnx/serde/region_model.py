@@ -46,7 +46,7 @@ def region(
     graph, names = onnx.GraphProto(name="region"), Names()
     graph.input.extend(_input(v, names, k, v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(node_proto(n, names, str(k)) for k, n in enumerate(nodes))
-    graph.output.extend(_declared(v, names) for v in outputs)
+    graph.output.extend(_declare(v, names) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, names.of(value)))
     for value, constant in weights.items():
@@ -88,13 +88,13 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
 def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:
     if sized and value.type is not None and value.known_sizes is not None:
         return ValueInfoProto(name=names.of(value), type=to_proto(value.type))
-    info = _declared(value, names)
+    info = _declare(value, names)
     for axis, dim in enumerate(info.type.tensor_type.shape.dim if value.sizes else ()):
         dim.dim_param = f"{number}.{axis}"
     return info
 
 
-def _declared(value: Value, names: Names) -> ValueInfoProto:
+def _declare(value: Value, names: Names) -> ValueInfoProto:
     return ValueInfoProto(
         name=names.of(value), type=None if value.type is None else to_proto(only_ranks(value.type))
     )

@@ -56,7 +56,7 @@ class Source:
         else:
             self._content = model
 
-    def described(self, files: Mapping[Path, os.stat_result]) -> Described:
+    def describe(self, files: Mapping[Path, os.stat_result]) -> Described:
         """The model for another process; `files` is its external data, as it was when it was loaded.
 
         Raises:
@@ -79,7 +79,7 @@ class Source:
         check_files(described, "it was loaded")
         return described
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the file is still the one that was loaded."""
         return self.path is None or (
             os.path.exists(self.path) and stamp_of(os.stat(self.path)) == self._stamp
@@ -89,7 +89,7 @@ class Source:
         """Raises:
         InvalidModel: the file is not the one that was loaded.
         """
-        if not self.unchanged():
+        if not self.is_unchanged():
             assert self.path is not None
             message = "expected the file that was loaded, but it was changed or removed since"
             raise InvalidModel(

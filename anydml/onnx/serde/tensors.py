@@ -97,7 +97,7 @@ class ConstantReader:
                 "load the model by its path, or load the data with onnx.load_external_data_for_model first",
             )
             return None
-        file = _resolved(self.folder, location)
+        file = _resolve(self.folder, location)
         offset, length = entries.get("offset", "0"), entries.get("length", str(byte_count(tensor) or 0))
         expected = byte_count(tensor)
         if file is None or not file.is_relative_to(self.folder):
@@ -115,7 +115,9 @@ class ConstantReader:
             return Constant(decode=partial(_load_external, tensor, self.folder))
         else:
             stored = ExternalData(self.folder, location, int(offset))
-            return Constant(source=stored, decode=partial(_mapped, stored, tensor.data_type, (*tensor.dims,)))
+            return Constant(
+                source=stored, decode=partial(_map_file, stored, tensor.data_type, (*tensor.dims,))
+            )
         self.report(where, message, "")
         return None
 
@@ -146,7 +148,7 @@ class ConstantReader:
         )
 
 
-def _resolved(folder: Path, location: str) -> Path | None:
+def _resolve(folder: Path, location: str) -> Path | None:
     """Where a location leads; None if it is no name of a file."""
     try:
         file = (folder / location).resolve()
@@ -205,7 +207,7 @@ def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
     return array
 
 
-def _mapped(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
+def _map_file(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
     """A part of a file as an array. What is never used of it is never read."""
     dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
     if 0 in sizes:

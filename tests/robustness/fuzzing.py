@@ -295,7 +295,7 @@ def _guided(kinds: list[str], seconds: int) -> int:
     for kind in kinds:
         with tempfile.TemporaryDirectory(prefix="fuzzing-") as folder:
             corpus(True, Path(folder) / "corpus")
-            limits = Limits(seconds + 120, environment={"MALLOC_ARENA_MAX": "2"})
+            limits = Limits(seconds + 600, environment={"MALLOC_ARENA_MAX": "2"})
             ended = alone(_with_atheris, kind, seconds, Path(folder), limits=limits)
         right = ended.how == "crash" and ended.error == "exit code 0"  # it does not return
         print(f"{kind}: {'nothing found' if right else ended.about}\n{ended.text}")

@@ -190,7 +190,7 @@ class GraphBuilder:
             if operand.sizes != ONE:
                 x = x.broadcast_to(sizes)
             elif prod(x.sizes) == 1:
-                x = x._seen((1,) * len(sizes), (0,) * len(sizes))
+                x = x._view_as((1,) * len(sizes), (0,) * len(sizes))
             values.append(x._value)
             views[k] = TensorType(x.data_type.label, x.sizes, x.desc.effective_strides)
             tensors[operand.name] = x.desc

@@ -9,6 +9,7 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class _Loaded:
         self.model = read(model, dims)
         self.threads, self.dims = threads, dict(dims or {})
         self.program = Program(
-            self.model.graph, ProviderRegistry(self.model.opsets, threads or default_threads())
+            self.model.graph, ProviderRegistry(self.model.opsets, threads or default_threads(), threads)
         )
 
     def describe(self) -> Key:
@@ -360,6 +361,11 @@ def _convert_feed(value: Any, type: Type | None) -> Any:
     return value
 
 
+def _is_masked(value: np.ndarray) -> bool:
+    """Without importing what nobody has imported yet: it takes as long as a small model's first run."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
+
+
 def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
     match type:
         case None:
@@ -371,7 +377,7 @@ def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
                 return [Problem("", f"expected a list, for {onnx_name(type)}, but got {type_name(value)}")]
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
         case TensorType(dtype, sizes):
-            if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+            if not isinstance(value, np.ndarray) or _is_masked(value):
                 return [
                     Problem(
                         "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"

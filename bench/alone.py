@@ -34,7 +34,8 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
-        print(json.dumps(worker(asked.worker, *asked.folders, asked.threads[0], asked.seconds)))
+        model, feed = asked.folders
+        print(json.dumps(worker(asked.worker, model, feed, asked.threads[0], asked.seconds)))
         return
     models = [m for f in asked.folders for m in sorted(f.rglob("model.onnx")) if asked.only in str(m)]
     for threads in asked.threads:

@@ -35,9 +35,9 @@ from anydml.ir.graph import (
 from anydml.ir.names import Names
 from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.program import OwnPlans
-from anydml.onnx.execute.quirk_search import quirks
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.quirks import quirks_in
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
@@ -228,7 +228,7 @@ def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
     fast = OnnxRuntime()
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal for q in quirks(annotate_types(graph, opsets, fast)))
+        return any(q.fatal for q in quirks_in(annotate_types(graph, opsets, fast)))
 
     if not fatal(graph):
         return "none"

@@ -23,9 +23,10 @@ import onnx
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.names import Names
+from anydml.onnx.execute.cost_model import seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
-from anydml.onnx.execute.partition import PLACES, Partition, ProviderRegistry, kind_of
+from anydml.onnx.execute.partition import Partition, ProviderRegistry, kind_of, levels
 from anydml.onnx.execute.steps import (
     BranchStep,
     ElementwiseStep,
@@ -43,6 +44,7 @@ from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
 from anydml.onnx.schema import schema_of
+from anydml.onnx.serde.node_writer import used_constants
 from anydml.onnx.serde.region_model import IR_VERSION, node_proto, region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
 from anydml.onnx.types import CODES
@@ -82,7 +84,11 @@ class _Lowering:
         _check_sizes(graph)
         for value in (*graph.inputs, *graph.constants):
             self.slot(value)
-        steps = [step for items in self._levels() for step in self._steps(items)]
+        by_level = levels(graph.nodes, self.place)
+        regions = [items for items in by_level if self.place(items[0]) == "region"]
+        self.main = max(regions, key=seconds, default=[])
+        self.lone = len(regions) == len(by_level) == 1
+        steps = [step for items in by_level for step in self._steps(items)]
         outputs = tuple(self.slot(v) for v in graph.outputs)
         template: list[Any] = [None] * len(self.slots)
         read = {k for step in steps for k in step.reads} | set(outputs)
@@ -101,20 +107,6 @@ class _Lowering:
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))
 
-    # ---- levels
-
-    def _levels(self) -> list[list[Node | If]]:
-        """The nodes by level. The level's remainder by the number of kinds tells who runs them."""
-        at: dict[Value, int] = {}
-        levels: dict[int, list[Node | If]] = {}
-        for node in self.graph.nodes:
-            level = max((at.get(v, 0) for v in node.reads), default=0)
-            level += (PLACES.index(self.place(node)) - level) % len(PLACES)
-            levels.setdefault(level, []).append(node)
-            for value in node.writes:
-                at[value] = level
-        return [levels[k] for k in sorted(levels)]
-
     # ---- steps
 
     def _steps(self, nodes: list[Node | If]) -> list[Step]:
@@ -122,16 +114,15 @@ class _Lowering:
         place = self.place(nodes[0])
         if place == "single":
             return [self._single(node) for node in nodes]
-        members = [n for n in nodes if isinstance(n, Node)]
         if place == "kernels":
-            return [self._kernels(members)]
+            return [self._kernels([n for n in nodes if isinstance(n, Node)])]
         try:
-            return [self._region(members, self.libraries.fast)]
+            return [self._region(nodes, self.libraries.fast)]
         except Unsupported as error:
-            self._isolate_unsupported(members, error.problems[0].message)
+            self._isolate_unsupported(nodes, error.problems[0].message)
             raise _Refused from error
 
-    def _isolate_unsupported(self, region: list[Node], why: str) -> None:
+    def _isolate_unsupported(self, region: Sequence[Node | If], why: str) -> None:
         """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
         refused = self.libraries.refused
         for node in region:
@@ -140,7 +131,7 @@ class _Lowering:
         if not any(refused.get(kind_of(n)) for n in region):  # each alone, but not together
             refused.update((kind_of(n), why) for n in region)
 
-    def _probe(self, node: Node, opset: int | None) -> str:
+    def _probe(self, node: Node | If, opset: int | None) -> str:
         """Offer a node alone to the fast library, and answer with its reason where it refuses."""
         try:
             self._region([node], self.libraries.fast, opset)
@@ -230,10 +221,11 @@ class _Lowering:
 
     def _branch(self, node: If) -> BranchStep:
         programs = [self.program(branch) for _, branch in node.branches]
+        because = self.placement.obstacle(node) or "kernels compute its branches faster"
         then_reads, else_reads = (tuple(self.slot(v) for v in branch.inputs) for _, branch in node.branches)
 
         def explain() -> str:
-            lines = [f"{node.label}: the condition is known only when it runs"]
+            lines = [f"{node.label}: the condition is known only when it runs; {because}"]
             for (word, _), program in zip(node.branches, programs, strict=True):
                 lines += [f"  {word}:", *("    " + line for line in program.explain().splitlines())]
             return "\n".join(lines)
@@ -253,11 +245,12 @@ class _Lowering:
         """The slot of an output; one that nobody named gets a slot that nobody reads."""
         return self.slot(Value("unused") if value is None else value)
 
-    def _ends(self, nodes: list[Node]) -> tuple[list[Value], dict[Value, Constant], list[Value]]:
+    def _ends(self, nodes: Sequence[Node | If]) -> tuple[list[Value], dict[Value, Constant], list[Value]]:
         """What a group of nodes reads, the constants among that, and what others read of its results."""
         written = {v for node in nodes for v in node.writes}
         read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
         constants = {v: c for v, c in self.graph.constants.items() if v in read}
+        constants |= used_constants(Graph("", (), (), tuple(n for n in nodes if isinstance(n, If))))
         outside = set(self.graph.outputs)
         members = set(nodes)
         for other in self.graph.nodes:
@@ -281,8 +274,12 @@ class _Lowering:
             self.arena,
         )
 
+    def _threads(self, nodes: Sequence[Node | If]) -> int:
+        """Of a region: all that were asked for (0: the library's default) where it has the most work."""
+        return (self.libraries.asked_threads or 0) if nodes is self.main else 1
+
     def _region(
-        self, nodes: list[Node], provider: Provider, opset: int | None = None, because: str = ""
+        self, nodes: Sequence[Node | If], provider: Provider, opset: int | None = None, because: str = ""
     ) -> RegionStep:
         """A step of these nodes; `opset`: another one at which they mean the same."""
         read, constants, outputs = self._ends(nodes)
@@ -295,7 +292,8 @@ class _Lowering:
             constants = {}
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
-        call = self.libraries.compiled(provider, region(nodes, inputs, outputs, small, opsets, weights))
+        made = region(nodes, inputs, outputs, small, opsets, weights)
+        call = self.libraries.compile(provider, made, self._threads(nodes))
         ends = [_fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import prod
 from weakref import WeakValueDictionary
 
 from anydml.ir.graph import Graph, If, Node, Value
 from anydml.ir.names import Names
+from anydml.onnx.execute.cost_model import CALL_SECONDS, connected, seconds, seconds_saved
 from anydml.onnx.execute.directml_lowering import lower_to_directml
-from anydml.onnx.execute.quirk_search import quirk_in_subgraphs
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
 
 PLACES = ("region", "single", "kernels")
-MIN_KERNEL_NODES, MIN_KERNEL_ELEMENTS = 3, 1 << 15
-"""Of a group of element-wise nodes beside others: from there on, fused kernels repay the detour."""
 
 
 @dataclass
@@ -31,108 +30,152 @@ class ProviderRegistry:
 
     opsets: Mapping[str, int]
     threads: int
+    """Of our kernels."""
+    asked_threads: int | None = None
+    """What the user wants; None: what each library takes by default."""
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
-    regions: WeakValueDictionary[tuple[str, Region], Call] = field(default_factory=WeakValueDictionary)
+    regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)
     refused: dict[object, str] = field(default_factory=dict)
     """Kinds of nodes that the fast library was asked about alone, and why it refused ("": it did not)."""
 
-    def compiled(self, provider: Provider, region: Region) -> Call:
+    def compile(self, provider: Provider, region: Region, threads: int) -> Call:
         """The region from an earlier plan, or compiled now."""
-        key = (provider.name, region)
+        key = (provider.name, region, threads)
         call = self.regions.get(key)
         if call is None:
-            call = self.regions[key] = provider.compile(region, self.threads)
+            call = self.regions[key] = provider.compile(region, threads)
         return call
 
 
 class Partition:
-    """The places of a graph's nodes, by what is known of the libraries so far."""
+    """The places of a graph's nodes, by what is known of the libraries so far.
+
+    The floor is one region with everything that the fast library takes, Ifs and loops included. What it does
+    not take, or does wrong, are single steps; kernels of ours stand where the whole gets faster by them.
+    """
 
     def __init__(self, graph: Graph, libraries: ProviderRegistry) -> None:
         self.graph, self.libraries = graph, libraries
+        self._constants = dict(graph.constants)
+        """Those of branches and bodies that were looked into, too."""
         self._quirks: dict[Node, Quirk | None] = {}
+        self._obstacles: dict[Node | If, str] = {}
+        self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
         self.elementwise = self._profitable_kernels()
 
     def quirk(self, node: Node) -> Quirk | None:
-        """What the fast library does wrong with a node, or with one in its bodies."""
+        """What the fast library does wrong with a node; bodies do not count."""
         if node not in self._quirks:
-            constants = self.graph.constants
-            found = quirk_of(node, constants) or quirk_in_subgraphs(node, constants, self.libraries.opsets)
-            self._quirks[node] = found
+            self._quirks[node] = quirk_of(node, self._constants)
         return self._quirks[node]
 
     def place(self, node: Node | If) -> str:
         """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
-        if isinstance(node, If):
-            return "single"
-        if node in self.elementwise:
-            return "kernels"
-        return "region" if self._primary_takes(node) else "single"
+        return "kernels" if node in self.elementwise else self._place_without_kernels(node)
 
-    def _profitable_kernels(self) -> set[Node]:
+    def _profitable_kernels(self) -> Set[Node | If]:
         """The element-wise nodes that our kernels shall run.
 
-        All of them where nothing else is left for a library but its call. Else whole groups over large
-        tensors; a cheap node between two convolutions stays in their region.
+        All of them where nothing else is left for a library but its call, or all that it would do is less
+        than that. Else all groups that save time, if they save more than the cuts cost; a cheap node between
+        two convolutions stays in their region.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n) is not None}
-        if not any(self._primary_takes(n) for n in nodes if n not in able):
+        rest = [n for n in self.graph.nodes if n not in able and self._place_without_kernels(n) == "region"]
+        if not rest:
             return set(able)
-        chosen: set[Node] = set()
-        for group in _connect(list(able)):
-            largest = max(_elements(v) for n in group for v in n.writes)
-            if len(group) >= MIN_KERNEL_NODES and largest >= MIN_KERNEL_ELEMENTS:
-                chosen.update(group)
-        return chosen | {n for n in able if not self._primary_takes(n)}
+        left = {n for n in able if not self._primary_takes(n)}
+        savings = {tuple(g): seconds_saved(g) / self.libraries.threads for g in connected(able)}
+        groups = {g: s - CALL_SECONDS for g, s in savings.items() if s > CALL_SECONDS}
+        chosen = left | {n for g in groups for n in g}
+        if not groups or sum(groups.values()) <= self._cut_seconds(chosen) - self._cut_seconds(left):
+            return left
+        return chosen
 
-    def _primary_takes(self, node: Node) -> bool:
-        if node.op.domain == INTERNAL_DOMAIN or node.fails:  # onnxruntime's inference would end the process
-            return False
-        if any(v.type is None or leaf(v.type).dtype not in DTYPES for v in node.reads):
-            return False
-        if any(v.type is not None and leaf(v.type).dtype not in DTYPES for v in node.writes):
-            return False
+    def _place_without_kernels(self, node: Node | If) -> str:
+        return "region" if node not in self.own_ifs and self._primary_takes(node) else "single"
+
+    def _cut_seconds(self, kernels: Set[Node | If]) -> float:
+        """What several regions cost more than one would."""
+
+        def place(node: Node | If) -> str:
+            return "kernels" if node in kernels else self._place_without_kernels(node)
+
+        regions = [level for level in levels(self.graph.nodes, place) if place(level[0]) == "region"]
+        times = sorted(map(seconds, regions))
+        others = sum(times[:-1]) * (1 - 1 / self.libraries.threads)
+        return others + CALL_SECONDS * max(len(regions) - 1, 0)
+
+    def _gains_by_kernels(self, node: If) -> bool:
+        """Whether branches have groups of element-wise nodes over tensors so large that kernels pay."""
+        saved = []
+        for _, branch in node.branches:
+            able = [n for n in branch.nodes if isinstance(n, Node) and lower_to_directml(n) is not None]
+            saved.append(sum(max(seconds_saved(g) - CALL_SECONDS, 0) for g in connected(able)))
+        return max(saved) / self.libraries.threads > 4 * CALL_SECONDS
+
+    def _primary_takes(self, node: Node | If) -> bool:
+        return not self.obstacle(node)
+
+    def obstacle(self, node: Node | If) -> str:
+        """Why the fast library cannot run a node, or does it wrong; "" where nothing is known of that."""
+        if node not in self._obstacles:
+            unknown = any(v.type is None for v in node.reads)
+            self._obstacles[node] = "an input is of unknown type" if unknown else self._obstacle(node)
+        refused = self.libraries.refused
+        return self._obstacles[node] or (refused.get(kind_of(node), "") if refused else "")
+
+    def _obstacle(self, node: Node | If) -> str:
+        """Of a node whose types are known as far as may be, or of one in its branches or bodies."""
+        for type in (v.type for v in (*node.reads, *node.writes)):
+            if type is not None and leaf(type).dtype not in DTYPES:
+                return f"onnxruntime has no {leaf(type).dtype} here"
+        if isinstance(node, If):
+            sizes = node.condition.known_sizes
+            if sizes is not None and prod(sizes) != 1:
+                return "its condition is not one bool"
+            return self._obstacle_in(*(b for _, b in node.branches))
+        if node.op.domain == INTERNAL_DOMAIN:
+            return "onnxruntime does not know it"
+        if node.fails:  # onnxruntime's inference would end the process
+            return node.fails
         newest = newest_opset()
         if not node.op.domain and node.op.version > newest and not alike(node, newest):
-            return False
-        if self.quirk(node) is not None:
-            return False
-        refused = self.libraries.refused
-        return not node.contains_if and not (refused and refused.get(kind_of(node)))
+            return f"onnxruntime knows opsets up to {newest}"
+        if (quirk := self.quirk(node)) is not None:
+            return quirk.reason
+        typed = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)
+        return self._obstacle_in(*typed.bodies.values())
+
+    def _obstacle_in(self, *graphs: Graph) -> str:
+        for graph in graphs:
+            self._constants |= graph.constants
+            for node in graph.nodes:
+                if obstacle := self._obstacle(node):
+                    return obstacle if isinstance(node, If) or node.bodies else f"{node.op} in it: {obstacle}"
+        return ""
 
 
-def _connect(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Groups of nodes of which each reads or writes what another one of the group does."""
-    above = list(range(len(nodes)))
-    """For each node, one nearer to the first of its group."""
-
-    def first(k: int) -> int:
-        while above[k] != k:
-            above[k] = above[above[k]]
-            k = above[k]
-        return k
-
-    seen: dict[Value, int] = {}
-    for k, node in enumerate(nodes):
-        for value in (*node.reads, *node.writes):
-            above[first(k)] = first(seen.setdefault(value, k))
-    groups: dict[int, list[Node]] = {}
-    for k, node in enumerate(nodes):
-        groups.setdefault(first(k), []).append(node)
-    return list(groups.values())
+def levels(nodes: Iterable[Node | If], place: Callable[[Node | If], str]) -> list[list[Node | If]]:
+    """The nodes by level. The level's remainder by the number of kinds tells who runs them."""
+    at: dict[Value, int] = {}
+    found: dict[int, list[Node | If]] = {}
+    for node in nodes:
+        level = max((at.get(v, 0) for v in node.reads), default=0)
+        level += (PLACES.index(place(node)) - level) % len(PLACES)
+        found.setdefault(level, []).append(node)
+        for value in node.writes:
+            at[value] = level
+    return [found[k] for k in sorted(found)]
 
 
-def _elements(value: Value) -> int:
-    """How many elements a value has; 0 where that is not known."""
-    return 0 if value.known_sizes is None else prod(value.known_sizes)
-
-
-def kind_of(node: Node) -> object:
+def kind_of(node: Node | If) -> object:
     """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
-    types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
-    ranks = tuple(None if v is None else v.rank for v in node.inputs)
-    attributes = tuple(a.SerializeToString() for a in node.attributes.values())
-    bodies = node_proto(node, Names()).SerializeToString() if node.bodies else b""
-    return node.op, attributes, bodies, types, ranks
+    inputs = tuple(node.reads) if isinstance(node, If) else node.inputs
+    types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in inputs)
+    ranks = tuple(None if v is None else v.rank for v in inputs)
+    if isinstance(node, If) or node.bodies:
+        return node_proto(node, Names()).SerializeToString(), types, ranks
+    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks

@@ -222,17 +222,19 @@ class Program:
                 open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
                 types[value] = replace(type, sizes=key[1]) if open else type
         opsets, provider = self.libraries.opsets, self.libraries.fast
-        special = specialize(self.graph, types, known, opsets, provider, least=1)
-        graph, decisions = special.graph, []
+        deep = any(isinstance(n, If) for n in self.graph.nodes)
+        special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1)
+        notes = [f"{f.node.label}: {f.because}" for f in special.folded]
+        graph = simplify(special.graph)
         left = [n for n in graph.nodes if isinstance(n, If)]
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
-            special = specialize(self.graph, types, known, opsets, provider, deep=True, least=1)
             conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
-            graph = conversion.converted(special.graph)
-            decisions = [d for d in conversion.decisions if d.what != "kept"]
-        notes = [f"{f.node.label}: {f.because}" for f in special.folded]
-        notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
-        return simplify(graph), set(known), tuple(notes)
+            converted = simplify(conversion.converted(graph))
+            if all(isinstance(n, Node) and lower_to_directml(n) is not None for n in converted.nodes):
+                decisions = [d for d in conversion.decisions if d.what != "kept"]
+                notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
+                graph = converted
+        return graph, set(known), tuple(notes)
 
     def _lower(self, special: Graph, guards: set[Value]) -> Plan:
         plan = lower(special, self.libraries, self._branch)

@@ -13,6 +13,7 @@ from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
 from anydml.onnx.execute.ownership import make_owned
 from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
+from anydml.onnx.serde.region_model import every_node
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.arena import Arena
 from anydml.runtime.prepared import PreparedGraph
@@ -49,7 +50,7 @@ class RegionStep:
 
     provider: str
     call: Call
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node | If, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     ranks: tuple[int | None, ...]
@@ -65,18 +66,27 @@ class RegionStep:
             raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
         for k, result, rank in zip(self.writes, results, self.ranks, strict=True):
             if rank is not None and result.ndim != rank:
-                raise RanksDiffer(self.nodes)
+                raise RanksDiffer([n for n in every_node(self.nodes) if isinstance(n, Node)])
             slots[k] = result
 
     def _place(self, node: int | None) -> str:
-        if node is not None and node < len(self.nodes):
-            return self.nodes[node].label
+        every = every_node(self.nodes)
+        if node is not None and node < len(every):
+            return every[node].label
         return (
             "one of " + ", ".join(n.label for n in self.nodes[:8]) + (", ..." if len(self.nodes) > 8 else "")
         )
 
     def describe(self) -> str:
-        return f"{self.provider}: {_list_nodes(self.nodes)}" + (f" ({self.because})" if self.because else "")
+        lines = [
+            f"{self.provider}: {_list_nodes(self.nodes)}" + (f" ({self.because})" if self.because else "")
+        ]
+        for node in every_node(self.nodes):
+            if isinstance(node, If):
+                lines.append(
+                    f"  {node.label}: the condition is known only when it runs; {self.provider} runs it"
+                )
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -130,8 +140,8 @@ class UnlessEmptyStep:
         return f"{self.fast.describe()}; without elements {self.slow.describe()}"
 
 
-def _list_nodes(nodes: Sequence[Node]) -> str:
-    names = [str(n.op) for n in nodes]
+def _list_nodes(nodes: Sequence[Node | If]) -> str:
+    names = ["If" if isinstance(n, If) else str(n.op) for n in nodes]
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
 
 

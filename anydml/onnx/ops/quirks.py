@@ -7,10 +7,10 @@ nobody would notice as wrong: the sign of a NaN or of a zero, and what ONNX leav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from anydml.ir.graph import Constant, Node, Value
+from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
@@ -44,3 +44,13 @@ def reference_error(node: Node) -> str | None:
         return None
     what, when = info.reference_error
     return f"onnx.reference {what}" if when(KnownNode(node, {})) else None
+
+
+def quirks_in(graph: Graph, outer: Mapping[Value, Constant] = MappingProxyType({})) -> Iterator[Quirk]:
+    """Those of the nodes of a graph with types, and of all graphs in it."""
+    constants = {**outer, **graph.constants}
+    for node in graph.nodes:
+        if isinstance(node, Node):
+            yield from quirks_of(node, constants)
+        for inner in (b for _, b in node.branches) if isinstance(node, If) else node.bodies.values():
+            yield from quirks_in(inner, constants)

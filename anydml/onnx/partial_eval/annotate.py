@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
-from anydml.ir.graph import Body, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import replace_uses, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.shape_inference import (
@@ -38,6 +38,20 @@ def annotate_types(
         typing.facts[value] = AbstractValue(Value(value.name, with_fresh_symbols(value.type)))
     typing.walk(graph)
     return replace_values(graph, typing.values)
+
+
+def with_typed_bodies(
+    node: Node, constants: Mapping[Value, Constant], opsets: Mapping[str, int], provider: Provider
+) -> Node:
+    """A node of a graph with types, its bodies typed, too. `constants`: those of the graph."""
+    if not node.bodies:
+        return node
+    reads = tuple(dict.fromkeys(node.reads))
+    known = {v: constants[v] for v in reads if v in constants}
+    alone = Graph(node.name, tuple(v for v in reads if v not in known), (), (node,), known)
+    (typed,) = annotate_types(alone, opsets, provider).nodes
+    assert isinstance(typed, Node)
+    return typed
 
 
 class _Typing:

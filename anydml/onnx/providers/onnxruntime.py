@@ -268,8 +268,9 @@ class _Bound:
 
 
 def _failed_node(message: str) -> int | None:
-    found = re.search(r"Name:'(\d+)'", message)
-    return int(found[1]) if found else None
+    """The number of the node that failed: of those in each other, the innermost."""
+    found = re.findall(r"Name:'(\d+)'", message)
+    return int(found[-1]) if found else None
 
 
 def _first_line(error: Exception) -> str:

@@ -9,7 +9,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.types import to_proto
+from anydml.onnx.types import only_ranks, to_proto
 
 IDENTITY = OnnxOp("", "Identity", 1)
 
@@ -20,18 +20,21 @@ class NodeWriter:
 
     names: Names
     """Of values."""
-    label: Callable[[str], str]
-    """What a node is called in the file, by its own name."""
+    label: Callable[[Node | If], str]
+    """What a node is called in the file."""
     type_proto: Callable[[Type], TypeProto] = to_proto
     initializer: Callable[[Constant, Value, str], TensorProto] = lambda c, v, name: tensor_proto(c, name)
     """A constant of a body, under a name."""
+    sized: bool = True
+    """Whether branches say what is known of the sizes of their outputs."""
     typed: bool = False
     """Whether branches and bodies say what is known of the types in them."""
 
     def nodes(self, graph: Graph) -> Iterator[NodeProto]:
-        return (self.node(n, self.label(n.name)) for n in graph.nodes)
+        return map(self.node, graph.nodes)
 
-    def node(self, node: Node | If, name: str = "") -> NodeProto:
+    def node(self, node: Node | If) -> NodeProto:
+        name = self.label(node)
         if isinstance(node, If):
             proto = NodeProto(op_type="If", name=name)
             proto.input.append(self.names.of(node.condition))
@@ -65,7 +68,11 @@ class NodeWriter:
             proto.output.extend(map(self._declare, graph.outputs, graph.returns))
             self._initializers(proto, graph)
         else:
-            proto.output.extend(map(self.declared, graph.outputs))
+            for value in graph.outputs:
+                type = value.type
+                proto.output.append(
+                    self._declare(value, type if type is None or self.sized else only_ranks(type))
+                )
         if self.typed:
             made = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
             proto.value_info.extend(self.declared(v) for v in made if v.type is not None)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from anydml.ir.graph import Constant, ExternalData, Node, TensorType, Value
+from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
@@ -18,34 +18,36 @@ IR_VERSION = 10
 """Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
 
 
-def node_proto(node: Node, names: Names, name: str = "") -> NodeProto:
-    """The node as a model for a library has it: nothing says how sizes are called."""
-    return NodeWriter(names, _inner_label).node(node, name)
+def node_proto(node: Node | If, names: Names) -> NodeProto:
+    """The node as a model for a library has it, without a name: nothing says how sizes are called."""
+    return NodeWriter(names, lambda n: "", sized=False).node(node)
 
 
-def _inner_label(name: str) -> str:
-    """The name of a node in a body: another one than the places that nodes of a region are called by."""
-    return f"node {name}" if name.isdigit() else name
+def every_node(nodes: Sequence[Node | If]) -> list[Node | If]:
+    """The nodes of a region, and those in their branches and bodies, in the order of their numbers."""
+    return list(Graph("", (), (), tuple(nodes)).walk(bodies=True))
 
 
 def region(
-    nodes: Sequence[Node],
+    nodes: Sequence[Node | If],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     constants: Mapping[Value, Constant],
     opsets: Mapping[str, int],
     weights: Mapping[Value, Constant] = MappingProxyType({}),
 ) -> Region:
-    """Nodes for a library. They are named by their place, so that an error message leads back to one.
+    """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes. Each size has a name,
     since names that onnxruntime makes itself cost it the square of their number. Weights are declared only.
     Lengths that ONNX's inference takes for 0 if it is not told them are told.
     """
-    lengths = {v for n in nodes if n.is_onnx("Resize") for v in n.inputs[2:]}
+    lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
     graph.input.extend(_input(v, names, k, v in lengths) for k, v in enumerate(inputs))
-    graph.node.extend(node_proto(n, names, str(k)) for k, n in enumerate(nodes))
+    places = {n: str(k) for k, n in enumerate(every_node(nodes))}
+    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False)
+    graph.node.extend(map(writer.node, nodes))
     graph.output.extend(_declare(v, names) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, names.of(value)))
@@ -66,8 +68,14 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
-        tuple(_wrong_optimisations(nodes)),
+        tuple(_wrong_optimisations(_all(nodes))),
     )
+
+
+def _all(nodes: Sequence[Node | If]) -> list[Node]:
+    """The nodes, and those of branches: all of whose types are known."""
+    graph = Graph("", (), (), tuple(nodes))
+    return [n for n in graph.walk() if isinstance(n, Node)]
 
 
 def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:

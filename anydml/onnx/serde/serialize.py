@@ -53,7 +53,7 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     proto.metadata_props.extend(original.metadata_props)
     typed = declares_types(original.graph)
     writer = NodeWriter(
-        names, lambda name: labels.fresh(name) if name else "", _type_proto, _initializer, typed
+        names, lambda n: labels.fresh(n.name) if n.name else "", _type_proto, _initializer, typed=typed
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import ClassVar, NoReturn, ParamSpec, TypeVar
 
 E_INVALIDARG = 0x80070057
 """The HRESULT that DirectML itself answers an invalid description with."""
@@ -93,13 +93,18 @@ def translate_memory_error(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
-        except OutOfMemory:
-            raise
         except MemoryError as error:
-            message = f"expected as much memory as is needed, but there is no more {error}".rstrip()
-            raise OutOfMemory(Problem("", message)) from error
+            raise_out_of_memory(error)
 
     return told
+
+
+def raise_out_of_memory(error: MemoryError) -> NoReturn:
+    """Raise it as an error of ours; as it is, if it is one."""
+    if isinstance(error, OutOfMemory):
+        raise error
+    message = f"expected as much memory as is needed, but there is no more {error}".rstrip()
+    raise OutOfMemory(Problem("", message)) from error
 
 
 def short_repr(value: object) -> str:

@@ -202,7 +202,6 @@ class Session:
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         return Bound(self, self._check_feed(inputs), places)
 
-    @translate_memory_error
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
     ) -> list[Any]:
@@ -234,7 +233,12 @@ class Session:
                 Problem("outputs", f"expected a list of names, but got {short_repr(output_names)}")
             )
         if not output_names:
-            return self._results(input_feed)
+            try:
+                return self._results(input_feed)
+            except (
+                MemoryError
+            ) as error:  # a wrapper around the call would cost a tenth of a small model's run
+                raise out_of_memory(error) from error
         problems = [
             Problem(
                 "outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs)
@@ -244,7 +248,7 @@ class Session:
         ]
         if problems:
             raise InvalidInput(*problems)
-        results = self._results(input_feed)
+        results = self.run(None, input_feed)
         return [results[self._outputs[name]] for name in output_names]
 
     def __repr__(self) -> str:

@@ -13,18 +13,21 @@ from math import prod
 from anydml.ir.graph import If, Node, Value
 from anydml.onnx.if_conversion.cost import work
 
-BYTES_PER_SECOND = 8e9
-"""Of one thread, in and out of memory."""
+CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
+"""Of one thread: tensors up to so many bytes are mostly at hand; larger ones come from memory."""
 FLOPS_PER_SECOND = 2e10
-CALL_SECONDS = 12e-6
-"""Of a step: a library's call with its feeds, or our kernels'."""
+CALL_SECONDS = 20e-6
+"""Of a step: a library's call with its feeds and results, or our kernels'."""
+MIN_GAIN = 0.1
+"""Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
+fuses across what would be cut."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}
 """Nodes around one of these that a library passes over together with it: GELU, SiLU, and the like."""
 
 
 def seconds(nodes: Iterable[Node | If]) -> float:
     """In a library, on one thread."""
-    return sum(max(work([n]) / FLOPS_PER_SECOND, _moved([n]) / BYTES_PER_SECOND) for n in nodes)
+    return sum(max(work([n]) / FLOPS_PER_SECOND, _moving([n])) for n in nodes)
 
 
 def seconds_saved(group: Sequence[Node]) -> float:
@@ -34,13 +37,18 @@ def seconds_saved(group: Sequence[Node]) -> float:
     fused = sum(_FUSED_BY_LIBRARIES.get(n.op.name, 0) for n in group)
     passes = max(len(group) - fused, 1) / len(group)
     largest = max(map(elements, made), default=0)
-    own = 4 * (sum(map(elements, read)) + largest)
-    return (_moved(group) * passes - own) / BYTES_PER_SECOND
+    own = sum(_passing(elements(v)) for v in read) + _passing(largest)
+    return _moving(group) * passes - own
 
 
-def _moved(nodes: Iterable[Node | If]) -> int:
-    """Bytes that nodes read and write, one after the other; elements mostly have four."""
-    return sum(4 * elements(v) for n in nodes for v in (*n.reads, *n.writes))
+def _moving(nodes: Iterable[Node | If]) -> float:
+    """Seconds to read and write what nodes do, one after the other."""
+    return sum(_passing(elements(v)) for n in nodes for v in (*n.reads, *n.writes))
+
+
+def _passing(count: int) -> float:
+    """Seconds to pass over so many elements, which mostly have four bytes."""
+    return 4 * count / (CACHED_BYTES_PER_SECOND if 4 * count <= CACHED_BYTES else BYTES_PER_SECOND)
 
 
 def elements(value: Value) -> int:

@@ -41,7 +41,7 @@ from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
 from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.ops.revisions import others
-from anydml.onnx.providers.onnxruntime import DTYPES, newest_opset
+from anydml.onnx.providers.onnxruntime import DTYPES, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
 from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.node_writer import used_constants
@@ -286,7 +286,8 @@ class _Lowering:
         opsets = dict(self.libraries.opsets) | ({} if opset is None else {"": opset})
         weights: dict[Value, Constant] = {}
         if provider is self.libraries.fast:
-            opsets[""] = min(opsets[""], newest_opset())
+            if not knows_opset(opsets[""]):
+                opsets[""] = newest_opset()
             weights = {v: c for v, c in constants.items() if _is_weight(v)}
         else:  # nothing is gained where a constant is told from an input
             constants = {}

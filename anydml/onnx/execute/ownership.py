@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from anydml.runtime.launch import address
+
 
 def make_owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]) -> list[Any]:
     """The results, with copies in the place of what is somebody else's.
@@ -20,6 +22,8 @@ def make_owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]
     """
     if not unsure:
         return results
+    if len(results) == 1 and isinstance(results[0], np.ndarray) and any(results[0] is x for x in given):
+        return [results[0].copy()]
     taken = {place for x in _arrays(given) for place in _memory(x)}
     for k, result in enumerate(results):
         if k not in unsure:
@@ -63,4 +67,4 @@ def _memory(array: np.ndarray) -> tuple[int, int]:
 
 def _address(array: np.ndarray) -> int:
     """An array without elements has none that anybody else could have."""
-    return int(array.__array_interface__["data"][0]) if array.nbytes else -id(array)
+    return address(array) if array.nbytes else -id(array)

@@ -9,14 +9,14 @@ from weakref import WeakValueDictionary
 
 from anydml.ir.graph import Graph, If, Node, Value
 from anydml.ir.names import Names
-from anydml.onnx.execute.cost_model import CALL_SECONDS, connected, seconds, seconds_saved
+from anydml.onnx.execute.cost_model import CALL_SECONDS, MIN_GAIN, connected, seconds, seconds_saved
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
-from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, newest_opset
+from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
@@ -90,9 +90,8 @@ class Partition:
         savings = {tuple(g): seconds_saved(g) / self.libraries.threads for g in connected(able)}
         groups = {g: s - CALL_SECONDS for g, s in savings.items() if s > CALL_SECONDS}
         chosen = left | {n for g in groups for n in g}
-        if not groups or sum(groups.values()) <= self._cut_seconds(chosen) - self._cut_seconds(left):
-            return left
-        return chosen
+        gain = sum(groups.values()) - self._cut_seconds(chosen) + self._cut_seconds(left)
+        return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
 
     def _place_without_kernels(self, node: Node | If) -> str:
         return "region" if node not in self.own_ifs and self._primary_takes(node) else "single"
@@ -141,9 +140,8 @@ class Partition:
             return "onnxruntime does not know it"
         if node.fails:  # onnxruntime's inference would end the process
             return node.fails
-        newest = newest_opset()
-        if not node.op.domain and node.op.version > newest and not alike(node, newest):
-            return f"onnxruntime knows opsets up to {newest}"
+        if not (node.op.domain or knows_opset(node.op.version) or alike(node, newest_opset())):
+            return f"onnxruntime knows opsets up to {newest_opset()}"
         if (quirk := self.quirk(node)) is not None:
             return quirk.reason
         typed = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)

@@ -60,14 +60,18 @@ class RegionStep:
     fresh: bool = False
 
     def run(self, slots: list[Any]) -> None:
+        for k, result in zip(self.writes, self.results([slots[k] for k in self.reads]), strict=True):
+            slots[k] = result
+
+    def results(self, values: list[Any]) -> list[Any]:
         try:
-            results = self.call([slots[k] for k in self.reads])
+            results = self.call(values)
         except RegionFailed as failure:
             raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
-        for k, result, rank in zip(self.writes, results, self.ranks, strict=True):
+        for result, rank in zip(results, self.ranks, strict=True):
             if rank is not None and result.ndim != rank:
                 raise RanksDiffer([n for n in every_node(self.nodes) if isinstance(n, Node)])
-            slots[k] = result
+        return results
 
     def _place(self, node: int | None) -> str:
         every = every_node(self.nodes)
@@ -272,7 +276,18 @@ class Plan:
 
     def run_owned(self, values: Sequence[Any]) -> list[Any]:
         """The outputs, which are the caller's."""
+        if self._single is not None:
+            step, places = self._single
+            return step.results([values[p] for p in places])
         return make_owned(self.run(values), self.unsure, values)
+
+    @cached_property
+    def _single(self) -> tuple[RegionStep, list[int]] | None:
+        """The usual case, one region over the inputs that gives the outputs; and which inputs it reads."""
+        step: Step | None = self.steps[0] if len(self.steps) == 1 and not self.unsure else None
+        if isinstance(step, RegionStep) and step.writes == self.outputs and {*step.reads} <= {*self.inputs}:
+            return step, [self.inputs.index(k) for k in step.reads]
+        return None
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

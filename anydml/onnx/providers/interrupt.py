@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -44,24 +43,23 @@ class _Watch:
 
 
 _watch: _Watch | None = None
+_MAIN = threading.main_thread().ident
 
 
-@contextmanager
-def ended_by_ctrl_c(options: Options) -> Iterator[None]:
-    """While this lasts, Ctrl-C also tells the library. Nothing happens outside of the main thread."""
+def watch_ctrl_c(options: Options) -> _Watch | None:
+    """From now on, Ctrl-C also tells the library. Nothing happens outside of the main thread."""
     global _watch
-    handler = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and callable(handler)
-    if not ours or sys.platform == "win32":  # where only sockets can be woken
-        yield
-        return
+    if threading.get_ident() != _MAIN or sys.platform == "win32":  # where only sockets can be woken
+        return None
     if _watch is None or _watch.process != os.getpid():
         _watch = _Watch()
-    watch = _watch
-    watch.options = options
-    watch.other = signal.set_wakeup_fd(watch.write, warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
+    _watch.options = options
+    _watch.other = signal.set_wakeup_fd(_watch.write, warn_on_full_buffer=False)
+    return _watch
+
+
+def unwatch_ctrl_c(watch: _Watch | None) -> None:
+    """No longer; `watch` is what `watch_ctrl_c` gave."""
+    if watch is not None:
         signal.set_wakeup_fd(watch.other)
         watch.options = None

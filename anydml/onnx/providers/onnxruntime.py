@@ -17,7 +17,7 @@ from onnx import helper
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp
-from anydml.onnx.providers.interrupt import ended_by_ctrl_c
+from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.runtime.process import Calls, leak, renew_after_fork
 
@@ -149,52 +149,72 @@ class _Session:
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
-        self._session, self._weights = _open_session(region, threads)
-        self._run = self._session.run
+        self._open()
         renew_after_fork(self)
+
+    def _open(self) -> None:
+        self._session, self._weights = _open_session(self._region, self._threads)
+        # what the wrapper checks at each call is so
+        self._run = getattr(self._session, "_sess", self._session).run
 
     @property
     def session(self) -> ort.InferenceSession:
         if self._session is None:
             with self._lock:
                 if self._session is None:
-                    self._session, self._weights = _open_session(self._region, self._threads)
-                    self._run = self._session.run
+                    self._open()
         return self._session
 
     def after_fork(self) -> None:
         leak(self._session, self._weights)
         self._session, self._weights, self._lock = None, [], threading.Lock()
-        self._run = lambda *arguments: self.session.run(*arguments)
+        self._run = self._run_again
+
+    def _run_again(self, *arguments: Any) -> Any:
+        assert self.session is not None
+        return self._run(*arguments)
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        own = self._loops or self._seconds is not None
-        options = ort.RunOptions() if own else _calls.options
+        if self._loops or self._seconds is not None:
+            return self._run_for_long(values)
+        options = _calls.options
         try:
             _calls.enter(options)
-            feeds = dict(zip(self.inputs, values, strict=True))
-            if own:
-                with ended_by_ctrl_c(options), _end_after(self._seconds, options):
-                    return list(self._run(self.outputs, feeds, options))
-            return list(self._run(self.outputs, feeds, options))
-        except RegionEnded:
-            raise
+            results: list[Any] = self._run(self.outputs, dict(zip(self.inputs, values, strict=True)), options)
+            return results
         except Exception as error:
             raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
         finally:
             _calls.leave(options)
 
+    def _run_for_long(self, values: list[Any]) -> list[Any]:
+        """Ended by Ctrl-C, and when its time is over."""
+        options, watch = ort.RunOptions(), None
+        try:
+            _calls.enter(options)
+            watch = watch_ctrl_c(options)
+            feeds = dict(zip(self.inputs, values, strict=True))
+            if self._seconds is None:
+                results: list[Any] = self._run(self.outputs, feeds, options)
+                return results
+            with _end_after(self._seconds, options):
+                return list(self._run(self.outputs, feeds, options))
+        except RegionEnded:
+            raise
+        except Exception as error:
+            raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+        finally:
+            unwatch_ctrl_c(watch)
+            _calls.leave(options)
+
 
 @contextmanager
-def _end_after(seconds: float | None, options: ort.RunOptions) -> Iterator[None]:
+def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
     """While this lasts, the library is told to end after so many seconds.
 
     Raises:
         RegionEnded: it was.
     """
-    if seconds is None:
-        yield
-        return
     late = threading.Event()
 
     def end() -> None:
@@ -230,12 +250,14 @@ class _Bound:
     def _bind(self) -> None:
         session, call = self._call.session, self._call
         self._kept = [ort.OrtValue.ortvalue_from_numpy(x) for x in (*self._inputs, *self._outputs)]
-        self._binding = session.io_binding()
+        binding = session.io_binding()
         for name, value in zip(call.inputs, self._kept, strict=False):
-            self._binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_input(name, value)
         for name, value in zip(call.outputs, self._kept[len(self._inputs) :], strict=True):
-            self._binding.bind_ortvalue_output(name, value)
-        self._run = session.run_with_iobinding
+            binding.bind_ortvalue_output(name, value)
+        self._binding, self._run = binding, session.run_with_iobinding
+        if hasattr(session, "_sess") and hasattr(binding, "_iobinding"):  # without the wrapper, half a call
+            self._binding, self._run = binding._iobinding, session._sess.run_with_iobinding
 
     def after_fork(self) -> None:
         leak(self._binding, self._kept, self._run)
@@ -315,6 +337,15 @@ class Reference:
             return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
 
         return call
+
+
+OLDEST_NEWEST = 21
+"""An opset that every onnxruntime knows which is supported, so that it need not be asked."""
+
+
+def knows_opset(version: int) -> bool:
+    """Whether the installed onnxruntime takes an opset of ONNX's own domain."""
+    return version <= OLDEST_NEWEST or version <= newest_opset()
 
 
 @cache

@@ -23,6 +23,7 @@ from anydml.errors import (
     InvalidInput,
     Problem,
     nearest,
+    raise_out_of_memory,
     short_repr,
     translate_memory_error,
     type_name,
@@ -235,10 +236,8 @@ class Session:
         if not output_names:
             try:
                 return self._results(input_feed)
-            except (
-                MemoryError
-            ) as error:  # a wrapper around the call would cost a tenth of a small model's run
-                raise out_of_memory(error) from error
+            except MemoryError as error:  # a wrapper would cost a twentieth of a small model's run
+                raise_out_of_memory(error)
         problems = [
             Problem(
                 "outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs)

@@ -151,6 +151,7 @@ def of_content(content: object, declared: Type | None = None) -> Type | None:
     return declared
 
 
+@cache
 def dtype_name(dtype: np.dtype) -> str:
     """`float32`, `string` (objects and str), `float8e4m3fn` (ml_dtypes writes an underscore)."""
     if dtype.kind in "OU":

@@ -86,8 +86,7 @@ class _Lowering:
             self.slot(value)
         by_level = levels(graph.nodes, self.place)
         regions = [items for items in by_level if self.place(items[0]) == "region"]
-        self.main = max(regions, key=seconds, default=[])
-        self.lone = len(regions) == len(by_level) == 1
+        self.main = max(regions, key=seconds) if len(regions) > 1 else [*regions, []][0]
         steps = [step for items in by_level for step in self._steps(items)]
         outputs = tuple(self.slot(v) for v in graph.outputs)
         template: list[Any] = [None] * len(self.slots)

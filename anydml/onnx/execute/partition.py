@@ -89,6 +89,8 @@ class Partition:
         left = {n for n in able if not self._primary_takes(n)}
         savings = {tuple(g): seconds_saved(g) / self.libraries.threads for g in connected(able)}
         groups = {g: s - CALL_SECONDS for g, s in savings.items() if s > CALL_SECONDS}
+        if not groups:
+            return left
         chosen = left | {n for g in groups for n in g}
         gain = sum(groups.values()) - self._cut_seconds(chosen) + self._cut_seconds(left)
         return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left

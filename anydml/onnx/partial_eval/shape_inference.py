@@ -328,11 +328,20 @@ class ShapeInference:
 
 def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
-    if node.bodies or any(f is not None and (f.constant or f.integers) is not None for f in inputs):
+    info = info_of(node.op)
+    element_by_element = info is not None and info.directml is not None
+    if node.bodies or not (element_by_element or all(map(_says_nothing, inputs))):
         return None
     attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())
     given = tuple(None if f is None else f.value.type for f in inputs)
     return node.op, attributes or (), given, tuple(v is None for v in node.outputs)
+
+
+def _says_nothing(fact: AbstractValue | None) -> bool:
+    """Whether nothing of its content is known that inference is told."""
+    if fact is None or (fact.constant is None and fact.integers is None):
+        return True
+    return fact.constant is not None and not is_small(fact.value.type)
 
 
 def _element_types(

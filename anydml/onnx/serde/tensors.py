@@ -7,6 +7,7 @@ when first used; external data is mapped into memory, so that only what is used 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,15 +71,20 @@ class ConstantReader:
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, where) or Constant(), type
         expected = byte_count(tensor)
-        if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
-            self.report(where, f"expected {expected} bytes, but got {len(tensor.raw_data)}", "")
+        raw = tensor.raw_data if tensor.HasField("raw_data") else None  # a copy, each time
+        if raw is not None and expected is not None and len(raw) != expected:
+            self.report(where, f"expected {expected} bytes, but got {len(raw)}", "")
+            return Constant(), type
         field, per_element = _FIELDS.get(tensor.data_type, ("", 0))
         if field and not tensor.HasField("raw_data"):
             count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
             if count != wanted:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
         if expected is not None and expected >= MIN_WEIGHT_BYTES:
-            return Constant(_decode(tensor, "/".join(where))), type
+            if raw is None or sys.byteorder != "little":
+                return Constant(_decode(tensor, "/".join(where))), type
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            return Constant(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))), type
         own = TensorProto()
         own.CopyFrom(tensor)
         return Constant(source=own, decode=partial(_decode, own, "/".join(where))), type

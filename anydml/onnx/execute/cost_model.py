@@ -15,10 +15,10 @@ from anydml.onnx.if_conversion.cost import work
 
 CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
 """Of one thread: tensors up to so many bytes are mostly at hand; larger ones come from memory."""
-FLOPS_PER_SECOND = 2e10
+FLOPS_PER_SECOND = 5e10
 CALL_SECONDS = 20e-6
 """Of a step: a library's call with its feeds and results, or our kernels'."""
-MIN_GAIN = 0.1
+MIN_GAIN = 0.05
 """Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
 fuses across what would be cut."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}

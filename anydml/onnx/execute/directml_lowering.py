@@ -20,8 +20,8 @@ from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
 from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.catalog import OPS
-from anydml.onnx.ops.directml import Attributes
-from anydml.onnx.ops.opinfo import NodeView, NotFoldable
+from anydml.onnx.ops.directml import Attributes, DirectMLForm
+from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.launch import broadcast_shape
@@ -50,28 +50,36 @@ def lower_to_directml(node: Node) -> DirectMLOp | None:
 
 def _find_form(node: Node) -> DirectMLOp | None:
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
-    rule = None if info is None else info.directml
-    types = [v.type for v in node.inputs if v is not None]
-    if rule is None or len(types) not in rule.inputs or len(types) != len(node.inputs):
+    if (
+        info is None
+        or len(node.outputs) != 1
+        or node.outputs[0] is None
+        or node.bodies
+        or None in node.inputs
+    ):
         return None
-    if len(node.outputs) != 1 or node.outputs[0] is None or node.bodies or node.op.version < rule.since:
+    return next((found for form in info.forms if (found := _as_form(node, form)) is not None), None)
+
+
+def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
+    if len(node.inputs) not in form.inputs or node.op.version < form.since:
         return None
+    types = [v.type for v in node.reads]
     dtypes = [t.dtype if isinstance(t, TensorType) else "" for t in types]
-    about = dtypes[rule.first :]
-    if about[0] not in rule.types or len(set(about)) != 1 or any(d != "bool" for d in dtypes[: rule.first]):
+    about = dtypes[form.first :]
+    if about[0] not in form.types or len(set(about)) != 1 or any(d != "bool" for d in dtypes[: form.first]):
         return None
+    view = KnownNode(node, {})
     try:
-        told = rule.attributes(NodeView(node))
+        told, result = form.attributes(view), form.result(view, about[0])
     except NotFoldable:  # an attribute of another type
         return None
-    if told is None:
+    if told is None or result is None:
         return None
-    truth = rule.operator.outputs[0].dtype != rule.operator.inputs[-1].dtype
-    return DirectMLOp(
-        rule.operator,
-        {a.name: a.default for a in rule.operator.parameters} | told,
-        "bool" if truth else about[0],
-    )
+    operator = form.operator
+    defaults = {a.name: a.default for a in operator.parameters}
+    truth = result == about[0] and all(o.dtype != operator.outputs[0].dtype for o in operator.inputs)
+    return DirectMLOp(operator, defaults | told, "bool" if truth else result)
 
 
 def as_directml(

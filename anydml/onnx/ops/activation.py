@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from anydml.onnx.ops import meanings
 from anydml.onnx.ops.arithmetic import is_64_bit
-from anydml.onnx.ops.directml import HALF_OR_FLOAT, Attributes, DirectMLForm, float_attributes, unary
+from anydml.onnx.ops.directml import (
+    HALF_OR_FLOAT,
+    SIGNED,
+    Attributes,
+    DirectMLForm,
+    float_attributes,
+    one_attribute,
+    unary,
+)
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import in_double, in_single
@@ -149,15 +158,32 @@ def _infinity_mode(node: NodeView) -> Attributes | None:
 
 
 OPS = (
-    OpInfo("Acos", fold=_function(np.arccos), speculatable=always),
-    OpInfo("Acosh", fold=_function(np.arccosh), speculatable=always),
-    OpInfo("Asin", fold=_function(np.arcsin), speculatable=always),
-    OpInfo("Asinh", fold=_function(np.arcsinh), speculatable=always),
-    OpInfo("Atan", fold=_function(np.arctan), speculatable=always),
-    OpInfo("Atanh", fold=_function(np.arctanh), speculatable=always),
-    OpInfo("Celu", fold=in_double(_celu), speculatable=always),
+    OpInfo(
+        "Acos", fold=_function(np.arccos), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ACOS)
+    ),
+    OpInfo(
+        "Acosh", fold=_function(np.arccosh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ACOSH)
+    ),
+    OpInfo(
+        "Asin", fold=_function(np.arcsin), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ASIN)
+    ),
+    OpInfo(
+        "Asinh", fold=_function(np.arcsinh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ASINH)
+    ),
+    OpInfo(
+        "Atan", fold=_function(np.arctan), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ATAN)
+    ),
+    OpInfo(
+        "Atanh", fold=_function(np.arctanh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ATANH)
+    ),
+    OpInfo(
+        "Celu",
+        fold=in_double(_celu),
+        speculatable=always,
+        directml=DirectMLForm(activation.ACTIVATION_CELU, attributes=one_attribute("alpha", "Alpha")),
+    ),
     OpInfo("Cos", fold=_function(np.cos), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_COS)),
-    OpInfo("Cosh", fold=_function(np.cosh), speculatable=always),
+    OpInfo("Cosh", fold=_function(np.cosh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_COSH)),
     OpInfo(
         "Elu",
         fold=in_double(_elu),
@@ -187,7 +213,14 @@ OPS = (
             attributes=partial(float_attributes, alpha="Alpha", beta="Beta"),
         ),
     ),
-    OpInfo("HardSwish", fold=in_single(_hard_swish), speculatable=always),
+    OpInfo(
+        "HardSwish",
+        fold=in_single(_hard_swish),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_HARD_SWISH, attributes=lambda n: {"Alpha": _SIXTH, "Beta": 0.5}
+        ),
+    ),
     OpInfo(
         "IsInf",
         fold=_is_inf,
@@ -208,10 +241,34 @@ OPS = (
             activation.ACTIVATION_LEAKY_RELU, attributes=partial(float_attributes, alpha="Alpha")
         ),
     ),
-    OpInfo("Mish", fold=_function(lambda x: x * np.tanh(_softplus(x))), speculatable=always),
-    OpInfo("PRelu", fold=_prelu, speculatable=_slope_broadcasts),
-    OpInfo("Relu", fold=_relu, speculatable=always),
-    OpInfo("Selu", fold=in_double(_selu), speculatable=always),
+    OpInfo(
+        "Mish",
+        fold=_function(lambda x: x * np.tanh(_softplus(x))),
+        speculatable=always,
+        directml=unary(meanings.MISH),
+    ),
+    OpInfo(
+        "PRelu",
+        fold=_prelu,
+        speculatable=_slope_broadcasts,
+        directml=DirectMLForm(
+            activation.ACTIVATION_PARAMETERIZED_RELU,
+            inputs=(2,),
+            attributes=lambda n: {} if _slope_broadcasts(n) else None,
+        ),
+    ),
+    OpInfo(
+        "Relu", fold=_relu, speculatable=always, directml=unary(activation.ACTIVATION_RELU, SIGNED, since=6)
+    ),
+    OpInfo(
+        "Selu",
+        fold=in_double(_selu),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_SCALED_ELU,
+            attributes=partial(float_attributes, alpha="Alpha", gamma="Gamma"),
+        ),
+    ),
     OpInfo(
         "Shrink",
         fold=_shrink,
@@ -225,7 +282,7 @@ OPS = (
         directml=unary(activation.ACTIVATION_SIGMOID),
     ),
     OpInfo("Sin", fold=_function(np.sin), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SIN)),
-    OpInfo("Sinh", fold=_function(np.sinh), speculatable=always),
+    OpInfo("Sinh", fold=_function(np.sinh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SINH)),
     OpInfo(
         "Softplus",
         fold=_function(_softplus),
@@ -239,13 +296,21 @@ OPS = (
         directml=unary(activation.ACTIVATION_SOFTSIGN),
     ),
     OpInfo(
-        "Swish", fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x)), speculatable=always
+        "Swish",
+        fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x)),
+        speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_SWISH, attributes=one_attribute("alpha", "SigmoidInputScale")
+        ),
     ),
-    OpInfo("Tan", fold=_function(np.tan), speculatable=always),
+    OpInfo("Tan", fold=_function(np.tan), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_TAN)),
     OpInfo("Tanh", fold=_function(np.tanh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_TANH)),
     OpInfo(
         "ThresholdedRelu",
         fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0)),
         speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_THRESHOLDED_RELU, attributes=one_attribute("alpha", "Alpha")
+        ),
     ),
 )

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops.directml import FLOAT, NUMBERS, SIGNED, binary, unary
+from anydml.onnx.ops import meanings
+from anydml.onnx.ops.directml import (
+    FLOAT,
+    FLOATING,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    Attributes,
+    DirectMLForm,
+    binary,
+    no_attributes,
+    unary,
+)
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
@@ -22,7 +35,7 @@ from anydml.onnx.ops.shared import (
 )
 from anydml.onnx.ops.speculation import always, broadcasts, if_run, is_integer, scalar_parameters
 from anydml.onnx.ops.symbolic import map_symbols, numbers
-from anydml.ops import arithmetic
+from anydml.ops import arithmetic, elementwise
 from anydml.ops import unary as unary_ops
 
 
@@ -210,6 +223,14 @@ def _divides(n: KnownNode) -> bool:
     return not is_integer(n, 0) or (divisor is not None and not {0, -1} & set(divisor))
 
 
+def _shifts(direction: str) -> Callable[[KnownNode], Attributes | None]:
+    return lambda n: {} if n.text("direction") == direction else None
+
+
+def _fmod(n: NodeView) -> Attributes | None:
+    return {} if n.int("fmod") else None
+
+
 OPS = (
     OpInfo("Abs", fold=like(np.abs), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ABS, SIGNED)),
     OpInfo(
@@ -220,18 +241,53 @@ OPS = (
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_ADD, NUMBERS),
     ),
-    OpInfo("BitShift", fold=_bit_shift),
-    OpInfo("BitwiseAnd", fold=like(np.bitwise_and), speculatable=broadcasts),
-    OpInfo("BitwiseNot", fold=like(np.invert), speculatable=always),
-    OpInfo("BitwiseOr", fold=like(np.bitwise_or), speculatable=broadcasts),
-    OpInfo("BitwiseXor", fold=like(np.bitwise_xor), speculatable=broadcasts),
+    OpInfo(
+        "BitShift",
+        fold=_bit_shift,
+        directml=(
+            DirectMLForm(elementwise.ELEMENT_WISE_BIT_SHIFT_LEFT, UNSIGNED, (2,), _shifts("LEFT")),
+            DirectMLForm(elementwise.ELEMENT_WISE_BIT_SHIFT_RIGHT, UNSIGNED, (2,), _shifts("RIGHT")),
+        ),
+    ),
+    OpInfo(
+        "BitwiseAnd",
+        fold=like(np.bitwise_and),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_BIT_AND, NUMBERS - FLOATING),
+    ),
+    OpInfo(
+        "BitwiseNot",
+        fold=like(np.invert),
+        speculatable=always,
+        directml=unary(elementwise.ELEMENT_WISE_BIT_NOT, NUMBERS - FLOATING),
+    ),
+    OpInfo(
+        "BitwiseOr",
+        fold=like(np.bitwise_or),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_BIT_OR, NUMBERS - FLOATING),
+    ),
+    OpInfo(
+        "BitwiseXor",
+        fold=like(np.bitwise_xor),
+        speculatable=broadcasts,
+        directml=binary(elementwise.ELEMENT_WISE_BIT_XOR, NUMBERS - FLOATING),
+    ),
     OpInfo(
         "Ceil",
         fold=in_single(lambda node, x: np.ceil(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_CEIL),
+        directml=unary(unary_ops.ELEMENT_WISE_CEIL, FLOATING),
     ),
-    OpInfo("Clip", fold=_clip, speculatable=scalar_parameters),
+    OpInfo(
+        "Clip",
+        fold=_clip,
+        speculatable=scalar_parameters,
+        directml=(
+            DirectMLForm(meanings.CLIP, NUMBERS, (3,), no_attributes, since=11),
+            DirectMLForm(arithmetic.ELEMENT_WISE_MAX, NUMBERS, (2,), no_attributes, since=11),
+        ),
+    ),
     OpInfo("CumProd", fold=_running("cumprod", 1)),
     OpInfo("CumSum", fold=_running("cumsum", 0), speculatable=if_run, moves_first=True),
     OpInfo(
@@ -241,7 +297,7 @@ OPS = (
         symbol_inputs=2,
         speculatable=_divides,
         quirks=(_DIVISION,),
-        directml=binary(arithmetic.ELEMENT_WISE_DIVIDE),
+        directml=binary(arithmetic.ELEMENT_WISE_DIVIDE, FLOATING),
     ),
     OpInfo(
         "Exp",
@@ -253,7 +309,7 @@ OPS = (
         "Floor",
         fold=in_single(lambda node, x: np.floor(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_FLOOR),
+        directml=unary(unary_ops.ELEMENT_WISE_FLOOR, FLOATING),
     ),
     OpInfo(
         "Log",
@@ -265,14 +321,14 @@ OPS = (
         "Max",
         fold=_extreme("maximum"),
         speculatable=broadcasts,
-        directml=binary(arithmetic.ELEMENT_WISE_MAX, NUMBERS - FLOAT, since=8),
+        directml=binary(arithmetic.ELEMENT_WISE_MAX, NUMBERS, since=8),
     ),
     OpInfo("Mean", fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)), speculatable=broadcasts),
     OpInfo(
         "Min",
         fold=_extreme("minimum"),
         speculatable=broadcasts,
-        directml=binary(arithmetic.ELEMENT_WISE_MIN, NUMBERS - FLOAT, since=8),
+        directml=binary(arithmetic.ELEMENT_WISE_MIN, NUMBERS, since=8),
     ),
     OpInfo(
         "Mod",
@@ -285,6 +341,7 @@ OPS = (
                 lambda n: n.attribute("fmod") == 1 and is_64_bit(n),
             ),
         ),
+        directml=DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, FLOAT, (2,), _fmod, since=10),
         changed=True,
     ),
     OpInfo(
@@ -307,25 +364,26 @@ OPS = (
         fold=_pow,
         speculatable=lambda n: broadcasts(n) and not is_integer(n, 0),
         quirks=(Quirk("onnxruntime takes powers of 64-bit integers as if they were float64", is_64_bit),),
+        directml=binary(arithmetic.ELEMENT_WISE_POW),
     ),
     OpInfo(
         "Reciprocal",
         fold=in_single(lambda node, x: 1 / x),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_RECIP),
+        directml=unary(unary_ops.ELEMENT_WISE_RECIP, FLOATING),
     ),
     OpInfo(
         "Round",
         fold=in_single(lambda node, x: np.rint(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_ROUND),
+        directml=unary(unary_ops.ELEMENT_WISE_ROUND, FLOATING),
     ),
-    OpInfo("Sign", fold=_sign, speculatable=always),
+    OpInfo("Sign", fold=_sign, speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SIGN, NUMBERS)),
     OpInfo(
         "Sqrt",
         fold=in_single(lambda node, x: np.sqrt(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_SQRT),
+        directml=unary(unary_ops.ELEMENT_WISE_SQRT, FLOATING),
     ),
     OpInfo(
         "Sub",
@@ -335,5 +393,10 @@ OPS = (
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_SUBTRACT, NUMBERS),
     ),
-    OpInfo("Sum", fold=_variadic(_sum), speculatable=broadcasts),
+    OpInfo(
+        "Sum",
+        fold=_variadic(_sum),
+        speculatable=broadcasts,
+        directml=binary(arithmetic.ELEMENT_WISE_ADD, FLOATING, since=8),
+    ),
 )

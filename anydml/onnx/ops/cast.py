@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from anydml.onnx.ops import meanings
+from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, DirectMLForm
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.precision import FLOATS
 from anydml.onnx.ops.shared import texts
@@ -236,6 +238,18 @@ def _bit_cast(node: NodeView, x: Array) -> Array:
     return x.view(dtype)
 
 
+def _cast_to_number(node: NodeView, given: str) -> str | None:
+    """Not of floats to integers: what is out of range is another number on each processor."""
+    wanted = DTYPES.get(node.int("to"), "")
+    if wanted not in NUMBERS or (given in FLOATING and wanted not in FLOATING):
+        return None
+    return None if "float16" in (given, wanted) and "float64" in (given, wanted) else wanted
+
+
+def _cast_to_bool(node: NodeView, given: str) -> str | None:
+    return "bool" if node.int("to") == TensorProto.BOOL else None
+
+
 OPS = (
     OpInfo("BitCast", fold=_bit_cast),
     OpInfo(
@@ -244,6 +258,10 @@ OPS = (
         symbols=lambda n, g, s: g[0] if n.attribute("to") in (TensorProto.INT32, TensorProto.INT64) else None,
         speculatable=lambda n: n.dtype() not in (None, "string"),
         implies=lambda n, truth: {0: truth} if n.dtype() == "bool" else {},
+        directml=(
+            DirectMLForm(meanings.CAST, NUMBERS | BOOL, result=_cast_to_number, since=6),
+            DirectMLForm(meanings.CAST_TO_BOOL, NUMBERS, result=_cast_to_bool, since=6),
+        ),
     ),
     OpInfo("CastLike", fold=_cast_like),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydml.ir.graph import Node, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
-from anydml.onnx.ops.opinfo import NodeView, OpInfo
+from anydml.onnx.ops.opinfo import KnownNode, NodeView, OpInfo, Quirk
 from anydml.onnx.types import without_sizes
 
 
@@ -68,8 +68,31 @@ def _without_false_sizes(node: Node) -> Node:
     return replace(node, bodies={"body": replace(replace_values(body, right), takes=tuple(takes))})
 
 
+def _rows_by_if(n: KnownNode) -> bool:
+    """Whether an If gives rows of sizes that the file does not tell; an Identity behind it is taken away."""
+    body = n.bodies.get("body")
+    if body is None:
+        return False
+    makers = {v: node for node in body.nodes for v in node.writes}
+    for value, told in list(zip(body.outputs, body.returns, strict=True))[len(_scan_states(n.node)) :]:
+        maker = makers.get(value)
+        while isinstance(maker, Node) and maker.is_onnx("Identity"):
+            maker = makers.get(maker.inputs[0]) if maker.inputs[0] is not None else None
+        if isinstance(maker, If) and Value("", told).known_sizes is None:
+            return True
+    return False
+
+
+_ROWS = Quirk("onnxruntime fails on rows of unknown sizes that an If gives", _rows_by_if)
+
 OPS = (
     OpInfo("Loop", parameter=_loop_parameter, states=_loop_states),
-    OpInfo("Scan", parameter=_scan_parameter, states=_scan_states, agreed=_without_false_sizes),
+    OpInfo(
+        "Scan",
+        parameter=_scan_parameter,
+        states=_scan_states,
+        agreed=_without_false_sizes,
+        quirks=(_ROWS,),
+    ),
     OpInfo("SequenceMap", parameter=_map_parameter, makes_container=True),
 )

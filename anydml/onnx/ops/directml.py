@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from anydml.ops.opdef import Operator
 
 if TYPE_CHECKING:
-    from anydml.onnx.ops.opinfo import NodeView
+    from anydml.onnx.ops.opinfo import KnownNode, NodeView
 
 Attributes = dict[str, Any]
 FLOAT = frozenset({"float32"})
 HALF_OR_FLOAT = frozenset({"float32", "float16"})
-SIGNED = frozenset("float32 int8 int16 int32 int64".split())
-NUMBERS = SIGNED | frozenset("uint8 uint16 uint32 uint64".split())
+FLOATING = frozenset({"float32", "float64", "float16"})
+"""Of arithmetic, which is rounded once; float16 is computed in float32, and rounded after each operator."""
+UNSIGNED = frozenset("uint8 uint16 uint32 uint64".split())
+SIGNED = FLOATING | frozenset("int8 int16 int32 int64".split())
+NUMBERS = SIGNED | UNSIGNED
 BOOL = frozenset({"bool"})
-MOVED = NUMBERS | BOOL | frozenset("float16 float64 bfloat16".split())
+MOVED = NUMBERS | BOOL | {"bfloat16"}
 """What is moved by its bits."""
 
 
@@ -33,12 +36,15 @@ class DirectMLForm:
     types: frozenset[str] = FLOAT
     inputs: tuple[int, ...] = (1,)
     """How many the node may have."""
-    attributes: Callable[[NodeView], Attributes | None] = lambda node: {}
+    attributes: Callable[[KnownNode], Attributes | None] = lambda node: {}
     """The operator's attributes; None where it has no such meaning."""
     since: int = 7
     """Before opset 7, operators broadcast by an attribute."""
     first: int = 0
     """The first input that the types are about; before it stand conditions."""
+    result: Callable[[KnownNode, str], str | None] = lambda node, dtype: dtype
+    """The ONNX type of what it computes, by the inputs'; None where it has no such meaning. If the operator
+    gives its output another type than its inputs, that is a bool."""
 
 
 def no_attributes(node: NodeView) -> Attributes | None:
@@ -48,6 +54,11 @@ def no_attributes(node: NodeView) -> Attributes | None:
 def float_attributes(node: NodeView, **names: str) -> Attributes | None:
     """Attributes that are floats: ONNX's name -> DirectML's."""
     return {names[n]: node.float(n) for n in names} if node.given <= set(names) else None
+
+
+def one_attribute(name: str, ours: str) -> Callable[[KnownNode], Attributes | None]:
+    """A float attribute that is called `name` in ONNX, and `ours` in DirectML."""
+    return lambda node: float_attributes(node, **{name: ours})
 
 
 unary = partial(DirectMLForm, attributes=no_attributes)

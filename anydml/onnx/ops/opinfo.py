@@ -105,16 +105,17 @@ class KnownNode(NodeView):
 
     def __init__(self, node: Node, constants: Mapping[Value, Constant]) -> None:
         super().__init__(node)
-        self._node, self._constants = node, constants
+        self.node, self.bodies = node, node.bodies
+        self._constants = constants
 
     @property
     def count(self) -> int:
         """How many inputs it names, those left out included."""
-        return len(self._node.inputs)
+        return len(self.node.inputs)
 
     def value(self, k: int) -> Value | None:
         """Input k; None if it is left out."""
-        return self._node.inputs[k] if k < len(self._node.inputs) else None
+        return self.node.inputs[k] if k < len(self.node.inputs) else None
 
     def sizes(self, k: int) -> Sizes | None:
         """The sizes of input k as far as known; None if it is left out, or of unknown rank."""
@@ -154,12 +155,12 @@ class KnownNode(NodeView):
 
     def input_sizes(self) -> list[Sizes] | None:
         """The sizes of all inputs that are there, if their ranks are known."""
-        found = [v.sizes for v in self._node.reads]
+        found = [v.sizes for v in self.node.reads]
         return None if None in found else [s for s in found if s is not None]
 
     def output_sizes(self) -> list[Sizes | None]:
         """The sizes of all outputs that somebody wants."""
-        return [v.sizes for v in self._node.writes]
+        return [v.sizes for v in self.node.writes]
 
     def empty(self, *inputs: int) -> bool:
         """Whether one of these inputs (or of all) is known to have no elements."""
@@ -265,5 +266,10 @@ class OpInfo:
     """Revisions with successors that have only attributes more, which are by default what was before."""
     changed: bool = False
     """Whether a revision has another meaning that its signature does not show."""
-    directml: DirectMLForm | None = None
-    """The DirectML operator that computes the same."""
+    directml: DirectMLForm | tuple[DirectMLForm, ...] | None = None
+    """The DirectML operator that computes the same; several, for different nodes."""
+
+    @property
+    def forms(self) -> tuple[DirectMLForm, ...]:
+        """As DirectML operators."""
+        return (self.directml,) if isinstance(self.directml, DirectMLForm) else self.directml or ()

@@ -329,7 +329,7 @@ class ShapeInference:
 def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
     info = info_of(node.op)
-    element_by_element = info is not None and info.directml is not None
+    element_by_element = info is not None and bool(info.directml)
     if node.bodies or not (element_by_element or all(map(_says_nothing, inputs))):
         return None
     attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())

@@ -1,0 +1,45 @@
+"""Element-wise ONNX operators that DirectML has no operator for, in the same language: for kernels.
+
+They are no DirectML operators: nothing validates, lists or exports them.
+"""
+
+from __future__ import annotations
+
+from anydml.ops import elementary
+from anydml.ops.dtypes import UINT8, UP_TO_64_BIT
+from anydml.ops.expr import Expr, convert, maximum, minimum, mul, ne
+from anydml.ops.families import FL_6_4, unary
+from anydml.ops.opdef import Operator, at, example, inp, out
+
+_ANY = {FL_6_4: at(rank=(1, 8), T=UP_TO_64_BIT, C=UP_TO_64_BIT, B=UINT8)}
+
+CLIP = Operator(
+    "CLIP",
+    "Output is Input where that lies between Min and Max, else the nearer of these.",
+    (
+        inp("InputTensor", dtype="T", sizes="S"),
+        inp("MinTensor", dtype="T", sizes="S"),
+        inp("MaxTensor", dtype="T", sizes="S"),
+        out("OutputTensor", dtype="T", sizes="S"),
+    ),
+    _ANY,
+    lambda x, least, most: minimum(maximum(x, least), most),
+    example([-3, 0.5, 3], [0, 0, 0], [1, 1, 1], [0, 0.5, 1]),
+    in_place=("InputTensor",),
+)
+CAST = unary("CAST", "Output is Input in another type.", _ANY, lambda x: x, example([1], [1]), output="C")
+CAST_TO_BOOL = unary(
+    "CAST_TO_BOOL",
+    "Output is 0 where Input is 0, else 1.",
+    _ANY,
+    lambda x: convert(ne(x, 0), UINT8),
+    example([0, 0.5], [0, 1]),
+    output="B",
+)
+
+
+def _mish(x: Expr) -> Expr:
+    return mul(elementary.wide(x), elementary.tanh(elementary.softplus(x, 1.0)))
+
+
+MISH = unary("MISH", "Output is Input * tanh(softplus(Input)).", _ANY, _mish, example([0], [0]))

@@ -78,7 +78,7 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
         return None
     operator = form.operator
     defaults = {a.name: a.default for a in operator.parameters}
-    truth = result == about[0] and all(o.dtype != operator.outputs[0].dtype for o in operator.inputs)
+    truth = operator.outputs[0].dtype == "B"
     return DirectMLOp(operator, defaults | told, "bool" if truth else result)
 
 

@@ -378,7 +378,7 @@ OPS = (
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_ROUND, FLOATING),
     ),
-    OpInfo("Sign", fold=_sign, speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SIGN, NUMBERS)),
+    OpInfo("Sign", fold=_sign, speculatable=always, directml=unary(meanings.SIGN, NUMBERS)),
     OpInfo(
         "Sqrt",
         fold=in_single(lambda node, x: np.sqrt(x)),

@@ -43,8 +43,8 @@ class DirectMLForm:
     first: int = 0
     """The first input that the types are about; before it stand conditions."""
     result: Callable[[KnownNode, str], str | None] = lambda node, dtype: dtype
-    """The ONNX type of what it computes, by the inputs'; None where it has no such meaning. If the operator
-    gives its output another type than its inputs, that is a bool."""
+    """The ONNX type of what it computes, by the inputs'; None where it has no such meaning. What the operator
+    says is of type B, is a bool."""
 
 
 def no_attributes(node: NodeView) -> Attributes | None:

@@ -6,9 +6,9 @@ They are no DirectML operators: nothing validates, lists or exports them.
 from __future__ import annotations
 
 from anydml.ops import elementary
-from anydml.ops.dtypes import UINT8, UP_TO_64_BIT
-from anydml.ops.expr import Expr, convert, maximum, minimum, mul, ne
-from anydml.ops.families import FL_6_4, unary
+from anydml.ops.dtypes import FLOATING, UINT8, UP_TO_64_BIT
+from anydml.ops.expr import Expr, convert, gt, is_nan, lt, maximum, minimum, mul, ne, select
+from anydml.ops.families import FL_6_4, number, unary
 from anydml.ops.opdef import Operator, at, example, inp, out
 
 _ANY = {FL_6_4: at(rank=(1, 8), T=UP_TO_64_BIT, C=UP_TO_64_BIT, B=UINT8)}
@@ -35,6 +35,20 @@ CAST_TO_BOOL = unary(
     lambda x: convert(ne(x, 0), UINT8),
     example([0, 0.5], [0, 1]),
     output="B",
+)
+
+
+def _sign(x: Expr) -> Expr:
+    sign = select(gt(x, 0), 1, select(lt(x, 0), number(-1, x), number(0, x)))
+    return select(is_nan(x), x, sign) if x.dtype in FLOATING else sign
+
+
+SIGN = unary(
+    "SIGN",
+    "Output is 1 where Input is positive, -1 where it is negative, else 0; a NaN, unlike DirectML's, stays.",
+    _ANY,
+    _sign,
+    example([-3, 0, 0.5], [-1, 0, 1]),
 )
 
 

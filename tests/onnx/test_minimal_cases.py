@@ -374,3 +374,49 @@ except anydml.AnyDMLError as error:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("ExecutionFailed", "InvalidModel")), done.stdout
     assert op in done.stdout
+
+
+ROWS_BY_IF = """
+(float[n, 2] x, float[n] c) => (float[a, b, d] y) <float zero = {0}> {
+  y = Scan <num_scan_inputs = 2, body = b (float[2] row, float s) => (float[u, v] r) {
+    t = Greater (s, zero)
+    r = If (t) <then_branch = p () => (float[u, v] a) { i = Constant <value = int64[2] {1, 2}> () a = Reshape (row, i) },
+                else_branch = q () => (float[u, v] e) { j = Constant <value = int64[1] {0}> () e = Unsqueeze (row, j) }> }> (x, c)
+}"""
+
+
+def test_rows_of_a_scan_that_an_if_gives():
+    """onnxruntime has no memory for them where their sizes are not known."""
+    model = parsed(ROWS_BY_IF)
+    x, c = F([[1, 2], [3, 4]]), F([1, -1])
+    for node in model.graph.node[0].attribute[0].g.output:
+        node.type.tensor_type.ClearField("shape")
+    (y,) = anydml.load(model, threads=1).run(None, {"x": x, "c": c})
+    same(y, x[:, None])
+
+
+@pytest.mark.parametrize("c", [2, 0])
+def test_a_branch_whose_rank_is_known_beside_one_whose_rank_is_not(c):
+    """Before opset 13, onnxruntime folds the Shape behind by the first one's."""
+    text = """(float[2, a] d, float x, float[b, 1, e] v) => (int64 y) <float one = {1}, float k = {1.5}> {
+      t = Greater (x, one)
+      z = If (t) <then_branch = g () => (float[p] r) { s = Constant <value = int64[1] {-1}> () r = Reshape (v, s) },
+                  else_branch = h () => (float[p, q] i) { i = Identity (d) }>
+      w = If (t) <then_branch = g2 () => (float r2) { r2 = Identity (k) },
+                  else_branch = h2 () => (float[p, q] i2) { i2 = Identity (z) }>
+      n = Shape (w)  y = Size (n)
+    }"""
+    model = parsed(text, 12)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            for output in attribute.g.output:
+                output.type.tensor_type.ClearField("shape")
+    feeds = {"d": np.ones((2, 3), F), "x": F(c), "v": np.ones((2, 1, 3), F)}
+    (y,) = anydml.load(model, threads=1).run(None, feeds)
+    same(y, np.array(0 if c > 1 else 2))
+
+
+def test_the_sign_of_nan_in_a_kernel():
+    (y,) = run("(float[3] x) => (float[3] y) { y = Sign (x) }", {"x": F([np.nan, -2, 0])})
+    assert np.isnan(y[0])
+    assert y[1:].tolist() == [-1, 0]

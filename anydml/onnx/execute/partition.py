@@ -61,6 +61,9 @@ class Partition:
         """Those of branches and bodies that were looked into, too."""
         self._quirks: dict[Node, Quirk | None] = {}
         self._obstacles: dict[Node | If, str] = {}
+        read = {v for n in graph.nodes for v in n.reads}
+        self._last = {v for v in graph.outputs if v not in read}
+        """What the graph gives, and none of its nodes reads."""
         self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
         self.elementwise = self._profitable_kernels()
 
@@ -137,6 +140,8 @@ class Partition:
             sizes = node.condition.known_sizes
             if sizes is not None and prod(sizes) != 1:
                 return "its condition is not one bool"
+            if self._misleads(node):
+                return "onnxruntime takes one branch's rank for that of the other"
             return self._obstacle_in(*(b for _, b in node.branches))
         if node.op.domain == INTERNAL_DOMAIN:
             return "onnxruntime does not know it"
@@ -148,6 +153,16 @@ class Partition:
             return quirk.reason
         typed = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)
         return self._obstacle_in(*typed.bodies.values())
+
+    def _misleads(self, node: If) -> bool:
+        """Whether nodes behind an If may be folded by the rank of a branch that is not taken: before opset 13."""
+        return self.libraries.opsets.get("", 1) < 13 and any(
+            output is not None
+            and output not in self._last
+            and output.rank is None
+            and any(b.outputs[k].rank is not None for _, b in node.branches)
+            for k, output in enumerate(node.outputs)
+        )
 
     def _obstacle_in(self, *graphs: Graph) -> str:
         for graph in graphs:

@@ -155,7 +155,7 @@ class Partition:
         return self._obstacle_in(*typed.bodies.values())
 
     def _misleads(self, node: If) -> bool:
-        """Whether nodes behind an If may be folded by the rank of a branch that is not taken: before opset 13."""
+        """Whether nodes behind an If may be folded by the rank of a branch not taken: before opset 13."""
         return self.libraries.opsets.get("", 1) < 13 and any(
             output is not None
             and output not in self._last

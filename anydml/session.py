@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,12 @@ from anydml.errors import (
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
+from anydml.onnx.providers.onnxruntime import (
+    ExecutionProviders,
+    OnnxRuntime,
+    asked_of_session_options,
+    execution_providers,
+)
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.serde.deserialize import Argument, Meta, read
 from anydml.onnx.serde.parse import ModelSource
@@ -39,7 +46,7 @@ from anydml.onnx.types import dtype_name, onnx_name
 from anydml.ops.dtypes import native
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.process import renew_after_fork
-from anydml.runtime.threads import check_threads, default_threads
+from anydml.runtime.threads import asked_threads, check_threads, default_threads
 
 
 @dataclass(frozen=True)
@@ -55,41 +62,73 @@ class NodeArg:
 
 
 @translate_memory_error
-def load(model: ModelSource, *, threads: int | None = None, dims: Mapping[str, int] | None = None) -> Session:
+def load(
+    model: ModelSource,
+    *,
+    threads: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    sess_options: object = None,
+) -> Session:
     """An ONNX model, ready to run.
 
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
         threads: of one run; default as many as cores.
         dims: sizes for symbols that its inputs declare, as in `{"batch": 8}`; other sizes are refused then.
+        providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
+            and its options. Default: the CPU. Conditions are decided on the host.
+        provider_options: options for each of them.
+        sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; a warning
+            names what else it asks for, which has no meaning here.
 
     Raises:
-        InvalidInput: `dims` names no symbol of an input.
+        InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
         InvalidModel: not an ONNX model, or one that is not well formed.
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    return Session(_Loaded(model, check_threads(threads), dims))
+    if sess_options is not None:
+        asked, ignored = asked_of_session_options(sess_options)
+        threads = asked if threads is None else threads
+        if ignored:
+            message = f"sess_options: {', '.join(ignored)} have no meaning in anydml, and are ignored"
+            warnings.warn(message, UserWarning, stacklevel=3)
+    chosen = execution_providers(providers, provider_options)
+    return Session(_Loaded(model, check_threads(threads), dims, chosen))
 
 
 class _Loaded:
     """A model with its plans: what sessions that are alike have in common."""
 
-    def __init__(self, model: ModelSource, threads: int | None, dims: Mapping[str, int] | None) -> None:
+    def __init__(
+        self,
+        model: ModelSource,
+        threads: int | None,
+        dims: Mapping[str, int] | None,
+        providers: ExecutionProviders,
+    ) -> None:
         self.source = Source(model)
         self.model = read(model, dims)
-        self.threads, self.dims = threads, dict(dims or {})
+        self.threads, self.dims, self.providers = threads, dict(dims or {}), providers
         self.program = Program(
-            self.model.graph, ProviderRegistry(self.model.opsets, threads or default_threads(), threads)
+            self.model.graph,
+            ProviderRegistry(
+                self.model.opsets,
+                threads or default_threads(),
+                threads or asked_threads(),
+                OnnxRuntime(providers=providers),
+            ),
         )
 
     def describe(self) -> Key:
         described = self.source.describe(self.model.files)
-        return described, self.threads, tuple(sorted(self.dims.items()))
+        return described, self.threads, tuple(sorted(self.dims.items())), self.providers
 
 
-Key = tuple[Described, int | None, tuple[tuple[str, int], ...]]
-"""What a session is pickled as: its model, the threads that were asked for, and sizes for symbols."""
+Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders]
+"""What a session is pickled as: its model, the threads that were asked for, sizes for symbols, providers."""
 
 
 class _Known:
@@ -110,7 +149,7 @@ class _Known:
 
     def loaded(self, key: Key) -> _Loaded:
         """What a key stands for, from here or loaded now; each once, from however many threads."""
-        described, threads, dims = key
+        described, threads, dims, providers = key
         with self._lock:
             loaded = self._known.get(_short(key))
             if loaded is not None and loaded.source.is_unchanged():
@@ -118,7 +157,7 @@ class _Known:
             else:
                 source = Source(described.place)
                 check(described)
-                loaded = _Loaded(described.place, threads, dict(dims))
+                loaded = _Loaded(described.place, threads, dict(dims), providers)
                 source.check()  # what was read is what was checked
                 self._known[_short(key)] = loaded
             self._last = loaded
@@ -173,6 +212,13 @@ class Session:
 
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(o) for o in self._model.outputs]
+
+    def get_providers(self) -> list[str]:
+        """onnxruntime's execution providers, in order, for what it runs."""
+        return [name for name, _ in self._loaded.providers]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {name: dict(options) for name, options in self._loaded.providers}
 
     def get_modelmeta(self) -> Meta:
         """What the file says about itself: `producer_name`, `custom_metadata_map`, ..."""

@@ -23,11 +23,17 @@ _BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
 
 
 @cache
+def asked_threads() -> int | None:
+    """What ANYDML_NUM_THREADS asks for, if anything."""
+    asked = os.environ.get("ANYDML_NUM_THREADS", "")
+    return min(int(asked), MAX_WORKERS + 1) if asked.isdecimal() and int(asked) > 0 else None
+
+
+@cache
 def default_threads() -> int:
     """Threads of one dispatch, its caller included: ANYDML_NUM_THREADS, else the cores at our disposal."""
-    asked = os.environ.get("ANYDML_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return min(int(asked), MAX_WORKERS + 1)
+    if (asked := asked_threads()) is not None:
+        return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MAX_WORKERS + 1)
 

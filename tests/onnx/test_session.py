@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import anydml as dml
+from anydml.onnx.providers import onnxruntime as provider
 
 TEXT = """<ir_version: 8, opset_import: ["": 17], producer_name: "maker", model_version: 7, doc_string: "what it does">
 m (bool c, float[batch, 3] x) => (float[batch, 3] y, float[batch, 3] z) <float[3, 3] w = {1,0,0,0,2,0,0,0,3}> {
@@ -179,3 +180,69 @@ def test_spawned_workers_run_it():
     session = dml.load(model(), threads=1)
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         assert workers.apply(check, (session,))
+
+
+# ---- what people pass to onnxruntime -----------------------------------------------------------------
+
+
+def test_providers():
+    session = dml.load(model(), providers=["CPUExecutionProvider"], provider_options=[{}])
+    assert check(session)
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_provider_options() == {"CPUExecutionProvider": {}}
+    assert dml.load(model()).get_providers() == ["CPUExecutionProvider"]
+
+
+def test_providers_reach_the_library(monkeypatch):
+    """With options, and the CPU behind them, which has every operator."""
+    asked, opened = [], provider.ort.InferenceSession
+
+    def noted(*arguments, **named):
+        asked.append(named["providers"])
+        return opened(*arguments, **named | {"providers": ["CPUExecutionProvider"]})
+
+    monkeypatch.setattr(provider.ort, "InferenceSession", noted)
+    monkeypatch.setattr(
+        provider.ort, "get_available_providers", lambda: ["FastProvider", "CPUExecutionProvider"]
+    )
+    session = dml.load(model(), providers=[("FastProvider", {"device_id": 1})])
+    assert check(session)
+    assert {str(a) for a in asked} == {"[('FastProvider', {'device_id': '1'}), ('CPUExecutionProvider', {})]"}
+    assert session.get_provider_options() == {"FastProvider": {"device_id": "1"}, "CPUExecutionProvider": {}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            {"providers": ["CPUExecutionProvide"]},
+            r"expected .*CPUExecutionProvider.*, but got 'CPUExecutionProvide'",
+        ),
+        ({"providers": "CPUExecutionProvider"}, "expected a list of names, but got 'CPUExecutionProvider'"),
+        ({"providers": []}, "expected a list of names"),
+        ({"provider_options": [{}]}, "expected providers beside them"),
+        ({"providers": ["CPUExecutionProvider"], "provider_options": [{}, {}]}, "for each of 1 providers"),
+        ({"sess_options": {"threads": 1}}, "expected onnxruntime.SessionOptions, but got dict"),
+    ],
+)
+def test_wrong_providers_and_options(asked, message):
+    with pytest.raises(dml.InvalidInput, match=message):
+        dml.load(model(), **asked)
+
+
+def test_session_options():
+    options = provider.ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    assert check(dml.load(model(), sess_options=options))
+    options.enable_profiling = True
+    with pytest.warns(UserWarning, match="sess_options: enable_profiling have no meaning"):
+        assert check(dml.load(model(), sess_options=options))
+
+
+def test_a_default_session_of_onnxruntime_beside_ours():
+    text = onnx.parser.parse_model(TEXT).SerializeToString()
+    before = provider.ort.InferenceSession(text)
+    assert check(dml.load(model()))
+    after = provider.ort.InferenceSession(text)
+    for theirs in (before, after):
+        assert check(theirs)

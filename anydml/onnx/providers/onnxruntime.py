@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from math import prod
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from anydml.errors import Problem, Unsupported
+from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, type_name
 from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
@@ -31,16 +31,69 @@ DTYPES = frozenset(
 """Element types that pass between onnxruntime and NumPy."""
 
 
+ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""onnxruntime's execution providers in order, each with its options."""
+CPU: ExecutionProviders = (("CPUExecutionProvider", ()),)
+
+
+def execution_providers(
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None,
+) -> ExecutionProviders:
+    """What a user passes to onnxruntime, checked.
+
+    Raises:
+        InvalidInput: a provider that the installed onnxruntime does not have; options without one.
+    """
+    if providers is None:
+        if provider_options:
+            raise InvalidInput(Problem("provider_options", "expected providers beside them, but got none"))
+        return CPU
+    if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:
+        message = f"expected a list of names, but got {short_repr(providers)}"
+        raise InvalidInput(Problem("providers", message))
+    if provider_options is not None and len(provider_options) != len(providers):
+        message = f"expected options for each of {len(providers)} providers, but got {len(provider_options)}"
+        raise InvalidInput(Problem("provider_options", message))
+    known, found, problems = ort.get_available_providers(), [], []
+    for k, given in enumerate(providers):
+        name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+        if provider_options is not None:
+            options = {**options, **provider_options[k]}
+        if name not in known:
+            message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
+            problems.append(Problem("providers", message, nearest(name, known)))
+        found.append((str(name), tuple(sorted((str(n), str(v)) for n, v in options.items()))))
+    if problems:
+        raise InvalidInput(*problems)
+    return tuple(found) if ("CPUExecutionProvider", ()) in found else (*found, *CPU)
+
+
+def asked_of_session_options(options: object) -> tuple[int | None, list[str]]:
+    """The threads that onnxruntime's SessionOptions ask for, and what else they say, without meaning here.
+
+    Raises:
+        InvalidInput: something else.
+    """
+    if not isinstance(options, ort.SessionOptions):
+        message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
+        raise InvalidInput(Problem("sess_options", message))
+    usual = ort.SessionOptions()
+    names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
+    others = [n for n in names if getattr(options, n) != getattr(usual, n) and n != "intra_op_num_threads"]
+    return options.intra_op_num_threads or None, others
+
+
 class OnnxRuntime:
     name = "onnxruntime"
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, providers: ExecutionProviders = CPU) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
-        self._seconds = seconds
+        self._seconds, self._providers = seconds, providers
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int) -> Call:
-        return _Session(region, threads, self._seconds)
+        return _Session(region, threads, self._seconds, self._providers)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
@@ -83,7 +136,9 @@ a QuantizeLinear of two types from opset 21 on, or reads past its inputs and end
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
 
-def _open_session(region: Region, threads: int) -> tuple[ort.InferenceSession, list[Any]]:
+def _open_session(
+    region: Region, threads: int, providers: ExecutionProviders
+) -> tuple[ort.InferenceSession, list[Any]]:
     """A session, and the memory that it reads and does not own.
 
     Raises:
@@ -101,7 +156,7 @@ def _open_session(region: Region, threads: int) -> tuple[ort.InferenceSession, l
         session = ort.InferenceSession(
             region.model,
             options,
-            providers=["CPUExecutionProvider"],
+            providers=[(name, dict(options)) for name, options in providers],
             enable_fallback=0,
             disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
         )
@@ -144,8 +199,10 @@ _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
 class _Session:
     """A region in onnxruntime. In a forked child it is opened again when it is first called."""
 
-    def __init__(self, region: Region, threads: int, seconds: float | None) -> None:
-        self._region, self._threads, self._seconds = region, threads, seconds
+    def __init__(
+        self, region: Region, threads: int, seconds: float | None, providers: ExecutionProviders
+    ) -> None:
+        self._region, self._threads, self._seconds, self._providers = region, threads, seconds, providers
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
@@ -153,7 +210,7 @@ class _Session:
         renew_after_fork(self)
 
     def _open(self) -> None:
-        self._session, self._weights = _open_session(self._region, self._threads)
+        self._session, self._weights = _open_session(self._region, self._threads, self._providers)
         # what the wrapper checks at each call is so
         self._run = getattr(self._session, "_sess", self._session).run
 

@@ -163,7 +163,7 @@ def test_plans_share_their_weights():
     session = anydml.load(built, threads=1)
     for shape in ((1, 64), (2, 64), (1, 1, 64)):
         assert_same(session.run(None, {"x": np.ones(shape, np.float32)})[0], np.full(shape, 64, np.float32))
-    regions = [region for _, region, _ in session._program.libraries.regions]
+    regions = [region for _, region, *_ in session._program.libraries.regions]
     assert len(regions) == 2
     assert {id(c) for r in regions for _, c in r.weights} == {
         id(c) for c in session._model.graph.constants.values()

@@ -83,11 +83,11 @@ def _tell_of_libraries(told: list[Tell]) -> None:
     compile_, run, bound = library.OnnxRuntime.compile, library._Session.__call__, library._Bound.__call__
     infer = onnx.shape_inference.infer_node_outputs
 
-    def compiled(self: Any, region: Any, threads: int) -> Any:
+    def compiled(self: Any, region: Any, threads: int, alone: bool = True) -> Any:
         operators = {n.op_type for n in onnx.ModelProto.FromString(region.model).graph.node}
         about = f"a region of {', '.join(sorted(operators)) or 'no nodes'}"[:300]
         told[0](about)
-        call: Any = compile_(self, region, threads)
+        call: Any = compile_(self, region, threads, alone)
         call.about = about
         return call
 

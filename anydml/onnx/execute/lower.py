@@ -87,6 +87,10 @@ class _Lowering:
         by_level = levels(graph.nodes, self.place)
         regions = [items for items in by_level if self.place(items[0]) == "region"]
         self.main = max(regions, key=seconds) if len(regions) > 1 else [*regions, []][0]
+        self.alone = len(by_level) == 1
+        own = sum(seconds(items) for items in by_level if self.place(items[0]) == "kernels")
+        if own and seconds(self.main) < own:
+            self.main = []
         steps = [step for items in by_level for step in self._steps(items)]
         outputs = tuple(self.slot(v) for v in graph.outputs)
         template: list[Any] = [None] * len(self.slots)
@@ -274,7 +278,8 @@ class _Lowering:
         )
 
     def _threads(self, nodes: Sequence[Node | If]) -> int:
-        """Of a region: all that were asked for (0: the library's default) where it has the most work."""
+        """Of a region: what was asked for (0: the library's default) where it has most of the work, and more
+        than kernels, whose workers would wait for cores; else one."""
         return (self.libraries.asked_threads or 0) if nodes is self.main else 1
 
     def _region(
@@ -293,7 +298,7 @@ class _Lowering:
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
         made = region(nodes, inputs, outputs, small, opsets, weights)
-        call = self.libraries.compile(provider, made, self._threads(nodes))
+        call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [_fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):

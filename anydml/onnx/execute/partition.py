@@ -39,12 +39,12 @@ class ProviderRegistry:
     refused: dict[object, str] = field(default_factory=dict)
     """Kinds of nodes that the fast library was asked about alone, and why it refused ("": it did not)."""
 
-    def compile(self, provider: Provider, region: Region, threads: int) -> Call:
+    def compile(self, provider: Provider, region: Region, threads: int, alone: bool) -> Call:
         """The region from an earlier plan, or compiled now."""
-        key = (provider.name, region, threads)
+        key = (provider.name, region, threads, alone)
         call = self.regions.get(key)
         if call is None:
-            call = self.regions[key] = provider.compile(region, threads)
+            call = self.regions[key] = provider.compile(region, threads, alone)
         return call
 
 

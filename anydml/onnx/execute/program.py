@@ -282,7 +282,7 @@ class OwnPlans:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
-    def compile(self, region: Region, threads: int) -> Call:
+    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
         program = Program(model.graph, ProviderRegistry(model.opsets, threads))
         places = [

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -92,8 +93,8 @@ class OnnxRuntime:
         self._seconds, self._providers = seconds, providers
         self.unbelieved: set[OnnxOp] = set()
 
-    def compile(self, region: Region, threads: int) -> Call:
-        return _Session(region, threads, self._seconds, self._providers)
+    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
+        return _Session(region, Asked(threads, alone, self._providers), self._seconds)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
@@ -136,16 +137,27 @@ a QuantizeLinear of two types from opset 21 on, or reads past its inputs and end
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
 
-def _open_session(
-    region: Region, threads: int, providers: ExecutionProviders
-) -> tuple[ort.InferenceSession, list[Any]]:
+@dataclass(frozen=True)
+class Asked:
+    """How a region is to run."""
+
+    threads: int
+    """0: as onnxruntime does by default."""
+    alone: bool
+    """Else others compute between its runs, and its threads do not spin meanwhile."""
+    providers: ExecutionProviders
+
+
+def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, list[Any]]:
     """A session, and the memory that it reads and does not own.
 
     Raises:
         Unsupported: onnxruntime refuses the region.
     """
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = asked.threads
+    if not asked.alone:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised, and told in our words
     options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
@@ -156,7 +168,7 @@ def _open_session(
         session = ort.InferenceSession(
             region.model,
             options,
-            providers=[(name, dict(options)) for name, options in providers],
+            providers=[(name, dict(options)) for name, options in asked.providers],
             enable_fallback=0,
             disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
         )
@@ -199,10 +211,8 @@ _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
 class _Session:
     """A region in onnxruntime. In a forked child it is opened again when it is first called."""
 
-    def __init__(
-        self, region: Region, threads: int, seconds: float | None, providers: ExecutionProviders
-    ) -> None:
-        self._region, self._threads, self._seconds, self._providers = region, threads, seconds, providers
+    def __init__(self, region: Region, asked: Asked, seconds: float | None) -> None:
+        self._region, self._asked, self._seconds = region, asked, seconds
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
@@ -210,7 +220,7 @@ class _Session:
         renew_after_fork(self)
 
     def _open(self) -> None:
-        self._session, self._weights = _open_session(self._region, self._threads, self._providers)
+        self._session, self._weights = _open_session(self._region, self._asked)
         # what the wrapper checks at each call is so
         self._run = getattr(self._session, "_sess", self._session).run
 
@@ -371,7 +381,7 @@ class Reference:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
-    def compile(self, region: Region, threads: int) -> Call:
+    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = onnx.ModelProto.FromString(region.model)
         for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, ExternalData)}:
             onnx.load_external_data_for_model(model, str(folder))

@@ -55,8 +55,12 @@ class Provider(Protocol):
         """A region that this provider compiled, for arrays of these types and sizes only."""
         ...
 
-    def compile(self, region: Region, threads: int) -> Call:
+    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         """The region ready to run, from several threads at once. Calls raise RegionFailed.
+
+        Args:
+            threads: of one call; 0: the library's default.
+            alone: whether nobody else computes between two calls.
 
         Raises:
             Unsupported: the library cannot run it.

@@ -216,7 +216,8 @@ class Node(_Named):
     @property
     def reads(self) -> Iterator[Value]:
         yield from (v for v in self.inputs if v is not None)
-        yield from dict.fromkeys(v for body in self.bodies.values() for v in body.inputs)
+        if self.bodies:
+            yield from dict.fromkeys(v for body in self.bodies.values() for v in body.inputs)
 
     @property
     def contains_if(self) -> bool:

@@ -262,8 +262,10 @@ class _Evaluator:
         def now(fact: AbstractValue | None) -> AbstractValue | None:
             return told if fact is not None and fact.value is value and fact.constant is None else fact
 
-        self.facts = {old: now(fact) or fact for old, fact in self.facts.items()}
-        self._computed = {key: tuple(map(now, facts)) for key, facts in self._computed.items()}
+        unknown = [v for v, fact in self.facts.items() if fact.value is value and fact.constant is None]
+        self.facts |= dict.fromkeys(unknown, told)
+        computed = [k for k, facts in self._computed.items() if any(f and f.value is value for f in facts)]
+        self._computed |= {key: tuple(map(now, self._computed[key])) for key in computed}
 
     def _specialize_branch(self, branch: Graph, condition: Value, truth: bool) -> Graph:
         """A branch in terms of the new graph, with what is known of its captures."""

@@ -311,3 +311,20 @@ def test_odds_and_ends_that_mutation_found(tmp_path):
     (tmp_path / "m.onnx").write_bytes(data)
     with pytest.raises(dml.InvalidModel, match="expected a place of external data in UTF-8"):
         dml.load(tmp_path / "m.onnx")
+
+
+def test_an_attribute_of_another_kind_that_the_opset_does_not_have():
+    """Since opset 18 a reduction has its axes as an input; nothing says of what kind an attribute may be."""
+    reduction = helper.make_node("ReduceMin", ["x"], ["y"], axes=1)
+    x, y = (
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s)
+        for n, s in (("x", [2, 0, 4]), ("y", None))
+    )
+    graph = helper.make_graph([reduction], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    for work in (
+        lambda: dml.flatten(model),
+        lambda: dml.load(model).run(None, {"x": np.zeros((2, 0, 4), np.float32)}),
+    ):
+        with suppress(dml.AnyDMLError):
+            work()

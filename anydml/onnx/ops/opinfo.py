@@ -84,9 +84,10 @@ class NodeView:
         return found.decode(errors="replace") if isinstance(found, bytes) else ""
 
     def ints(self, name: str) -> list[Any] | None:
-        """A list of integers; None where it is not given and has no default."""
+        """A list of integers; None where it is not given and has no default, or is no list: one of an opset
+        that has no such attribute may be anything."""
         found = self.attribute(name)
-        return None if found is None else list(found)
+        return list(found) if isinstance(found, Sequence) and not isinstance(found, bytes) else None
 
 
 @cache

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +25,7 @@ import anydml as dml
 from anydml.runtime.threads import default_threads
 from bench import rows
 from bench.decoder import generate, merged_decoder
-from bench.measure import medians, rounds
+from bench.measure import geometric_mean, medians, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
 
@@ -162,7 +161,7 @@ def summary(single: list[Result], fused: list[Result]) -> list[Row]:
     """What the tables come to."""
 
     def mean(results: list[Result]) -> str:
-        return f"{exp(sum(log(r.ratio) for r in results) / len(results)):.2f}"
+        return f"{geometric_mean([r.ratio for r in results]):.2f}"
 
     compute = [*fused, *(r for r in single if r.row.bound == "compute")]
     memory = [r for r in single if r.row.bound == "memory"]

@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from bench.measure import geometric_mean
 
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
@@ -55,11 +56,7 @@ def main() -> None:
                     f"{what:40}{ours * 1e6:12,.1f}{peer * 1e6:12,.1f}{run:8.2f}{first:8.2f}{mark}", flush=True
                 )
         if runs:
-            print(f"{'geometric mean':64}{mean(runs):8.2f}{mean(firsts):8.2f}")
-
-
-def mean(ratios: list[float]) -> float:
-    return exp(sum(map(log, ratios)) / len(ratios))
+            print(f"{'geometric mean':64}{geometric_mean(runs):8.2f}{geometric_mean(firsts):8.2f}")
 
 
 def compare(

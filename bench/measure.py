@@ -7,7 +7,8 @@ Before its turn, everybody else's threads have come to rest: those of onnxruntim
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
 from statistics import median
 
 ROUNDS = 7
@@ -15,6 +16,10 @@ WARM_UP = 0.01
 """Seconds of calls before those that count, for threads to wake and find their cores."""
 PATIENCE = 3.0
 """Seconds to wait for other threads to rest, at most."""
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    return exp(sum(map(log, ratios)) / len(ratios))
 
 
 def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.25) -> dict[str, float]:

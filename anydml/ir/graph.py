@@ -13,7 +13,7 @@ Everything is frozen: a pass builds a new graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -293,14 +293,19 @@ class Graph:
 
     def walk(self, bodies: bool = False) -> Iterator[Node | If]:
         """Every node, branches included, and `bodies`; outer ones first."""
-        for node in self.nodes:
-            yield node
-            if isinstance(node, If):
-                for _, branch in node.branches:
-                    yield from branch.walk(bodies)
-            elif bodies:
-                for body in node.bodies.values():
-                    yield from body.walk(bodies)
+        return walk(self.nodes, bodies)
+
+
+def walk(nodes: Iterable[Node | If], bodies: bool = False) -> Iterator[Node | If]:
+    """The nodes, and those in their branches, and in their `bodies`; outer ones first."""
+    for node in nodes:
+        yield node
+        if isinstance(node, If):
+            for _, branch in node.branches:
+                yield from walk(branch.nodes, bodies)
+        elif bodies:
+            for body in node.bodies.values():
+                yield from walk(body.nodes, bodies)
 
 
 @dataclass(frozen=True, eq=False)

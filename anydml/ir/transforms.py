@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar, overload
 
 from anydml.ir.graph import Body, Constant, DirectMLGraph, Graph, If, Node, Value
 
 G = TypeVar("G", Graph, DirectMLGraph)
 G1 = TypeVar("G1", bound=Graph)
+Constants = Mapping[Value, Constant]
 
 
 def eliminate_dead_code(graph: G) -> G:
@@ -71,7 +73,7 @@ def capture(graph: Graph, constants: Collection[Value]) -> Graph:
     return make_subgraph(graph.name, nodes, graph.outputs, own)
 
 
-def replace_uses(graph: G1, values: Mapping[Value, Value], constants: Mapping[Value, Constant]) -> G1:
+def replace_uses(graph: G1, values: Mapping[Value, Value], constants: Constants) -> G1:
     """The graph with other values in the place of some, wherever they are read.
 
     A value that is among `constants` afterwards is one, not an input. Inputs of a main graph are not to be
@@ -81,27 +83,36 @@ def replace_uses(graph: G1, values: Mapping[Value, Value], constants: Mapping[Va
     def new(value: Value) -> Value:
         return values.get(value, value)
 
-    def maybe(items: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-        return tuple(None if v is None else new(v) for v in items)
-
-    nodes: list[Node | If] = []
-    for node in graph.nodes:
-        if isinstance(node, If):
-            then_branch, else_branch = (replace_uses(b, values, constants) for _, b in node.branches)
-            condition = new(node.condition)
-            nodes.append(replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch))
-        else:
-            bodies = {n: replace_uses(b, values, {}) for n, b in node.bodies.items()}
-            nodes.append(replace(node, inputs=maybe(node.inputs), bodies=bodies))
+    nodes = tuple(read_values(node, values, constants) for node in graph.nodes)
     inputs = dict.fromkeys(new(v) for v in graph.inputs)
     known = {v: constants[v] for v in inputs if v in constants}
     return replace(
         graph,
         inputs=tuple(v for v in inputs if v not in known),
         outputs=tuple(new(v) for v in graph.outputs),
-        nodes=tuple(nodes),
+        nodes=nodes,
         constants={**graph.constants, **known},
     )
+
+
+@overload
+def read_values(node: Node, values: Mapping[Value, Value], constants: Constants = ...) -> Node: ...
+@overload
+def read_values(node: Node | If, values: Mapping[Value, Value], constants: Constants = ...) -> Node | If: ...
+def read_values(
+    node: Node | If, values: Mapping[Value, Value], constants: Constants = MappingProxyType({})
+) -> Node | If:
+    """The node reading other values in the place of some, in its branches and bodies too.
+
+    `constants`: values that branches have as constants of their own, where they read them.
+    """
+    if isinstance(node, If):
+        then_branch, else_branch = (replace_uses(b, values, constants) for _, b in node.branches)
+        condition = values.get(node.condition, node.condition)
+        return replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
+    inputs = tuple(None if v is None else values.get(v, v) for v in node.inputs)
+    bodies = {n: replace_uses(b, values, {}) for n, b in node.bodies.items()}
+    return replace(node, inputs=inputs, bodies=bodies)
 
 
 def replace_values(graph: G1, values: Mapping[Value, Value]) -> G1:

@@ -13,7 +13,6 @@ from onnx import helper
 
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.ir.transforms import replace_uses
 from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
 
@@ -247,14 +246,6 @@ class NodeBuilder:
         sizes = values[0].sizes
         both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
         return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
-
-
-def renamed(node: Node | If, values: Mapping[Value, Value]) -> Node | If:
-    """The node reading other values."""
-    if not values:
-        return node
-    (result,) = replace_uses(Graph("", (), (), (node,)), values, {}).nodes
-    return result
 
 
 def _name_value(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:

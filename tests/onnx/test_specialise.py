@@ -51,8 +51,8 @@ def ifs_stay(monkeypatch):
     monkeypatch.setattr(program, "MAX_SELECTED_NODES", -1)
     obstacle = Partition._obstacle
 
-    def no_if(self, node):
-        return "it has no If" if isinstance(node, If) else obstacle(self, node)
+    def no_if(self, node, typed):
+        return "it has no If" if isinstance(node, If) else obstacle(self, node, typed)
 
     monkeypatch.setattr(Partition, "_obstacle", no_if)
 

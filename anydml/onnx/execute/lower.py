@@ -86,7 +86,7 @@ class _Lowering:
             self.slot(value)
         by_level = levels(graph.nodes, self.place)
         regions = [items for items in by_level if self.place(items[0]) == "region"]
-        self.main = max(regions, key=seconds) if len(regions) > 1 else [*regions, []][0]
+        self.main = regions[0] if len(regions) == 1 else max(regions, key=seconds, default=[])
         self.alone = len(by_level) == 1
         own = sum(seconds(items) for items in by_level if self.place(items[0]) == "kernels")
         if own and seconds(self.main) < own:
@@ -253,7 +253,8 @@ class _Lowering:
         written = {v for node in nodes for v in node.writes}
         read = dict.fromkeys(v for node in nodes for v in node.reads if v not in written)
         constants = {v: c for v, c in self.graph.constants.items() if v in read}
-        constants |= used_constants(Graph("", (), (), tuple(n for n in nodes if isinstance(n, If))))
+        for branch in (b for n in nodes if isinstance(n, If) for _, b in n.branches):
+            constants |= used_constants(branch)
         outside = set(self.graph.outputs)
         members = set(nodes)
         for other in self.graph.nodes:

@@ -80,9 +80,8 @@ class Partition:
     def _profitable_kernels(self) -> Set[Node | If]:
         """The element-wise nodes that our kernels shall run.
 
-        All of them where nothing else is left for a library but its call, or all that it would do is less
-        than that. Else all groups that save time, if they save more than the cuts cost; a cheap node between
-        two convolutions stays in their region.
+        All of them where nothing else is left for a library but its call. Else all groups that save time, if
+        they save more than the cuts cost; a cheap node between two convolutions stays in their region.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n) is not None}
@@ -90,12 +89,14 @@ class Partition:
         if not rest:
             return set(able)
         left = {n for n in able if not self._primary_takes(n)}
-        savings = {tuple(g): seconds_saved(g) / self.libraries.threads for g in connected(able)}
-        groups = {g: s - CALL_SECONDS for g, s in savings.items() if s > CALL_SECONDS}
-        if not groups:
+        chosen, saved = set(left), 0.0
+        for group in connected(able):
+            own = seconds_saved(group) / self.libraries.threads - CALL_SECONDS
+            if own > 0:
+                chosen, saved = chosen | set(group), saved + own
+        if not saved:
             return left
-        chosen = left | {n for g in groups for n in g}
-        gain = sum(groups.values()) - self._cut_seconds(chosen) + self._cut_seconds(left)
+        gain = saved - self._cut_seconds(chosen) + self._cut_seconds(left)
         return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
 
     def _place_without_kernels(self, node: Node | If) -> str:
@@ -127,12 +128,15 @@ class Partition:
         """Why the fast library cannot run a node, or does it wrong; "" where nothing is known of that."""
         if node not in self._obstacles:
             unknown = any(v.type is None for v in node.reads)
-            self._obstacles[node] = "an input is of unknown type" if unknown else self._obstacle(node)
+            self._obstacles[node] = "an input is of unknown type" if unknown else self._obstacle(node, False)
         refused = self.libraries.refused
         return self._obstacles[node] or (refused.get(kind_of(node), "") if refused else "")
 
-    def _obstacle(self, node: Node | If) -> str:
-        """Of a node whose types are known as far as may be, or of one in its branches or bodies."""
+    def _obstacle(self, node: Node | If, typed: bool) -> str:
+        """Of a node whose types are known as far as may be, or of one in its branches or bodies.
+
+        `typed`: bodies have types, too, as those that stand in others have then.
+        """
         for type in (v.type for v in (*node.reads, *node.writes)):
             if type is not None and leaf(type).dtype not in DTYPES:
                 return f"onnxruntime has no {leaf(type).dtype} here"
@@ -142,7 +146,7 @@ class Partition:
                 return "its condition is not one bool"
             if self._misleads(node):
                 return "onnxruntime takes one branch's rank for that of the other"
-            return self._obstacle_in(*(b for _, b in node.branches))
+            return self._obstacle_in((b for _, b in node.branches), typed)
         if node.op.domain == INTERNAL_DOMAIN:
             return "onnxruntime does not know it"
         if node.fails:  # onnxruntime's inference would end the process
@@ -151,8 +155,9 @@ class Partition:
             return f"onnxruntime knows opsets up to {newest_opset()}"
         if (quirk := self.quirk(node)) is not None:
             return quirk.reason
-        typed = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)
-        return self._obstacle_in(*typed.bodies.values())
+        if not typed:
+            node = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)
+        return self._obstacle_in(node.bodies.values(), True)
 
     def _misleads(self, node: If) -> bool:
         """Whether nodes behind an If may be folded by the rank of a branch not taken: before opset 13."""
@@ -164,11 +169,11 @@ class Partition:
             for k, output in enumerate(node.outputs)
         )
 
-    def _obstacle_in(self, *graphs: Graph) -> str:
+    def _obstacle_in(self, graphs: Iterable[Graph], typed: bool) -> str:
         for graph in graphs:
             self._constants |= graph.constants
             for node in graph.nodes:
-                if obstacle := self._obstacle(node):
+                if obstacle := self._obstacle(node, typed):
                     return obstacle if isinstance(node, If) or node.bodies else f"{node.op} in it: {obstacle}"
         return ""
 

@@ -19,13 +19,14 @@ from anydml.ir.transforms import (
     eliminate_dead_code,
     keep_outputs,
     make_subgraph,
+    read_values,
     replace_uses,
     replace_values,
 )
 from anydml.onnx.if_conversion.cost import work
 from anydml.onnx.if_conversion.placeholders import Placeholder
 from anydml.onnx.if_conversion.speculation import speculation_hazard
-from anydml.onnx.node_builder import PAD_TYPES, Choice, NodeBuilder, renamed
+from anydml.onnx.node_builder import PAD_TYPES, Choice, NodeBuilder
 from anydml.onnx.partial_eval.evaluator import node_key, same_content
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import AbstractValue
@@ -76,7 +77,7 @@ class Conversion:
         same: dict[Value, Value] = {}
         for node in graph.nodes:
             made.start(node)
-            node = renamed(node, same)
+            node = read_values(node, same)
             if isinstance(node, If):
                 self._if(node, around + total - work([node]), made, same)
             else:
@@ -264,7 +265,7 @@ def hoist(node: If, made: NodeBuilder) -> If:
     return replace(
         node,
         then_branch=make_subgraph(first.name, kept, first.outputs, first.constants),
-        else_branch=make_subgraph(second.name, [renamed(n, same) for n in rest], outputs, constants),
+        else_branch=make_subgraph(second.name, [read_values(n, same) for n in rest], outputs, constants),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import replace_uses, replace_values
+from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.shape_inference import (
     AbstractValue,
@@ -81,14 +81,7 @@ class _Typing:
 
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
-        stood = replace(
-            node,
-            inputs=tuple(None if f is None else f.value for f in inputs),
-            bodies={
-                n: replace_uses(b, {v: self.facts[v].value for v in b.inputs}, {})
-                for n, b in node.bodies.items()
-            },
-        )
+        stood = read_values(node, {v: self.facts[v].value for v in node.reads})
         for body in node.bodies.values():
             self._body(stood, body)
         _, facts, _ = self.oracle.outputs(stood, inputs)

@@ -21,7 +21,7 @@ import numpy as np
 
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import make_subgraph, replace_uses
+from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.partial_eval.shape_errors import fails
@@ -275,22 +275,15 @@ class _Evaluator:
         type = self.facts[condition].value.type
         sizes = type.known_sizes if isinstance(type, TensorType) else None
         if condition in branch.inputs and sizes is not None:
-            safe_placeholders = values[condition] = Value(condition.name, type)
-            known[safe_placeholders] = Constant(np.full(sizes, truth))
+            told = values[condition] = Value(condition.name, type)
+            known[told] = Constant(np.full(sizes, truth))
         else:
             values[condition] = self.facts[condition].value
         return replace_uses(branch, values, known)
 
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
-        stood = replace(
-            node,
-            inputs=tuple(None if f is None else f.value for f in inputs),
-            bodies={
-                n: replace_uses(b, {v: self.facts[v].value for v in b.inputs}, {})
-                for n, b in node.bodies.items()
-            },
-        )
+        stood = read_values(node, {v: self.facts[v].value for v in node.reads})
         info = info_of(node.op)
         if info is not None and info.agreed is not None:
             stood = info.agreed(stood)

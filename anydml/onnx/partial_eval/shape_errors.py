@@ -6,25 +6,29 @@ another number of elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anydml.ir.graph import Node, Type
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
 
 
-def impossible(node: Node, outputs: Sequence[Type | None], second: Sequence[int] | None = None) -> bool:
+def impossible(
+    node: Node,
+    outputs: Sequence[Type | None],
+    second: Callable[[], Sequence[int] | None] = lambda: None,
+) -> bool:
     """Whether the sizes prove that the node fails when it runs.
 
     Args:
         outputs: the inferred types.
-        second: the integers of its second input, if they are known.
+        second: gives the integers of its second input, if they are known.
     """
     info = info_of(node.op)
     return (
         info is not None
         and info.impossible is not None
-        and info.impossible(KnownNode(node, {}), outputs, second)
+        and info.impossible(KnownNode(node, {}), outputs, second())
     )
 
 

@@ -5,7 +5,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -148,23 +148,18 @@ class ShapeInference:
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
             for v in node.outputs
         ]
+
+        def second() -> list[int] | None:
+            return numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
+
         unbelieved = node.op in self.provider.unbelieved
-        if why or unbelieved or rank_unsure(node) or self._impossible(node, inputs, types):
+        if why or unbelieved or rank_unsure(node) or impossible(node, types, second):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
         if key is not None:
             self._inferred[key] = tuple(types), why
         return types, why
-
-    def _impossible(
-        self, node: Node, inputs: list[AbstractValue | None], types: Sequence[Type | None]
-    ) -> bool:
-        info = info_of(node.op)
-        if info is None or info.impossible is None:
-            return False
-        second = numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
-        return impossible(node, types, second)
 
     def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""

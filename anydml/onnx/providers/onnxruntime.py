@@ -97,7 +97,7 @@ class OnnxRuntime:
         return _Session(region, Asked(threads, alone, self._providers), self._seconds)
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
-        """Small arrays are copied to and from memory that is bound once: a call takes some 15 us less."""
+        """Small arrays are copied to and from memory that is bound once, which saves some microseconds."""
         ends = [(np.dtype(t), n) for t, n in (*inputs, *outputs)] if _fixable(inputs, outputs) else []
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call

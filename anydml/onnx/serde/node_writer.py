@@ -54,6 +54,10 @@ class NodeWriter:
     def declared(self, value: Value) -> ValueInfoProto:
         return self._declare(value, value.type)
 
+    def declared_by_rank(self, value: Value) -> ValueInfoProto:
+        """Without sizes, so that what is written serves every size."""
+        return self._declare(value, None if value.type is None else only_ranks(value.type))
+
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
@@ -68,11 +72,7 @@ class NodeWriter:
             proto.output.extend(map(self._declare, graph.outputs, graph.returns))
             self._initializers(proto, graph)
         else:
-            for value in graph.outputs:
-                type = value.type
-                proto.output.append(
-                    self._declare(value, type if type is None or self.sized else only_ranks(type))
-                )
+            proto.output.extend(map(self.declared if self.sized else self.declared_by_rank, graph.outputs))
         if self.typed:
             made = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
             proto.value_info.extend(self.declared(v) for v in made if v.type is not None)

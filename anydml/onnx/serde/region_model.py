@@ -8,11 +8,11 @@ from types import MappingProxyType
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, TensorType, Value
+from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
-from anydml.onnx.types import CODES, only_ranks, to_proto
+from anydml.onnx.types import CODES
 
 IR_VERSION = 10
 """Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
@@ -25,7 +25,7 @@ def node_proto(node: Node | If, names: Names) -> NodeProto:
 
 def every_node(nodes: Sequence[Node | If]) -> list[Node | If]:
     """The nodes of a region, and those in their branches and bodies, in the order of their numbers."""
-    return list(Graph("", (), (), tuple(nodes)).walk(bodies=True))
+    return list(walk(nodes, bodies=True))
 
 
 def region(
@@ -44,11 +44,11 @@ def region(
     """
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
-    graph.input.extend(_input(v, names, k, v in lengths) for k, v in enumerate(inputs))
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
     writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False)
+    graph.input.extend(_input(v, writer, k, v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(map(writer.node, nodes))
-    graph.output.extend(_declare(v, names) for v in outputs)
+    graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, names.of(value)))
     for value, constant in weights.items():
@@ -74,8 +74,7 @@ def region(
 
 def _all(nodes: Sequence[Node | If]) -> list[Node]:
     """The nodes, and those of branches: all of whose types are known."""
-    graph = Graph("", (), (), tuple(nodes))
-    return [n for n in graph.walk() if isinstance(n, Node)]
+    return [n for n in walk(nodes) if isinstance(n, Node)]
 
 
 def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
@@ -93,16 +92,10 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
         yield "QDQSelectorActionTransformer"  # has only one scale for a product's first factor
 
 
-def _input(value: Value, names: Names, number: int, sized: bool) -> ValueInfoProto:
-    if sized and value.type is not None and value.known_sizes is not None:
-        return ValueInfoProto(name=names.of(value), type=to_proto(value.type))
-    info = _declare(value, names)
+def _input(value: Value, writer: NodeWriter, number: int, sized: bool) -> ValueInfoProto:
+    if sized and value.known_sizes is not None:
+        return writer.declared(value)
+    info = writer.declared_by_rank(value)
     for axis, dim in enumerate(info.type.tensor_type.shape.dim if value.sizes else ()):
         dim.dim_param = f"{number}.{axis}"
     return info
-
-
-def _declare(value: Value, names: Names) -> ValueInfoProto:
-    return ValueInfoProto(
-        name=names.of(value), type=None if value.type is None else to_proto(only_ranks(value.type))
-    )

@@ -76,7 +76,7 @@ class ConstantReader:
             self.report(where, f"expected {expected} bytes, but got {len(raw)}", "")
             return Constant(), type
         field, per_element = _FIELDS.get(tensor.data_type, ("", 0))
-        if field and not tensor.HasField("raw_data"):
+        if field and raw is None:
             count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
             if count != wanted:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")

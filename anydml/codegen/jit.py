@@ -10,13 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache as once
 from functools import lru_cache
 from importlib.resources import files
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING, Any
 
 from anydml.codegen import cache
 from anydml.codegen.descriptor import with_layout
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
@@ -37,7 +40,7 @@ class _Compiling:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._ender, self._until = 0, 0.0
-        atexit.register(self._end)
+        atexit.register(self.end)
         if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
             lock = self._lock
             os.register_at_fork(
@@ -54,7 +57,7 @@ class _Compiling:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         inside = not self._lock.acquire(timeout=LONGEST)
         self._ender, self._until = threading.get_ident(), time.monotonic() + STAY
         if not inside:
@@ -62,7 +65,22 @@ class _Compiling:
 
 
 compiling = _Compiling()
-_engines: list[llvm.ExecutionEngine] = []  # machine code lives as long as the process
+
+
+@once
+def _llvm() -> Any:
+    """llvmlite, which is large: a model that a library runs as a whole has no need of it."""
+    with compiling:
+        import llvmlite.binding
+
+        atexit.register(compiling.end)  # again, to be called before what llvmlite has registered
+        return llvmlite.binding
+
+
+def _keep(thing: Any) -> Any:
+    """It lives as long as the process: code may run until then, and be made when it is about to end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing
 
 
 @dataclass(frozen=True)
@@ -78,17 +96,19 @@ class Target:
 
 @lru_cache
 def _machine(level: int) -> llvm.TargetMachine:
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for the one inline instruction in forkjoin.ll
     features = _features()
-    return llvm.Target.from_default_triple().create_target_machine(
+    machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=level, jit=True
     )
+    return _keep(machine)
 
 
 def _features() -> llvm.FeatureMap:
-    features = llvm.get_host_cpu_features()
+    features = _llvm().get_host_cpu_features()
     if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
         features["prefer-256-bit"] = False
     return features
@@ -96,7 +116,7 @@ def _features() -> llvm.FeatureMap:
 
 @lru_cache
 def host() -> Target:
-    features = llvm.get_host_cpu_features()
+    features = _llvm().get_host_cpu_features()
     arm = platform.machine().lower() in ("arm64", "aarch64")
     if features.get("avx512f"):
         width = 64
@@ -115,6 +135,7 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
     LLVM's middle end is not run: the text is vector code already, and it would double the time. `level`
     is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
+    llvm = _llvm()
     with compiling:
         machine = _machine(level)
         key = cache.key_of(text, _identity(level))
@@ -127,13 +148,14 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(level))
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        _engines.append(engine)
+        _keep(engine)
         return [engine.get_function_address(name) for name in symbols]
 
 
 @lru_cache
 def _identity(level: int) -> str:
     """What code depends on beside its text."""
+    llvm = _llvm()
     machine = _machine(level)
     features = ",".join(f"{k}={v}" for k, v in sorted(_features().items()))
     version = ".".join(map(str, llvm.llvm_version_info))
@@ -143,7 +165,7 @@ def _identity(level: int) -> str:
 def assembly(text: str) -> str:
     """The host's assembly for the module `text`, to read."""
     with compiling:
-        module = llvm.parse_assembly(text)
+        module = _llvm().parse_assembly(text)
         return str(_machine(2).emit_assembly(module))
 
 
@@ -159,6 +181,7 @@ class Driver:
 
 @lru_cache
 def driver() -> Driver:
+    llvm = _llvm()
     folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
         address = ctypes.cast(theirs, ctypes.c_void_p).value

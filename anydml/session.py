@@ -32,13 +32,13 @@ from anydml.errors import (
 from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
-from anydml.onnx.providers.onnxruntime import (
+from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
+from anydml.onnx.providers.provider import RanksDiffer
+from anydml.onnx.providers.session_options import (
     ExecutionProviders,
-    OnnxRuntime,
     asked_of_session_options,
     execution_providers,
 )
-from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.serde.deserialize import Argument, Meta, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
@@ -110,7 +110,7 @@ class _Loaded:
         providers: ExecutionProviders,
     ) -> None:
         self.source = Source(model)
-        self.model = read(model, dims)
+        self.model = read(model, dims, mapped=copies_weights())
         self.threads, self.dims, self.providers = threads, dict(dims or {}), providers
         self.program = Program(
             self.model.graph,
@@ -119,6 +119,7 @@ class _Loaded:
                 threads or default_threads(),
                 threads or asked_threads(),
                 OnnxRuntime(providers=providers),
+                file=self.model.mapped,
             ),
         )
 

@@ -18,12 +18,12 @@ _numbers = count()
 
 
 class Symbol:
-    """A size that is not known. `least`: what it is at least."""
+    """A size that is not known. `least`: what it is at least. `likely`: what it was once, for estimates."""
 
-    __slots__ = ("least", "name", "number")
+    __slots__ = ("least", "likely", "name", "number")
 
-    def __init__(self, name: str = "", least: int = 0) -> None:
-        self.name, self.least = name, least
+    def __init__(self, name: str = "", least: int = 0, likely: int | None = None) -> None:
+        self.name, self.least, self.likely = name, least, likely
         self.number = next(_numbers)
         """In the order in which symbols are made, so that sums have one order of terms."""
 
@@ -52,6 +52,13 @@ class Affine:
         if self.terms is None or any(k < 0 for _, k in self.terms):
             return None
         return self.offset + sum(k * symbol.least for symbol, k in self.terms)
+
+    @property
+    def likely(self) -> int | None:
+        """What it was once; None where that is not known."""
+        if self.terms is None or any(symbol.likely is None for symbol, _ in self.terms):
+            return None
+        return self.offset + sum(k * (symbol.likely or 0) for symbol, k in self.terms)
 
     @property
     def name(self) -> str:
@@ -124,6 +131,11 @@ def as_dim(size: Affine) -> Dim:
     if size.terms is None or (size.number is not None and not 0 <= size.number < 1 << 63):
         return None
     return size if size.number is None else size.number
+
+
+def likely(dim: Dim) -> int | None:
+    """A size, or what it was once."""
+    return as_affine(dim).likely
 
 
 def may_be_zero(dim: Dim) -> bool:

@@ -65,6 +65,8 @@ class TensorType:
 @dataclass(frozen=True)
 class SequenceType:
     element: Type
+    empty: bool = False
+    """Whether it is known to have no elements."""
 
 
 @dataclass(frozen=True)

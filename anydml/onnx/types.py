@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -127,7 +128,7 @@ Sizes = tuple[Dim, ...] | None
 def _resize(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
     match type:
         case SequenceType(element):
-            return SequenceType(_resize(element, change))
+            return replace(type, element=_resize(element, change))
         case OptionalType(element):
             return OptionalType(_resize(element, change))
         case TensorType(dtype, sizes):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from math import prod
 
+from anydml.ir.dims import likely
 from anydml.ir.graph import If, Node, Value
 from anydml.onnx.if_conversion.cost import work
 
@@ -52,8 +53,8 @@ def _passing(count: int) -> float:
 
 
 def elements(value: Value) -> int:
-    """How many elements a value has; 0 where that is not known."""
-    return 0 if value.known_sizes is None else prod(value.known_sizes)
+    """How many elements a value has, or had once; 0 where that is not known."""
+    return 0 if value.sizes is None else prod(likely(n) or 0 for n in value.sizes)
 
 
 def connected(nodes: Collection[Node]) -> list[list[Node]]:

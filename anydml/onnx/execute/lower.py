@@ -49,20 +49,22 @@ from anydml.onnx.serde.region_model import IR_VERSION, node_proto, region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
 from anydml.onnx.types import CODES
 from anydml.runtime.arena import Arena
+from anydml.runtime.mapped_file import owned
 from anydml.runtime.memory import size_problem
 
 ProgramOf = Callable[[Graph], Any]
 
 
-def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf) -> Plan:
-    """The plan of a specialised graph. `program` makes the runnable of a branch.
+def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: bool) -> Plan:
+    """The plan of a specialised graph. `program` makes the runnable of a branch. `alone`: nothing else
+    computes between its runs.
 
     Raises:
         Unsupported: no provider runs one of the nodes.
     """
     while True:  # each round that fails has learned of another kind of node that the library refuses
         try:
-            return _Lowering(graph, libraries, program).plan()
+            return _Lowering(graph, libraries, program).plan(alone)
         except _Refused:
             continue
 
@@ -79,7 +81,7 @@ class _Lowering:
         self.placement = Partition(graph, libraries)
         self.place = self.placement.place
 
-    def plan(self) -> Plan:
+    def plan(self, alone: bool) -> Plan:
         graph = self.graph
         _check_sizes(graph)
         for value in (*graph.inputs, *graph.constants):
@@ -87,7 +89,7 @@ class _Lowering:
         by_level = levels(graph.nodes, self.place)
         regions = [items for items in by_level if self.place(items[0]) == "region"]
         self.main = regions[0] if len(regions) == 1 else max(regions, key=seconds, default=[])
-        self.alone = len(by_level) == 1
+        self.alone = alone and len(by_level) == 1
         own = sum(seconds(items) for items in by_level if self.place(items[0]) == "kernels")
         if own and seconds(self.main) < own:
             self.main = []
@@ -97,7 +99,7 @@ class _Lowering:
         read = {k for step in steps for k in step.reads} | set(outputs)
         for value, constant in graph.constants.items():
             if self.slots[value] in read:
-                template[self.slots[value]] = constant.content
+                template[self.slots[value]] = owned(constant.content)
         inputs = tuple(self.slots[v] for v in graph.inputs)
         fresh = {k for step in steps if step.fresh for k in step.writes}
         unsure = frozenset(

@@ -16,10 +16,12 @@ from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
-from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, Reference, knows_opset, newest_opset
+from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
+from anydml.onnx.providers.reference import Reference
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
+from anydml.runtime.mapped_file import MappedFile
 
 PLACES = ("region", "single", "kernels")
 
@@ -35,7 +37,11 @@ class ProviderRegistry:
     """What the user wants; None: what each library takes by default."""
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
+    file: MappedFile | None = None
+    """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)
+    shared: bool = False
+    """Whether plans take turns."""
     refused: dict[object, str] = field(default_factory=dict)
     """Kinds of nodes that the fast library was asked about alone, and why it refused ("": it did not)."""
 
@@ -44,8 +50,16 @@ class ProviderRegistry:
         key = (provider.name, region, threads, alone)
         call = self.regions.get(key)
         if call is None:
-            call = self.regions[key] = provider.compile(region, threads, alone)
+            call = self.regions[key] = provider.compile(region, threads, alone and not self.shared)
         return call
+
+    def share(self) -> None:
+        """Plans take turns: no threads of the one shall spin while another runs."""
+        if not self.shared:
+            self.shared = True
+            for call in list(self.regions.values()):
+                if hasattr(call, "share"):
+                    call.share()
 
 
 class Partition:

@@ -2,8 +2,9 @@
 
 A program keeps plans by the shapes of its inputs, and by the contents of the small inputs that decide
 branches; these guards are compared at each run. The first shapes get plans of their own; from then on, a
-size that was seen to vary is left open, as long as that leaves no more `If`s. The branches of an `If`
-that stays are programs themselves, so they specialise by what reaches them.
+size that was seen to vary is left open, as long as that leaves no more `If`s. Where weights are large, every
+plan would be a copy of them: all sizes that the file leaves open are so from the first plan on. The branches
+of an `If` that stays are programs themselves, so they specialise by what reaches them.
 
     x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8], [1,9] and [1,?]
 """
@@ -11,7 +12,7 @@ that stays are programs themselves, so they specialise by what reaches them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -22,20 +23,34 @@ import numpy as np
 from onnx import ModelProto
 
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
 from anydml.onnx.execute.partition import ProviderRegistry
+from anydml.onnx.execute.plan_keys import (
+    ANY,
+    MAX_GUARD_ELEMENTS,
+    UNSPECIFIC,
+    Key,
+    can_decide,
+    content_key,
+    content_text,
+    guard_inputs,
+    join,
+    key_text,
+    open_sizes,
+    opened,
+    shape_key,
+)
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.evaluator import specialize
-from anydml.onnx.partial_eval.symbolic import measures
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inline_functions
-from anydml.onnx.types import dtype_name, of_content
+from anydml.onnx.types import of_content
 from anydml.runtime.process import renew_after_fork
 
 FIRST_SHAPES = 2
@@ -44,6 +59,8 @@ MAX_SHAPES = 8
 """Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
 MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
+LARGE_WEIGHTS = 1 << 22
+"""Bytes of weights from which one plan is better than several: what sizes decide is little beside them."""
 MAX_PLANS = 32
 """Plans kept; the least recently used one goes."""
 MAX_PLAN_KEYS = 4096
@@ -52,12 +69,6 @@ MAX_SELECTED_NODES = 32
 """Nodes up to which branches are looked at for whether both had better run."""
 MAX_CHEAP_ELEMENTS = 1 << 12
 """Elements of a branch's values up to which computing both branches is less than choosing one."""
-MAX_GUARD_ELEMENTS = 16
-"""Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
-
-Key = tuple[Any, ...]
-_ANY: Key = ("any",)
-"""In the place of contents: a plan for whatever they are."""
 
 
 @dataclass
@@ -72,9 +83,11 @@ class _Planned:
 
 
 class Program:
-    def __init__(self, graph: Graph, libraries: ProviderRegistry) -> None:
-        self.graph, self.libraries = graph, libraries
+    def __init__(self, graph: Graph, libraries: ProviderRegistry, inner: bool = False) -> None:
+        """`inner`: it is a step of another one."""
+        self.graph, self.libraries, self._inner = graph, libraries, inner
         self._deciding = guard_inputs(graph)
+        self._large = _weight_bytes(graph) >= LARGE_WEIGHTS
         self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
@@ -83,6 +96,7 @@ class Program:
         self._met: dict[Key, _Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._runs = count(1)
+        self._last: _Planned | None = None
         self.after_fork()
         renew_after_fork(self)
 
@@ -127,8 +141,16 @@ class Program:
                 if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
                 self._met[key] = planned
-        planned.used = next(self._runs)
+        self._note(planned)
         return planned.plan
+
+    def _note(self, planned: _Planned) -> None:
+        """A plan is about to run. Where plans take turns, none shall spin while another one runs."""
+        if planned is not self._last:
+            if planned.used and self._last is not None:
+                self.libraries.share()
+            self._last = planned
+        planned.used = next(self._runs)
 
     def output_types(self, values: Sequence[Any]) -> list[Type | None]:
         """The types of the outputs, for inputs of which only the types are looked at."""
@@ -143,14 +165,14 @@ class Program:
         planned = None if key is None else self._met.get(key)
         if planned is None:
             return None
-        planned.used = next(self._runs)
+        self._note(planned)
         return planned.plan
 
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
         key: list[Any] = []
         for value in values:
-            if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.num in _UNSPECIFIC:
+            if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.num in UNSPECIFIC:
                 return None
             key += (value.dtype.num, value.shape)
         for k in self._deciding:
@@ -159,14 +181,14 @@ class Program:
         return tuple(key)
 
     def _find_plan(self, values: Sequence[Any]) -> _Planned:
-        shapes = tuple([_shape_key(v) for v in values])
-        contents = tuple([_content_key(values[k]) for k in self._deciding])
+        shapes = tuple([shape_key(v) for v in values])
+        contents = tuple([content_key(values[k]) for k in self._deciding])
         with self._lock:
             if contents not in self._contents:
                 if len(self._contents) < MAX_GUARDED_CONTENTS:
                     self._contents.add(contents)
                 else:
-                    contents = _ANY
+                    contents = ANY
             found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
             if len(self._plans) > MAX_PLANS:
@@ -179,21 +201,26 @@ class Program:
         """The key of a plan for these inputs: the one with the fewest open sizes."""
         if (shapes, contents) in self._plans:
             return shapes, contents
-        fit = [key for key in self._plans if key[1] == contents and _join(key[0], shapes) == key[0]]
-        return min(fit, key=lambda key: _open_sizes(key[0]), default=None)
+        fit = [key for key in self._plans if key[1] == contents and join(key[0], shapes) == key[0]]
+        return min(fit, key=lambda key: open_sizes(key[0]), default=None)
 
     def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
         """Make a plan for these inputs, and answer with its key."""
+        if self.libraries.file is not None:
+            self.libraries.file.check()
         like = [
             (key[0], planned)
             for key, planned in self._plans.items()
-            if key[1] == contents and _join(key[0], shapes) is not None
+            if key[1] == contents and join(key[0], shapes) is not None
         ]
-        wanted = [shapes] if len(like) < MAX_SHAPES else [_opened(shapes)]
+        general = opened(shapes, self.graph.inputs)
+        wanted = [shapes] if len(like) < MAX_SHAPES else [general]
+        if self._large and not like and general != shapes:
+            wanted.insert(0, general)
         if len(like) >= FIRST_SHAPES:
             joined: Key | None = shapes
             for other, _ in like:
-                joined = _join(joined, other)
+                joined = join(joined, other)
             if joined is not None and (joined, contents) not in self._worse:
                 wanted.insert(0, joined)
         least = min((planned.ifs for _, planned in like), default=0)
@@ -213,8 +240,8 @@ class Program:
     ) -> tuple[Graph, set[Value], tuple[str, ...]]:
         """The graph for inputs of these shapes and contents; the inputs that are constants in it; and
         what became of the Ifs that are not."""
-        guards = {} if contents is _ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
-        known = {v: Constant(np.array(c)) for v, c in guards.items() if _can_decide(c)}
+        guards = {} if contents is ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
+        known = {v: Constant(np.array(c)) for v, c in guards.items() if can_decide(c)}
         types: dict[Value, Type] = {}
         for value, given, key in zip(self.graph.inputs, values, shapes, strict=True):
             type = of_content(given, value.type)
@@ -223,7 +250,8 @@ class Program:
                 types[value] = replace(type, sizes=key[1]) if open else type
         opsets, provider = self.libraries.opsets, self.libraries.fast
         deep = any(isinstance(n, If) for n in self.graph.nodes)
-        special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1)
+        likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
+        special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1, likely=likely)
         notes = [f"{f.node.label}: {f.because}" for f in special.folded]
         graph = simplify(special.graph)
         left = [n for n in graph.nodes if isinstance(n, If)]
@@ -237,7 +265,7 @@ class Program:
         return graph, set(known), tuple(notes)
 
     def _lower(self, special: Graph, guards: set[Value]) -> Plan:
-        plan = lower(special, self.libraries, self._branch)
+        plan = lower(special, self.libraries, self._branch, alone=not self._inner)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
         ignored = len(plan.template)
@@ -245,7 +273,7 @@ class Program:
         return replace(plan, template=[*plan.template, None], inputs=inputs)
 
     def _branch(self, graph: Graph) -> Program:
-        return Program(graph, self.libraries)
+        return Program(graph, self.libraries, inner=True)
 
     def explain(self) -> str:
         """The plans made so far: their guards, and what runs where."""
@@ -261,11 +289,11 @@ class Program:
         return "\n".join(lines)
 
     def _guards(self, shapes: Key, contents: Key) -> str:
-        parts = [f"{v.name} {_key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]
-        if contents is not _ANY:
+        parts = [f"{v.name} {key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]
+        if contents is not ANY:
             for k, content in zip(self._deciding, contents, strict=True):
                 if content is not None:
-                    parts.append(f"{self.graph.inputs[k].name} = {_content_text(content)}")
+                    parts.append(f"{self.graph.inputs[k].name} = {content_text(content)}")
         return ", ".join(parts) or "no input"
 
 
@@ -302,48 +330,13 @@ class OwnPlans:
         return call
 
 
-# ---- keys --------------------------------------------------------------------------------------------
-
-
-_UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "OSUVmM")
-"""NumPy's types whose number alone does not say what an element is."""
-
-
-def _shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Type and sizes. A sequence has no sizes, and an optional without content no type either."""
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.shape
-    if isinstance(value, list):
-        return ("seq", _shape_key(value[0])[0] if value else None), None
-    return None, None
-
-
-def _join(a: Key | None, b: Key | None) -> Key | None:
-    """What two keys have in common, sizes that differ being open; None where types or ranks differ.
-
-    An open size is not 0: operators do other things on nothing, and some libraries wrong ones.
-    """
-    if a is None or b is None or any(_kind(x) != _kind(y) for x, y in zip(a, b, strict=True)):
-        return None
-    return tuple(
-        (dtype, sizes and tuple(n if n == m else None for n, m in zip(sizes, others, strict=True)))
-        for (dtype, sizes), (_, others) in zip(a, b, strict=True)
-    )
-
-
-def _kind(key: Any) -> tuple[Any, tuple[bool, ...] | None]:
-    """Type, and which sizes are 0."""
-    dtype, sizes = key
-    return dtype, None if sizes is None else tuple(n == 0 for n in sizes)
-
-
-def _opened(shapes: Key) -> Key:
-    """The key with every size open but those of 0."""
-    return tuple((dtype, sizes and tuple(0 if n == 0 else None for n in sizes)) for dtype, sizes in shapes)
-
-
-def _open_sizes(shapes: Key) -> int:
-    return sum(n is None for _, sizes in shapes for n in sizes or ())
+def _weight_bytes(graph: Graph) -> int:
+    """Bytes of the constants of a graph and its branches, about."""
+    found = {v: v.known_sizes or () for v in graph.constants}
+    for node in graph.walk():
+        if isinstance(node, If):
+            found |= {v: v.known_sizes or () for _, b in node.branches for v in b.constants}
+    return sum(4 * prod(sizes) for sizes in found.values())
 
 
 def _is_cheap(branch: Graph) -> bool:
@@ -361,66 +354,3 @@ def _is_cheap(branch: Graph) -> bool:
 def _ifs(graph: Graph) -> int:
     """The Ifs of a graph, branches and loops included."""
     return sum(isinstance(n, If) or n.contains_if for n in graph.walk())
-
-
-def _key_text(key: Any) -> str:
-    dtype, sizes = key
-    if sizes is None:
-        return "none" if dtype is None else "sequence"
-    return f"{dtype_name(dtype)}[{','.join('?' if n is None else str(n) for n in sizes)}]"
-
-
-def _can_decide(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MAX_GUARD_ELEMENTS
-
-
-def _content_key(value: Any) -> Any:
-    return (value.dtype, value.shape, value.tobytes()) if _can_decide(value) else None
-
-
-def _content_text(key: Any) -> str:
-    found = np.frombuffer(key[2], key[0]).tolist()
-    return str(found[0] if len(found) == 1 else found)
-
-
-# ---- which inputs decide ------------------------------------------------------------------------------
-
-
-def guard_inputs(graph: Graph) -> tuple[int, ...]:
-    """The inputs, by place, whose contents a condition is computed from.
-
-    Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
-    integers or truths can be guards.
-    """
-    makers = {v: node for node in graph.walk() for v in node.writes}
-    outer = {v: w for node in graph.walk() for v, w in _results(node)}
-    wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
-    seen: set[Value] = set()
-    while wanted:
-        value = wanted.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        wanted += outer.get(value, ())
-        node = makers.get(value)
-        if isinstance(node, Node) and not measures(node):
-            wanted += node.reads
-        elif isinstance(node, If):
-            wanted.append(node.condition)
-    return tuple(k for k, v in enumerate(graph.inputs) if v in seen and _may_guard(v.type))
-
-
-def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """An If's output and the branches' outputs that it can be."""
-    if isinstance(node, If):
-        for k, output in enumerate(node.outputs):
-            if output is not None:
-                yield output, (node.then_branch.outputs[k], node.else_branch.outputs[k])
-
-
-def _may_guard(type: Type | None) -> bool:
-    if isinstance(type, SequenceType):
-        return False
-    return (
-        not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
-    )

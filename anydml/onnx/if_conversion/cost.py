@@ -8,7 +8,7 @@ from math import prod
 from anydml.ir.graph import Body, Graph, If, Node
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Sizes
-from anydml.onnx.ops.shared import UNKNOWN_SIZE, assumed_sizes
+from anydml.onnx.ops.shared import UNKNOWN_SIZE, assumed, assumed_sizes
 
 
 def work(nodes: Sequence[Node | If]) -> int:
@@ -30,7 +30,7 @@ def _work(node: Node) -> int:
 
 
 def _assume_sizes(sizes: Sizes | None) -> list[int]:
-    return [n if isinstance(n, int) else UNKNOWN_SIZE for n in sizes or ()]
+    return [assumed(n) for n in sizes or ()]
 
 
 def _body_flops(body: Body) -> int:

@@ -257,6 +257,8 @@ class OpInfo:
     """Whether libraries make something odd of other ranks than 2, which ONNX has not."""
     draws: Callable[[KnownNode], bool] | None = None
     """Of an operator that draws random numbers: whether a node does."""
+    sequence: Callable[[KnownNode], Type | None] | None = None
+    """The type of the sequence that it makes, where inference knows less of its items."""
     makes_container: bool = False
     """Whether it makes a sequence or an optional."""
     quirks: tuple[Quirk, ...] = ()

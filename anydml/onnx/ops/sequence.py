@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from anydml.ir.graph import OptionalType
+from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always
-from anydml.onnx.types import leaf
+from anydml.onnx.types import DTYPES, leaf, only_ranks, without_sizes
 
 Sequence = list[Array]
 
@@ -126,6 +126,23 @@ def _chunks_without_keepdims(n: KnownNode) -> bool:
     return length is None or length.tolist() != 1
 
 
+def _empty_type(n: KnownNode) -> Type | None:
+    code = n.attribute("dtype")
+    found = DTYPES.get(TensorProto.FLOAT if code is None else code)
+    return None if found is None else SequenceType(TensorType(found), empty=True)
+
+
+def _inserted_type(n: KnownNode) -> Type | None:
+    """Of the items' common rank: what is in a list that a loop fills follows from what it puts in."""
+    given, item = n.value(0), n.value(1)
+    if given is None or item is None or not isinstance(given.type, SequenceType) or item.type is None:
+        return None
+    ranked = only_ranks(item.type)
+    if given.type.empty or only_ranks(given.type.element) == ranked:
+        return SequenceType(ranked)
+    return SequenceType(without_sizes(item.type))
+
+
 def _ranks_unknown(n: KnownNode) -> bool:
     """A sequence whose tensors may be of any ranks."""
     value = n.value(0)
@@ -151,9 +168,9 @@ OPS = (
     ),
     OpInfo("SequenceAt", fold=_at),
     OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),
-    OpInfo("SequenceEmpty", fold=_empty, makes_container=True),
+    OpInfo("SequenceEmpty", fold=_empty, sequence=_empty_type, makes_container=True),
     OpInfo("SequenceErase", fold=_erase, makes_container=True),
-    OpInfo("SequenceInsert", fold=_insert, makes_container=True),
+    OpInfo("SequenceInsert", fold=_insert, sequence=_inserted_type, makes_container=True),
     OpInfo("SequenceLength", fold=_length),
     OpInfo(
         "SplitToSequence",

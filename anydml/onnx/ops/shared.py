@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.ir.dims import Dim, may_be_zero
+from anydml.ir.dims import Dim, likely, may_be_zero
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, Quirk
 from anydml.onnx.ops.precision import double, round_to, widen
 from anydml.runtime.memory import size_problem
@@ -134,7 +134,13 @@ UNKNOWN_SIZE = 16
 
 def assumed_sizes(n: KnownNode, k: int) -> list[int]:
     """The sizes of input k, for an estimate."""
-    return [size if isinstance(size, int) else UNKNOWN_SIZE for size in n.sizes(k) or ()]
+    return [assumed(size) for size in n.sizes(k) or ()]
+
+
+def assumed(size: Dim) -> int:
+    """A size, for an estimate: what it was once, if that is known."""
+    once = likely(size)
+    return UNKNOWN_SIZE if once is None else once
 
 
 def both_zero(a: Dim, b: Dim) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
-from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.shape_inference import (
@@ -82,17 +82,20 @@ class _Typing:
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
         stood = read_values(node, {v: self.facts[v].value for v in node.reads})
+        lists: dict[int, Type] = {}
         for body in node.bodies.values():
-            self._body(stood, body)
+            lists |= self._body(stood, body)
         _, facts, _ = self.oracle.outputs(stood, inputs)
-        for value, fact in zip(node.outputs, facts, strict=True):
+        for k, (value, fact) in enumerate(zip(node.outputs, facts, strict=True)):
             if value is not None and fact is not None:
+                if k in lists:
+                    fact = replace(fact, value=Value(value.name, lists[k]))
                 self._know(value, fact)
 
-    def _body(self, node: Node, body: Body) -> None:
+    def _body(self, node: Node, body: Body) -> dict[int, Type]:
         """Type a body by what it is called with, in any iteration: sizes of states may change.
 
-        `node`: with the types of its inputs.
+        `node`: with the types of its inputs. Answers with the types of its outputs that are sequences.
         """
         info = info_of(node.op)
         types = [None if v.type is None else without_sizes(v.type) for v in body.parameters]
@@ -106,7 +109,9 @@ class _Typing:
             later = {k: self.facts[body.outputs[j]].value.type for k, j in states.items()}
             wider = [common(t, later[k]) if k in later else t for k, t in enumerate(types)]
             if wider == types:
-                return
+                first = len(body.outputs) - len(node.outputs)  # a Loop's body gives a condition, too
+                lists = {j - first: types[k] for k, j in states.items()}
+                return {j: t for j, t in lists.items() if isinstance(t, SequenceType)}
             types = wider
 
     def _know(self, value: Value, fact: AbstractValue) -> None:

@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
 from anydml.ir.dims import Affine, whole
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import (
     AbstractValue,
@@ -65,18 +67,19 @@ def specialize(
     provider: Provider,
     deep: bool = False,
     least: int = 0,
+    likely: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
 ) -> Specialization:
     """The graph for inputs of these types, of which some have these contents.
 
     Inputs whose content is given are no longer inputs of the result; all others stay, in order.
     `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
     specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
-    are not known.
+    are not known; `likely`: what they were once.
     """
     evaluator = _Evaluator(ShapeInference(opsets, provider), deep)
     stood = []
     for value in graph.inputs:
-        known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least))
+        known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least, likely.get(value)))
         evaluator.facts[value] = AbstractValue(known, contents.get(value))
         stood.append(known)
     outputs = evaluator.walk(graph)
@@ -296,6 +299,8 @@ class _Evaluator:
                     self.facts[value] = fact
             return
         stood, facts, follows = self.oracle.outputs(stood, inputs)
+        if stood.bodies and any(isinstance(v.type, SequenceType) for v in stood.writes):
+            stood, facts = self._typed_lists(stood, facts)
         self.facts |= {
             v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
         }
@@ -304,6 +309,21 @@ class _Evaluator:
             self._makers |= dict.fromkeys(stood.writes, stood)
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
+
+    def _typed_lists(
+        self, node: Node, facts: list[AbstractValue | None]
+    ) -> tuple[Node, list[AbstractValue | None]]:
+        """A loop and what it gives, with what its body says of the items of sequences."""
+        known = {f.value: f.constant for f in self.facts.values() if f.constant is not None}
+        typed = with_typed_bodies(node, known, self.oracle.opsets, self.oracle.provider)
+        outputs = tuple(
+            v if v is None or t is None or not isinstance(t.type, SequenceType) else Value(v.name, t.type)
+            for v, t in zip(node.outputs, typed.outputs, strict=True)
+        )
+        changed = [
+            f if f is None or v is None else replace(f, value=v) for f, v in zip(facts, outputs, strict=True)
+        ]
+        return replace(node, outputs=outputs), changed
 
     def _passes_on(self, node: Node, stood: Node) -> bool:
         """Know what an Identity is, and what a node makes of an optional with content."""

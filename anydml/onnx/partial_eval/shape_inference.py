@@ -21,7 +21,7 @@ from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Valu
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import OPS, info_of
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.opinfo import NodeFailed, NodeView, NotFoldable, Symbols
+from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
@@ -157,6 +157,9 @@ class ShapeInference:
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [_unsure(node, t) for t in types]
+        info = info_of(node.op)
+        if info is not None and info.sequence is not None:
+            types = [info.sequence(KnownNode(node, {})) or t for t in types]
         if key is not None:
             self._inferred[key] = tuple(types), why
         return types, why
@@ -374,11 +377,20 @@ def _unsure(node: Node, type: Type | None) -> Type | None:
     return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
 
 
-def with_fresh_symbols(type: Type | None, least: int = 0) -> Type | None:
-    """The type with a symbol of its own for each size that is not known, which is `least` or more."""
+def with_fresh_symbols(
+    type: Type | None, least: int = 0, likely: tuple[int, ...] | None = None
+) -> Type | None:
+    """The type with a symbol of its own for each size that is not known, which is `least` or more.
+
+    `likely`: what they were once.
+    """
     if not isinstance(type, TensorType) or type.sizes is None or None not in type.sizes:
         return type
-    sizes = tuple(Affine.of(Symbol(least=least)) if n is None else n for n in type.sizes)
+    once = (None,) * len(type.sizes) if likely is None else likely
+    sizes = tuple(
+        Affine.of(Symbol(least=least, likely=m)) if n is None else n
+        for n, m in zip(type.sizes, once, strict=True)
+    )
     return TensorType(type.dtype, sizes)
 
 
@@ -389,6 +401,11 @@ def either(a: Type | None, b: Type | None) -> Type | None:
 
 def common(a: Type | None, b: Type | None) -> Type | None:
     """What two types have in common."""
+    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+        if a.empty or b.empty:
+            return b if a.empty else a
+        element = common(a.element, b.element)
+        return None if element is None else SequenceType(element)
     if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
         return a if a == b else None
     if a.dtype != b.dtype:

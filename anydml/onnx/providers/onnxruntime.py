@@ -1,88 +1,35 @@
-"""onnxruntime and onnx.reference as providers of heavy and rare operators."""
+"""onnxruntime as the provider of heavy operators."""
 
 from __future__ import annotations
 
-import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import helper
 
-from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, type_name
+from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
-from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
+from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
+from anydml.onnx.providers.session_options import CPU, ExecutionProviders
+from anydml.onnx.providers.words import first_line
+from anydml.runtime.mapped_file import InFile, owned
 from anydml.runtime.process import Calls, leak, renew_after_fork
-
-# From 1.29 on its telemetry has a thread, which a forked child that ends by sys.exit waits for, for ever.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-import onnxruntime as ort
 
 DTYPES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
 )
 """Element types that pass between onnxruntime and NumPy."""
-
-
-ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-"""onnxruntime's execution providers in order, each with its options."""
-CPU: ExecutionProviders = (("CPUExecutionProvider", ()),)
-
-
-def execution_providers(
-    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None,
-    provider_options: Sequence[Mapping[str, Any]] | None,
-) -> ExecutionProviders:
-    """What a user passes to onnxruntime, checked.
-
-    Raises:
-        InvalidInput: a provider that the installed onnxruntime does not have; options without one.
-    """
-    if providers is None:
-        if provider_options:
-            raise InvalidInput(Problem("provider_options", "expected providers beside them, but got none"))
-        return CPU
-    if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:
-        message = f"expected a list of names, but got {short_repr(providers)}"
-        raise InvalidInput(Problem("providers", message))
-    if provider_options is not None and len(provider_options) != len(providers):
-        message = f"expected options for each of {len(providers)} providers, but got {len(provider_options)}"
-        raise InvalidInput(Problem("provider_options", message))
-    known, found, problems = ort.get_available_providers(), [], []
-    for k, given in enumerate(providers):
-        name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
-        if provider_options is not None:
-            options = {**options, **provider_options[k]}
-        if name not in known:
-            message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
-            problems.append(Problem("providers", message, nearest(name, known)))
-        found.append((str(name), tuple(sorted((str(n), str(v)) for n, v in options.items()))))
-    if problems:
-        raise InvalidInput(*problems)
-    return tuple(found) if ("CPUExecutionProvider", ()) in found else (*found, *CPU)
-
-
-def asked_of_session_options(options: object) -> tuple[int | None, list[str]]:
-    """The threads that onnxruntime's SessionOptions ask for, and what else they say, without meaning here.
-
-    Raises:
-        InvalidInput: something else.
-    """
-    if not isinstance(options, ort.SessionOptions):
-        message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
-        raise InvalidInput(Problem("sess_options", message))
-    usual = ort.SessionOptions()
-    names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
-    others = [n for n in names if getattr(options, n) != getattr(usual, n) and n != "intra_op_num_threads"]
-    return options.intra_op_num_threads or None, others
 
 
 class OnnxRuntime:
@@ -102,6 +49,11 @@ class OnnxRuntime:
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
         return _Bound(call, ends[: len(inputs)], ends[len(inputs) :])
+
+
+def copies_weights() -> bool:
+    """Whether onnxruntime can be given the content of a file: which older ones cannot."""
+    return hasattr(ort.SessionOptions, "add_external_initializers_from_files_in_memory")
 
 
 def _run_options() -> Any:
@@ -173,21 +125,30 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
             disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
         )
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
-        raise Unsupported(Problem("onnxruntime", _first_line(error))) from error
+        raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:
         _calls.leave(opening)
+        for file in {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}:
+            file.release()
     return session, weights
 
 
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
-    """Give a session the region's weights without a copy: the memory that it will read, and not own."""
-    given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData)}
+    """Give a session the region's weights: the memory that it will read, and not own.
+
+    It copies what is in the model's file, and drops what it has packed for its products.
+    """
+    given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData | InFile)}
+    for file in {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}:
+        file.check()
+        content = np.frombuffer(file.data, np.uint8)
+        options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
     for _, constant in region.weights:
         if isinstance(constant.source, ExternalData):  # it maps files into memory itself
             folder = str(constant.source.folder)
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
             break
-    arrays = [np.ascontiguousarray(c.content) for c in given.values()]
+    arrays = [np.ascontiguousarray(owned(c.content)) for c in given.values()]
     lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
     if lent:  # the first lets it optimise with their contents, the second has it read them where they are
         options.add_external_initializers(list(given), lent)
@@ -216,6 +177,7 @@ class _Session:
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
+        self.bound: weakref.WeakSet[_Bound] = weakref.WeakSet()
         self._open()
         renew_after_fork(self)
 
@@ -234,8 +196,21 @@ class _Session:
 
     def after_fork(self) -> None:
         leak(self._session, self._weights)
-        self._session, self._weights, self._lock = None, [], threading.Lock()
-        self._run = self._run_again
+        self._lock = threading.Lock()
+        self._open_again()
+
+    def share(self) -> None:
+        """Have its threads wait without spinning, for others that take turns with it."""
+        if self._asked.alone and self._asked.threads != 1:
+            with self._lock:
+                self._asked = replace(self._asked, alone=False)
+                self._open_again()
+            for bound in list(self.bound):
+                bound.bind_again()
+
+    def _open_again(self) -> None:
+        """Have the next call open it, or the first after this one in other threads."""
+        self._session, self._weights, self._run = None, [], self._run_again
 
     def _run_again(self, *arguments: Any) -> Any:
         assert self.session is not None
@@ -250,7 +225,7 @@ class _Session:
             results: list[Any] = self._run(self.outputs, dict(zip(self.inputs, values, strict=True)), options)
             return results
         except Exception as error:
-            raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
         finally:
             _calls.leave(options)
 
@@ -269,7 +244,7 @@ class _Session:
         except RegionEnded:
             raise
         except Exception as error:
-            raise RegionFailed(_failed_node(str(error)), _first_line(error)) from error
+            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
         finally:
             unwatch_ctrl_c(watch)
             _calls.leave(options)
@@ -312,6 +287,7 @@ class _Bound:
         self._given = [(x, x.dtype, x.shape) for x in self._inputs]
         self._lock = threading.Lock()
         self._bind()
+        call.bound.add(self)
         renew_after_fork(self)
 
     def _bind(self) -> None:
@@ -328,7 +304,16 @@ class _Bound:
 
     def after_fork(self) -> None:
         leak(self._binding, self._kept, self._run)
-        self._lock, self._binding, self._kept, self._run = threading.Lock(), None, [], self._run_again
+        self._lock = threading.Lock()
+        self._forget()
+
+    def bind_again(self) -> None:
+        """The next call shall: to a session that was opened again."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._binding, self._kept, self._run = None, [], self._run_again
 
     def _run_again(self, _: object, options: ort.RunOptions) -> None:
         self._bind()
@@ -360,50 +345,6 @@ def _failed_node(message: str) -> int | None:
     """The number of the node that failed: of those in each other, the innermost."""
     found = re.findall(r"Name:'(\d+)'", message)
     return int(found[-1]) if found else None
-
-
-def _first_line(error: Exception) -> str:
-    """The library's own words, without its prefix of codes."""
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error)) or type(error).__name__
-    text = text.splitlines()[0] if text.splitlines() else text
-    text = re.sub(r" node with name '\d*'$", "", text)
-    return re.sub(
-        r"Non-zero status code returned while running \w+ node\. Name:'\d+' Status Message: ", "", text
-    )
-
-
-class Reference:
-    name = "onnx.reference"
-
-    def __init__(self) -> None:
-        self.unbelieved: set[OnnxOp] = set()
-
-    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
-        return call
-
-    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        model = onnx.ModelProto.FromString(region.model)
-        for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, ExternalData)}:
-            onnx.load_external_data_for_model(model, str(folder))
-        if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
-            raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))
-        from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
-
-        try:
-            evaluator = ReferenceEvaluator(model)
-        except Exception as error:
-            raise Unsupported(Problem("onnx.reference", _first_line(error))) from error
-        names = region.inputs
-
-        def call(values: list[Any]) -> list[Any]:
-            try:
-                with np.errstate(all="ignore"):
-                    results = evaluator.run(None, dict(zip(names, values, strict=True)))
-            except Exception as error:
-                raise RegionFailed(0 if len(model.graph.node) == 1 else None, _first_line(error)) from error
-            return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
-
-        return call
 
 
 OLDEST_NEWEST = 21

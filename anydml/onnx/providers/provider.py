@@ -9,8 +9,11 @@ from typing import Any, Protocol
 from anydml.ir.graph import Constant, Node, OnnxOp
 
 Call = Callable[[list[Any]], list[Any]]
-"""A compiled region: contents of its inputs to contents of its outputs."""
+"""A compiled region: contents of its inputs to contents of its outputs. What has threads can be told to
+`share()` the processor with others."""
 Sizes = tuple[int, ...]
+GIVEN = "given with the model"
+"""The place of weights that are in memory, or in the mapped file of a model."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,11 @@ from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, short_re
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
 from anydml.onnx.serde.local_functions import inline_functions
-from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse
+from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse_light
+from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
+from anydml.runtime.mapped_file import MappedFile, owned
 
 
 @dataclass(frozen=True)
@@ -64,30 +66,32 @@ class Model:
     """What the file says of the types of what nodes make; often wrong, so that only people are told."""
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
     """External data, as it was found."""
+    mapped: MappedFile | None = None
+    """The file, if large initializers are still there only."""
 
 
-def read(source: ModelSource, dims: Mapping[str, int] | None = None) -> Model:
+def read(source: ModelSource, dims: Mapping[str, int] | None = None, mapped: bool = False) -> Model:
     """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
 
-    Local functions are inlined.
+    Local functions are inlined. `mapped`: weights may stay in the file.
 
     Raises:
         InvalidModel: not an ONNX model, or its graph is not well formed.
         Unsupported: a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    proto, folder, where = parse(source)
+    proto, folder, where, raw = parse_light(source, mapped)
     opsets_of(proto, where)  # before anything is made of it
     proto = inline_functions(proto, where)
     if dims:
         proto = _set_sizes(proto, dims)
-    return read_proto(proto, folder, where)
+    return read_proto(proto, folder, where, raw)
 
 
-def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
-    """The model of a parsed file; the nodes that call local functions stay calls."""
+def read_proto(proto: ModelProto, folder: Path | None, where: str, raw: RawData | None = None) -> Model:
+    """The model of a parsed file; calls of local functions stay. `raw`: what is not in it."""
     opsets = opsets_of(proto, where)
-    reader = _Reader(opsets, folder)
+    reader = _Reader(opsets, folder, raw)
     scope = _Scope(reader, None, (), reader.symbols)
     try:
         graph, defaults = reader.main(proto.graph, scope, fixed_weights(proto))
@@ -114,6 +118,7 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str) -> Model:
         defaults,
         reader.declared,
         reader.constants.files,
+        raw.data if raw is not None and isinstance(raw.data, MappedFile) else None,
     )
 
 
@@ -192,10 +197,10 @@ class _Scope:
 
 
 class _Reader:
-    def __init__(self, opsets: Mapping[str, int], folder: Path | None) -> None:
+    def __init__(self, opsets: Mapping[str, int], folder: Path | None, raw: RawData | None) -> None:
         self.opsets = opsets
         self.problems: list[Problem] = []
-        self.constants = ConstantReader(folder, self.problem)
+        self.constants = ConstantReader(folder, self.problem, raw)
         self.symbols = FileSymbols()
         self.declared: dict[Value, Type] = {}
 
@@ -217,7 +222,8 @@ class _Reader:
             value = scope.define(info.name, from_proto(info.type, self.symbols))
             inputs.append(value)
             if info.name in initial:
-                defaults[value] = self.constants.initializer(initial.pop(info.name), scope.path)[0]
+                default = self.constants.initializer(initial.pop(info.name), scope.path)[0]
+                defaults[value] = Constant(owned(default.content)) if default.source else default
         self._initializers(initial, scope)
         return self._finish(proto, scope, tuple(inputs)), defaults
 

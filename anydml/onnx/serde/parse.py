@@ -11,6 +11,8 @@ from onnx import ModelProto
 
 from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, short_repr
 from anydml.files import MAX_MODEL, read_file
+from anydml.onnx.serde.raw_data import RawData
+from anydml.runtime.mapped_file import MIN_FILE_BYTES, MappedFile, can_map
 
 ModelSource = str | os.PathLike[str] | bytes | ModelProto
 
@@ -25,23 +27,48 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
     """
     if isinstance(source, ModelProto):
         return _whole(source, source.ByteSize(), ""), None, ""
+    data, folder, where = _bytes_of(source, mapped=False)
+    assert isinstance(data, bytes)
+    return _parsed(data, len(data), where), folder, where
+
+
+def parse_light(source: ModelSource, mapped: bool) -> tuple[ModelProto, Path | None, str, RawData | None]:
+    """As `parse`, but large initializers are where `RawData` says, and the message has tokens for them.
+
+    `mapped`: a file may be mapped.
+    """
+    if isinstance(source, ModelProto):
+        return (*parse(source), None)
+    data, folder, where = _bytes_of(source, mapped and can_map())
+    raw = RawData(data)
+    return _parsed(raw.without(), len(raw), where), folder, where, raw
+
+
+def _bytes_of(source: ModelSource, mapped: bool) -> tuple[bytes | MappedFile, Path | None, str]:
+    """A file's content, or `mapped`, and its folder and name."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
         raise InvalidInput(Problem("model", message))
     if isinstance(source, str) and "\0" in source:
         raise InvalidInput(Problem("model", f"expected a path, but got {short_repr(source)}"))
     if isinstance(source, bytes | bytearray | memoryview):
-        data, folder, where = bytes(source), None, ""
-    else:
-        path = Path(source)
-        data, folder, where = read_file(path, MAX_MODEL), path.resolve().parent, path.name
+        return bytes(source), None, ""
+    path = Path(source)
+    folder = path.resolve().parent
+    if mapped and path.is_file() and MIN_FILE_BYTES <= path.stat().st_size <= MAX_MODEL:
+        return MappedFile(path), folder, path.name
+    return read_file(path, MAX_MODEL), folder, path.name
+
+
+def _parsed(data: bytes, size: int, where: str) -> ModelProto:
+    """The message; `size`: of the file."""
     try:
         proto = ModelProto.FromString(data)
     except DecodeError as error:
-        message = f"expected an ONNX model, but got {len(data)} bytes that do not parse"
+        message = f"expected an ONNX model, but got {size} bytes that do not parse"
         remedy = "damaged, truncated, or nested deeper than protobuf reads (about 30 Ifs)?"
         raise InvalidModel(Problem(where, message, remedy)) from error
-    return _whole(proto, len(data), where), folder, where
+    return _whole(proto, size, where)
 
 
 def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:

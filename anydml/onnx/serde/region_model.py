@@ -10,9 +10,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
-from anydml.onnx.providers.provider import Region
+from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
+from anydml.runtime.mapped_file import InFile
 
 IR_VERSION = 10
 """Old enough for every onnxruntime that is supported, new enough for every type that is handed to one."""
@@ -56,9 +57,11 @@ def region(
         weight = graph.initializer.add(name=names.of(value), data_type=CODES[value.type.dtype])
         weight.dims.extend(value.type.known_sizes or ())
         weight.data_location = TensorProto.EXTERNAL
-        entries = {"location": "given with the model"}
+        entries = {"location": GIVEN}
         if isinstance(constant.source, ExternalData):
             entries = {"location": constant.source.location, "offset": str(constant.source.offset)}
+        elif isinstance(constant.source, InFile):
+            entries["offset"] = str(constant.source.offset)
         for key, entry in entries.items():
             weight.external_data.add(key=key, value=entry)
     model = ModelProto(ir_version=IR_VERSION, graph=graph)

@@ -22,6 +22,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from anydml.errors import InvalidModel, Problem, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
+from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.types import DTYPES
 from anydml.runtime.memory import size_problem
 
@@ -37,6 +38,8 @@ class ConstantReader:
 
     folder: Path | None
     report: Report
+    raw: RawData | None = None
+    """What is not in the messages."""
     files: dict[Path, os.stat_result] = field(default_factory=dict)
     """External data, as it was found."""
 
@@ -71,7 +74,9 @@ class ConstantReader:
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, where) or Constant(), type
         expected = byte_count(tensor)
-        raw = tensor.raw_data if tensor.HasField("raw_data") else None  # a copy, each time
+        given = tensor.raw_data if tensor.HasField("raw_data") else None  # a copy, each time
+        elsewhere = None if given is None or self.raw is None else self.raw.of(given)
+        raw, stored = (given, None) if elsewhere is None else elsewhere
         if raw is not None and expected is not None and len(raw) != expected:
             self.report(where, f"expected {expected} bytes, but got {len(raw)}", "")
             return Constant(), type
@@ -82,11 +87,10 @@ class ConstantReader:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
         if expected is not None and expected >= MIN_WEIGHT_BYTES:
             if raw is None or sys.byteorder != "little":
-                return Constant(_decode(tensor, "/".join(where))), type
+                return Constant(_decode(_whole(tensor, raw), "/".join(where))), type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            return Constant(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))), type
-        own = TensorProto()
-        own.CopyFrom(tensor)
+            return Constant(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims)), source=stored), type
+        own = _whole(tensor, raw)
         return Constant(source=own, decode=partial(_decode, own, "/".join(where))), type
 
     def _external(self, tensor: TensorProto, where: Path_) -> Constant | None:
@@ -196,6 +200,15 @@ def byte_count(tensor: TensorProto) -> int | None:
     if name == "string" or name.endswith(("int4", "int2")) or name.startswith("float4"):
         return None
     return prod(map(int, tensor.dims)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+def _whole(tensor: TensorProto, raw: bytes | memoryview | None) -> TensorProto:
+    """A copy, which has the raw data itself, and does not keep the memory of the whole file."""
+    own = TensorProto()
+    own.CopyFrom(tensor)
+    if isinstance(raw, memoryview):
+        own.raw_data = bytes(raw)
+    return own
 
 
 def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:

@@ -1,0 +1,62 @@
+"""What people pass to onnxruntime's sessions, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnxruntime as ort
+
+from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
+
+ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""onnxruntime's execution providers in order, each with its options."""
+CPU: ExecutionProviders = (("CPUExecutionProvider", ()),)
+
+
+def execution_providers(
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None,
+) -> ExecutionProviders:
+    """What a user passes to onnxruntime, checked.
+
+    Raises:
+        InvalidInput: a provider that the installed onnxruntime does not have; options without one.
+    """
+    if providers is None:
+        if provider_options:
+            raise InvalidInput(Problem("provider_options", "expected providers beside them, but got none"))
+        return CPU
+    if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:
+        message = f"expected a list of names, but got {short_repr(providers)}"
+        raise InvalidInput(Problem("providers", message))
+    if provider_options is not None and len(provider_options) != len(providers):
+        message = f"expected options for each of {len(providers)} providers, but got {len(provider_options)}"
+        raise InvalidInput(Problem("provider_options", message))
+    known, found, problems = ort.get_available_providers(), [], []
+    for k, given in enumerate(providers):
+        name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+        if provider_options is not None:
+            options = {**options, **provider_options[k]}
+        if name not in known:
+            message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
+            problems.append(Problem("providers", message, nearest(name, known)))
+        found.append((str(name), tuple(sorted((str(n), str(v)) for n, v in options.items()))))
+    if problems:
+        raise InvalidInput(*problems)
+    return tuple(found) if ("CPUExecutionProvider", ()) in found else (*found, *CPU)
+
+
+def asked_of_session_options(options: object) -> tuple[int | None, list[str]]:
+    """The threads that onnxruntime's SessionOptions ask for, and what else they say, without meaning here.
+
+    Raises:
+        InvalidInput: something else.
+    """
+    if not isinstance(options, ort.SessionOptions):
+        message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
+        raise InvalidInput(Problem("sess_options", message))
+    usual = ort.SessionOptions()
+    names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
+    others = [n for n in names if getattr(options, n) != getattr(usual, n) and n != "intra_op_num_threads"]
+    return options.intra_op_num_threads or None, others

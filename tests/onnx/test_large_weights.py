@@ -107,7 +107,8 @@ def test_no_file_can_have_a_token():
     light = onnx.ModelProto.FromString(raw.without())
     assert light.ByteSize() < 10_000
     tokens = [t.raw_data for t in light.graph.initializer if len(t.raw_data) == 32]
-    assert len(tokens) == 2 and raw.of(tokens[0]) is not None
+    assert len(tokens) == 2
+    assert raw.of(tokens[0]) is not None
     assert RawData(data).of(tokens[0]) is None  # nor another reading of the same file
     for tensor, whole in zip(light.graph.initializer, model().graph.initializer, strict=True):
         found = raw.of(tensor.raw_data)

@@ -9,11 +9,10 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +28,11 @@ from anydml.errors import (
     translate_memory_error,
     type_name,
 )
-from anydml.ir.graph import If, OptionalType, SequenceType, TensorType, Type
+from anydml.ir.graph import If, OptionalType, TensorType
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
+from anydml.onnx.execute.steps import Plan
+from anydml.onnx.feeds import as_array, problems_of
 from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
@@ -42,8 +43,7 @@ from anydml.onnx.providers.session_options import (
 from anydml.onnx.serde.deserialize import Argument, Meta, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
-from anydml.onnx.types import dtype_name, onnx_name
-from anydml.ops.dtypes import native
+from anydml.onnx.types import onnx_name
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.process import renew_after_fork
 from anydml.runtime.threads import asked_threads, check_threads, default_threads
@@ -332,10 +332,8 @@ class Session:
         values = []
         for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
             if argument.name in feed:
-                given = _convert_feed(feed[argument.name], argument.type)
-                problems += [
-                    p.under(f"input {argument.name!r}") for p in _feed_problems(given, argument.type)
-                ]
+                given = as_array(feed[argument.name], argument.type)
+                problems += [p.under(f"input {argument.name!r}") for p in problems_of(given, argument.type)]
                 if value in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
                     where = f"input {argument.name!r}"
                     message = f"expected one bool, the condition of {self._conditions[value]}"
@@ -361,6 +359,10 @@ class Bound:
 
     def __init__(self, session: Session, values: list[Any], places: Mapping[int, np.ndarray]) -> None:
         self._session, self._values, self._places = session, values, places
+        self._all = [places[k] for k in sorted(places)] if len(places) == len(session._outputs) else None
+        """The arrays of all outputs, if each has one."""
+        self._plan: Plan | None = None
+        self._direct: Callable[[], bool] | None = None
 
     def run(self) -> list[Any]:
         """All outputs, for what the inputs contain now; those with an array of their own are that array.
@@ -368,7 +370,15 @@ class Bound:
         Raises:
             ExecutionFailed: a node failed; or an output does not fit its array.
         """
-        results = self._session._program.run(self._values)
+        program = self._session._program
+        plan = program.plan(self._values)
+        if plan is self._plan and self._direct is not None and self._direct():
+            return [*(self._all or ())]
+        try:
+            results = plan.run_owned(self._values)
+        except RanksDiffer as differ:
+            program.forget_sizes_of(differ)
+            results = program.run(self._values)
         for place, y in self._places.items():
             result = results[place]
             if not isinstance(result, np.ndarray) or (result.shape, result.dtype) != (y.shape, y.dtype):
@@ -378,6 +388,8 @@ class Bound:
                 raise ExecutionFailed(Problem(f"output {name!r}", message))
             y[...] = result
             results[place] = y
+        if self._all is not None and plan is not self._plan:  # they fit
+            self._plan, self._direct = plan, plan.bound(self._values, self._all)
         return results
 
 
@@ -394,53 +406,3 @@ def _node_arg(argument: Argument) -> NodeArg:
     sizes = type.sizes if isinstance(type, TensorType) else None
     shape = None if sizes is None else [n if isinstance(n, int) else (n and n.name) or None for n in sizes]
     return NodeArg(argument.name, onnx_name(type), shape)
-
-
-def _convert_feed(value: Any, type: Type | None) -> Any:
-    """What was fed, as an array where it is one in another coat: a NumPy scalar, or Python numbers."""
-    if isinstance(type, SequenceType) and isinstance(value, list | tuple):
-        return [_convert_feed(v, type.element) for v in value]
-    if isinstance(type, OptionalType):
-        return value if value is None else _convert_feed(value, type.element)
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind == "U":
-            return value.astype(object)
-        return value.astype(native(value.dtype), copy=False)
-    return value
-
-
-def _is_masked(value: np.ndarray) -> bool:
-    """Without importing what nobody has imported yet: it takes as long as a small model's first run."""
-    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
-
-
-def _feed_problems(value: Any, type: Type | None) -> list[Problem]:
-    match type:
-        case None:
-            return []
-        case OptionalType(element):
-            return [] if value is None else _feed_problems(value, element)
-        case SequenceType(element):
-            if not isinstance(value, list):
-                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {type_name(value)}")]
-            return [p.under(f"[{k}]") for k, v in enumerate(value) for p in _feed_problems(v, element)]
-        case TensorType(dtype, sizes):
-            if not isinstance(value, np.ndarray) or _is_masked(value):
-                return [
-                    Problem(
-                        "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"
-                    )
-                ]
-            problems = []
-            if dtype_name(value.dtype) != dtype:
-                problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))
-            if sizes is not None and len(sizes) != value.ndim:
-                problems.append(Problem("", f"expected rank {len(sizes)}, but got shape {value.shape}"))
-            elif sizes is not None and any(
-                isinstance(n, int) and n != m for n, m in zip(sizes, value.shape, strict=True)
-            ):
-                listed = ", ".join("?" if n is None else str(n) for n in sizes)
-                problems.append(Problem("", f"expected shape ({listed}), but got {value.shape}"))
-            return problems

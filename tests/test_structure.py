@@ -17,7 +17,7 @@ ROOT = Path(anydml.__file__).parent
 LAYERS = """
 errors files ops ir directml codegen runtime
 onnx.types onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.serde onnx.partial_eval
-onnx.node_builder onnx.input_shapes onnx.rewrites onnx.if_conversion onnx.execute onnx.verification
+onnx.node_builder onnx.input_shapes onnx.feeds onnx.rewrites onnx.if_conversion onnx.execute onnx.verification
 expression eager names templates functions device builder session flattening inspection benchmark backend
 dxdispatch cli __init__ __main__
 """.split()

@@ -71,6 +71,23 @@ class PreparedGraph:
             self._each(inputs, results)
         return results
 
+    def bind(self, inputs: list[Array], outputs: list[Array]) -> Callable[[], bool] | None:
+        """A run on these arrays, which are packed; None where there is more than one kernel to run."""
+        if self._empty or self._single is None:
+            return None
+        template, places = self._single
+        arrays = inputs + outputs
+        descriptor = template[:]
+        for at, k in places:
+            descriptor[at] = address(arrays[k])
+        start, run = descriptor.buffer_info()[0], self._driver.run
+
+        def again(kept: object = (arrays, descriptor)) -> bool:
+            run(start)
+            return True
+
+        return again
+
     def _each(self, inputs: list[Array], results: list[Array]) -> None:
         at = {v: address(x) for v, x in zip(self._graph.inputs, inputs, strict=True)}
         at |= {v: address(y) for v, y in zip(self._graph.outputs, results, strict=True)}

@@ -262,6 +262,40 @@ def identities(rng):
     return model, b, model.add("Neg", b), *([a] if rng.integers(2) else [])
 
 
+def lines(rng):
+    """Convolutions along a line whose weights are so large that windows of few positions are gathered."""
+    model = Model(int(rng.choice([11, 13, 17, 22])))
+    batch, channels, taps = int(rng.integers(1, 4)), int(rng.choice([1, 2, 16, 40])), int(rng.integers(1, 6))
+    filters = -(-(1 << 13) // (channels * taps)) + int(rng.integers(-1, 3))
+    attributes = {}
+    if rng.integers(2):
+        attributes["pads"] = [int(n) for n in rng.integers(0, 4, 2)]
+    if rng.integers(2):
+        attributes["strides"] = [int(rng.integers(1, 5))]
+    if rng.integers(2):
+        attributes["dilations"] = [int(rng.integers(1, 4))]
+    if not rng.integers(6):
+        attributes = {"auto_pad": "SAME_UPPER"}
+    least = attributes.get("dilations", [1])[0] * (taps - 1) + 1
+    x = model.input("x", values(rng, (batch, channels, least + int(rng.integers(0, 12)))))
+    w = model.const(rng.standard_normal((filters, channels, taps)) / 8, np.float32)
+    bias = [model.const(rng.standard_normal(filters), np.float32)] if rng.integers(2) else []
+    y = model.add("Relu", model.add("Conv", x, w, *bias, **attributes))
+    again = model.const(rng.standard_normal((3, filters, 1)) / filters, np.float32)
+    return model, model.add("Conv", y, again)
+
+
+def turned(rng):
+    """A product whose rows are turned, and what is computed of that element by element."""
+    model = Model(int(rng.choice([11, 17])))
+    batch, rows, columns = (int(n) for n in rng.integers(1, 4, 3))
+    x = model.input("x", values(rng, (batch * rows, 5)))
+    y = model.add("Gemm", x, model.const(rng.standard_normal((5, columns)), np.float32))
+    y = model.add("Reshape", y, model.const([batch, rows, columns]))
+    y = model.add("Transpose", y, perm=[int(n) for n in rng.permutation(3)])
+    return model, model.add(str(rng.choice(["Relu", "Sigmoid", "Tanh"])), y)
+
+
 MODELS = {
     "identity": identities,
     "single_convolution": convolutions,
@@ -278,6 +312,8 @@ MODELS = {
     "gather_of_one": gathers,
     "arg_axis": arguments,
     "reduction_axes": reductions,
+    "few_positions": lines,
+    "unary_of_positions": turned,
 }
 SEEDS = 16
 
@@ -306,7 +342,8 @@ def applied(name, model, *outputs):
     """Whether the rule changes the model, as it does not when it is left out."""
     read = read_proto(model.proto(*outputs), None, "")
     graph = annotate_types(read.graph, read.opsets, OnnxRuntime())
-    with_it, with_none = simplify(graph, others(name)), simplify(graph, MODELS)
+    with_it = simplify(graph, others(name), on_processor=True)
+    with_none = simplify(graph, MODELS, on_processor=True)
     assert graph_text(with_none) == graph_text(eliminate_dead_code(graph))
     return graph_text(with_it) != graph_text(with_none)
 
@@ -326,7 +363,7 @@ def test_chains(seed):
     agree(*EVERY(np.random.default_rng(2000 + seed)))
 
 
-@pytest.mark.parametrize("name", ["norm", "gather_of_one", "single_convolution"])
+@pytest.mark.parametrize("name", ["norm", "gather_of_one", "single_convolution", "few_positions"])
 @pytest.mark.parametrize("seed", range(20))
 def test_others_with_all_rules(name, seed):
     agree(*MODELS[name](np.random.default_rng(3000 + seed)))

@@ -113,6 +113,67 @@ def test_an_output_that_does_not_fit_its_array_is_not_written():
     assert not out.any()
 
 
+CHAINS = {
+    "a region": "y = MatMul (x, x)",
+    "a kernel": "a = Sin (x) y = Mul (a, x)",
+    "a truth": "y = IsNaN (x)",
+    "a loop": """k = Constant <value = int64 {3}> () t = Constant <value = bool {1}> ()
+        y = Loop (k, t, x) <body = b (int64 i, bool c, float[n, n] s) => (bool d, float[n, n] r) {
+            d = Identity (c) r = MatMul (s, x) }>""",
+}
+
+
+def chain(body):
+    kind = "bool" if "NaN" in body else "float"
+    text = f'<ir_version: 8, opset_import: ["": 17]> m (float[n, n] x) => ({kind}[n, n] y) {{ {body} }}'
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CHAINS)
+def test_bound_runs_give_what_runs_give(name, threads):
+    session = dml.load(chain(CHAINS[name]), threads=threads)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 300), np.float32)
+    out = np.zeros((300, 300), np.bool_ if name == "a truth" else np.float32)
+    bound = session.bind({"x": x}, {"y": out})
+    for _ in range(4):
+        x[...] = rng.standard_normal(x.shape)
+        (found,) = bound.run()
+        assert found is out
+        np.testing.assert_array_equal(out, session.run(None, {"x": x})[0])
+    assert (bound._direct is None) == (name == "a loop")
+
+
+@pytest.mark.parametrize("name", ["a region", "a kernel"])
+@pytest.mark.parametrize("kind", ["the input", "a part of it", "turned", "every other"])
+def test_bound_arrays_of_all_kinds(name, kind):
+    """What cannot be written to directly is copied to."""
+    session = dml.load(chain(CHAINS[name]), threads=1)
+    whole = np.random.default_rng(0).standard_normal((9, 8), np.float32)
+    x = whole[:8]
+    places = {"the input": x, "a part of it": whole[1:], "turned": np.zeros((8, 8), np.float32).T}
+    out = places.get(kind, np.zeros((8, 16), np.float32)[:, ::2])
+    bound = session.bind({"x": x}, {"y": out})
+    for _ in range(3):
+        whole[...] = np.random.default_rng(1).standard_normal(whole.shape)
+        (expected,) = session.run(None, {"x": x.copy()})
+        bound.run()
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_bound_arrays_of_plans_that_change():
+    """The contents of c decide which plan runs; the arrays stay."""
+    session = dml.load(model())
+    c, y, z = np.array(True), np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    bound = session.bind({"c": c, "x": X}, {"y": y, "z": z})
+    for k in range(6):
+        c[...] = k % 3 > 0
+        assert bound.run()[0] is y
+        np.testing.assert_array_equal(y, Z + X if c else Z * [1, 2, 3])
+        np.testing.assert_array_equal(z, Z)
+
+
 # ---- copies, threads, processes ----------------------------------------------------------------------
 
 

@@ -262,7 +262,12 @@ class _Lowering:
         for other in self.graph.nodes:
             if other not in members:
                 outside.update(other.reads)
-        return list(read), constants, [v for node in nodes for v in node.writes if v in outside]
+        wanted = [v for node in nodes for v in node.writes if v in outside]
+        last = {v: k for k, v in enumerate(self.graph.outputs)}
+        wanted.sort(
+            key=lambda v: last.get(v, len(last))
+        )  # as the graph gives them, which then is all there is
+        return list(read), constants, wanted
 
     def _kernels(self, nodes: list[Node]) -> ElementwiseStep:
         read, constants, outputs = self._ends(nodes)

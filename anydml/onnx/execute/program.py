@@ -253,7 +253,7 @@ class Program:
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
         special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1, likely=likely)
         notes = [f"{f.node.label}: {f.because}" for f in special.folded]
-        graph = simplify(special.graph)
+        graph = simplify(special.graph, on_processor=provider.on_processor)
         left = [n for n in graph.nodes if isinstance(n, If)]
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
             conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
@@ -301,6 +301,7 @@ class OwnPlans:
     """Our plans as a provider of whole models: for one that could end the process of a library."""
 
     name = "anydml"
+    on_processor = True
 
     def __init__(self, folder: Path | None) -> None:
         """`folder`: where external data lies."""

@@ -186,6 +186,21 @@ class ElementwiseStep:
             change = finish[place]
             slots[k] = results[place] if change is None else results[place].view(change[0]).reshape(change[1])
 
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays; None where they have to be copied, or there are several kernels."""
+        arrays = [*inputs, *outputs]
+        if not all(x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative for x in arrays):
+            return None
+        if any(np.may_share_memory(y, x) for k, y in enumerate(outputs) for x in (*inputs, *outputs[:k])):
+            return None
+        sizes = tuple(x.shape for x in inputs)
+        graph, _ = self._made.get(sizes) or self._make(sizes)
+        views = [
+            y.view(NUMPY[v.data_type]).reshape(v.tensor.static_sizes)
+            for v, y in zip(self._lowered(sizes)[0].outputs, outputs, strict=True)
+        ]
+        return graph.bind(inputs, views)
+
     def _make(self, shapes: tuple[Shape, ...]) -> _Made:
         graph, results = self._lowered(shapes)
         finish: list[tuple[np.dtype, Shape] | None] = []
@@ -281,13 +296,29 @@ class Plan:
             return step.results([values[p] for p in places])
         return make_owned(self.run(values), self.unsure, values)
 
+    def bound(self, values: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays, which tells whether it went well; None where that is not to be had."""
+        step = self.steps[0] if len(self.steps) == 1 else None
+        if self._given is None or not isinstance(step, RegionStep | ElementwiseStep):
+            return None
+        bind = step.bind if isinstance(step, ElementwiseStep) else getattr(step.call, "bind", None)
+        return None if bind is None else bind([values[p] for p in self._given], list(outputs))
+
+    @cached_property
+    def _given(self) -> list[int] | None:
+        """Of a plan of one step that makes the outputs of inputs, the places of these."""
+        if len(self.steps) != 1 or self.unsure:
+            return None
+        (step,) = self.steps
+        if step.writes != self.outputs or not {*step.reads} <= {*self.inputs}:
+            return None
+        return [self.inputs.index(k) for k in step.reads]
+
     @cached_property
     def _single(self) -> tuple[RegionStep, list[int]] | None:
-        """The usual case, one region over the inputs that gives the outputs; and which inputs it reads."""
-        step: Step | None = self.steps[0] if len(self.steps) == 1 and not self.unsure else None
-        if isinstance(step, RegionStep) and step.writes == self.outputs and {*step.reads} <= {*self.inputs}:
-            return step, [self.inputs.index(k) for k in step.reads]
-        return None
+        """The usual case, one region; and which inputs it reads."""
+        step = self.steps[0] if self._given is not None else None
+        return (step, self._given) if isinstance(step, RegionStep) and self._given is not None else None
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,6 +38,7 @@ class OnnxRuntime:
     def __init__(self, seconds: float | None = None, providers: ExecutionProviders = CPU) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
         self._seconds, self._providers = seconds, providers
+        self.on_processor = providers == CPU
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
@@ -48,7 +49,7 @@ class OnnxRuntime:
         ends = [(np.dtype(t), n) for t, n in (*inputs, *outputs)] if _fixable(inputs, outputs) else []
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
-        return _Bound(call, ends[: len(inputs)], ends[len(inputs) :])
+        return _Fixed(call, ends[: len(inputs)], ends[len(inputs) :])
 
 
 def copies_weights() -> bool:
@@ -165,6 +166,17 @@ def _fixable(inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) 
     return all(t in DTYPES and t != "string" and 0 not in n for t, n in (*inputs, *outputs))
 
 
+def _bindable(x: Any) -> bool:
+    return (
+        isinstance(x, np.ndarray)
+        and x.flags.c_contiguous
+        and x.flags.aligned
+        and x.size > 0
+        and x.dtype.isnative
+        and x.dtype.name in DTYPES
+    )
+
+
 _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
 """What may run for ever, as files write its name; a weight that has these bytes does no harm."""
 
@@ -177,7 +189,7 @@ class _Session:
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
-        self.bound: weakref.WeakSet[_Bound] = weakref.WeakSet()
+        self.bindings: weakref.WeakSet[_Binding] = weakref.WeakSet()
         self._open()
         renew_after_fork(self)
 
@@ -205,12 +217,20 @@ class _Session:
             with self._lock:
                 self._asked = replace(self._asked, alone=False)
                 self._open_again()
-            for bound in list(self.bound):
-                bound.bind_again()
+            for binding in list(self.bindings):
+                binding.bind_again()
 
     def _open_again(self) -> None:
         """Have the next call open it, or the first after this one in other threads."""
         self._session, self._weights, self._run = None, [], self._run_again
+
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays, which tells whether it went well; None where they cannot be bound."""
+        if self._loops or self._seconds is not None or not all(map(_bindable, (*inputs, *outputs))):
+            return None
+        if any(np.may_share_memory(y, x) for k, y in enumerate(outputs) for x in (*inputs, *outputs[:k])):
+            return None
+        return _Binding(self, inputs, outputs)
 
     def _run_again(self, *arguments: Any) -> Any:
         assert self.session is not None
@@ -276,18 +296,15 @@ def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
         timer.cancel()
 
 
-class _Bound:
-    """A region with memory of its own for inputs and outputs. Whoever comes while it is busy goes without."""
+class _Binding:
+    """A session's inputs and outputs in arrays, bound once. Not for several threads at once."""
 
-    def __init__(
-        self, call: _Session, inputs: list[tuple[np.dtype, Sizes]], outputs: list[tuple[np.dtype, Sizes]]
-    ) -> None:
-        self._call = call
-        self._inputs, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
-        self._given = [(x, x.dtype, x.shape) for x in self._inputs]
+    def __init__(self, call: _Session, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        """The arrays are in C's order, and not empty."""
+        self._call, self._inputs, self._outputs = call, inputs, outputs
         self._lock = threading.Lock()
         self._bind()
-        call.bound.add(self)
+        call.bindings.add(self)
         renew_after_fork(self)
 
     def _bind(self) -> None:
@@ -308,7 +325,7 @@ class _Bound:
         self._forget()
 
     def bind_again(self) -> None:
-        """The next call shall: to a session that was opened again."""
+        """The next run shall: to a session that was opened again."""
         with self._lock:
             self._forget()
 
@@ -319,6 +336,36 @@ class _Bound:
         self._bind()
         self._run(self._binding, options)
 
+    def __call__(self) -> bool:
+        """Run, and tell whether that went well: an output may have other sizes than its array."""
+        options = _calls.options
+        with self._lock:
+            try:
+                _calls.enter(options)
+                self._run(self._binding, options)
+                return True
+            except Exception:
+                return False
+            finally:
+                _calls.leave(options)
+
+
+class _Fixed:
+    """A region with memory of its own for inputs and outputs. Whoever comes while it is busy goes without."""
+
+    def __init__(
+        self, call: _Session, inputs: list[tuple[np.dtype, Sizes]], outputs: list[tuple[np.dtype, Sizes]]
+    ) -> None:
+        self._call, self.bind = call, call.bind
+        given, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
+        self._given = [(x, x.dtype, x.shape) for x in given]
+        self._run = _Binding(call, given, self._outputs)
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
     def __call__(self, values: list[Any]) -> list[Any]:
         if not self._lock.acquire(blocking=False):
             return self._call(values)
@@ -327,16 +374,7 @@ class _Bound:
                 if value.shape != shape or value.dtype != dtype:  # not as the model declares
                     return self._call(values)
                 x[...] = value
-            options = _calls.options
-            try:
-                _calls.enter(options)
-                self._run(self._binding, options)
-                failed = False
-            except Exception:  # an output of other sizes than was inferred, or what fails without binding too
-                failed = True
-            finally:
-                _calls.leave(options)
-            return self._call(values) if failed else [y.copy() for y in self._outputs]
+            return [y.copy() for y in self._outputs] if self._run() else self._call(values)
         finally:
             self._lock.release()
 

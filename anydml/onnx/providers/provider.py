@@ -10,7 +10,8 @@ from anydml.ir.graph import Constant, Node, OnnxOp
 
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs. What has threads can be told to
-`share()` the processor with others."""
+`share()` the processor with others; some can `bind(inputs, outputs)` arrays, which gives a run without
+arguments that tells whether it went well, or None."""
 Sizes = tuple[int, ...]
 GIVEN = "given with the model"
 """The place of weights that are in memory, or in the mapped file of a model."""
@@ -51,6 +52,8 @@ class RanksDiffer(Exception):
 
 class Provider(Protocol):
     name: str
+    on_processor: bool
+    """Whether all that it runs runs on the processor, and nothing on a device."""
     unbelieved: set[OnnxOp]
     """Operators of which sizes are not inferred, since this provider was seen to give others."""
 

@@ -15,6 +15,7 @@ from anydml.onnx.providers.words import first_line
 
 class Reference:
     name = "onnx.reference"
+    on_processor = True
 
     def __init__(self) -> None:
         self.unbelieved: set[OnnxOp] = set()

@@ -11,7 +11,7 @@ from functools import cache
 from anydml.ir.graph import Graph
 from anydml.ir.transforms import eliminate_dead_code
 from anydml.onnx.rewrites.axes import count_axes_from_the_front, count_axis_from_the_front
-from anydml.onnx.rewrites.convolution import multiply_matrices
+from anydml.onnx.rewrites.convolution import gather_windows, multiply_matrices, unary_before_turning
 from anydml.onnx.rewrites.gather import keep_gathered_axis
 from anydml.onnx.rewrites.matcher import (
     Pattern,
@@ -70,7 +70,15 @@ REST = (
 )
 """What would end a chain, and so comes when all are merged."""
 
-RULES = (CHAINS, REST)
+PRODUCT = node("Gemm", name="product")
+TURNED = node("Transpose", node("Reshape", PRODUCT, name="found"), name="turned")
+ON_PROCESSORS = (
+    Rule("few_positions", node("Conv", X, constant("weight")), gather_windows, since=11),
+    Rule("unary_of_positions", node("Relu Sigmoid Tanh", TURNED), unary_before_turning, since=11),
+)
+"""What is faster on a processor; devices have units for what it replaces."""
+
+RULES = (CHAINS, REST, ON_PROCESSORS)
 
 
 @cache
@@ -80,8 +88,12 @@ def _without(names: frozenset[str]) -> tuple[RulesByRoot, ...]:
     return tuple(rules_by_root(r for r in rules if r.name not in names) for rules in RULES)
 
 
-def simplify(graph: Graph, without: Iterable[str] = ()) -> Graph:
-    """The graph after all rules but those of these names, without what nobody needs any more."""
-    for rules in _without(frozenset(without)):
+def simplify(graph: Graph, without: Iterable[str] = (), *, on_processor: bool = False) -> Graph:
+    """The graph after all rules but those of these names, without what nobody needs any more.
+
+    `on_processor`: it is to run there, and on no device.
+    """
+    kinds = _without(frozenset(without))
+    for rules in kinds if on_processor else kinds[:-1]:
         graph = rewrite(graph, rules)
     return eliminate_dead_code(graph)

@@ -1,0 +1,63 @@
+"""What is fed to a model: as arrays, and checked against what it declares."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from anydml.errors import Problem, type_name
+from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.types import dtype_name, onnx_name
+from anydml.ops.dtypes import native
+
+
+def as_array(value: Any, type: Type | None) -> Any:
+    """What was fed, as an array where it is one in another coat: a NumPy scalar, or Python numbers."""
+    if isinstance(type, SequenceType) and isinstance(value, list | tuple):
+        return [as_array(v, type.element) for v in value]
+    if isinstance(type, OptionalType):
+        return value if value is None else as_array(value, type.element)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "U":
+            return value.astype(object)
+        return value.astype(native(value.dtype), copy=False)
+    return value
+
+
+def _is_masked(value: np.ndarray) -> bool:
+    """Without importing what nobody has imported yet: it takes as long as a small model's first run."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
+
+
+def problems_of(value: Any, type: Type | None) -> list[Problem]:
+    match type:
+        case None:
+            return []
+        case OptionalType(element):
+            return [] if value is None else problems_of(value, element)
+        case SequenceType(element):
+            if not isinstance(value, list):
+                return [Problem("", f"expected a list, for {onnx_name(type)}, but got {type_name(value)}")]
+            return [p.under(f"[{k}]") for k, v in enumerate(value) for p in problems_of(v, element)]
+        case TensorType(dtype, sizes):
+            if not isinstance(value, np.ndarray) or _is_masked(value):
+                return [
+                    Problem(
+                        "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"
+                    )
+                ]
+            problems = []
+            if dtype_name(value.dtype) != dtype:
+                problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))
+            if sizes is not None and len(sizes) != value.ndim:
+                problems.append(Problem("", f"expected rank {len(sizes)}, but got shape {value.shape}"))
+            elif sizes is not None and any(
+                isinstance(n, int) and n != m for n, m in zip(sizes, value.shape, strict=True)
+            ):
+                listed = ", ".join("?" if n is None else str(n) for n in sizes)
+                problems.append(Problem("", f"expected shape ({listed}), but got {value.shape}"))
+            return problems

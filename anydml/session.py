@@ -270,32 +270,28 @@ class Session:
                 that needs more memory than there is raises `OutOfMemory`, one of its kind.
             Unsupported: no provider runs a node that is needed.
         """
-        if type(input_feed) is not dict and not isinstance(input_feed, Mapping):
-            raise InvalidInput(
-                Problem("inputs", f"expected a dictionary by name, but got {type_name(input_feed)}")
+        # checks are made where something is unusual: they would cost a tenth of a small model's run
+        if type(input_feed) is not dict or not (output_names is None or type(output_names) is list):
+            _check_call(output_names, input_feed)
+        try:
+            places = [self._outputs[name] for name in output_names] if output_names else None
+        except (KeyError, TypeError):
+            raise self._unknown_outputs(output_names or ()) from None
+        try:
+            results = self._results(input_feed)
+        except MemoryError as error:
+            raise_out_of_memory(error)
+        return results if places is None else [results[k] for k in places]
+
+    def _unknown_outputs(self, names: Sequence[object]) -> InvalidInput:
+        known = self._outputs
+        unknown = [n for n in names if not isinstance(n, str) or n not in known]
+        return InvalidInput(
+            *(
+                Problem("outputs", f"expected a name of an output, but got {n!r}", nearest(str(n), known))
+                for n in unknown
             )
-        if output_names is not None and (
-            isinstance(output_names, str) or not isinstance(output_names, Sequence)
-        ):
-            raise InvalidInput(
-                Problem("outputs", f"expected a list of names, but got {short_repr(output_names)}")
-            )
-        if not output_names:
-            try:
-                return self._results(input_feed)
-            except MemoryError as error:  # a wrapper would cost a twentieth of a small model's run
-                raise_out_of_memory(error)
-        problems = [
-            Problem(
-                "outputs", f"expected a name of an output, but got {name!r}", nearest(name, self._outputs)
-            )
-            for name in output_names
-            if name not in self._outputs
-        ]
-        if problems:
-            raise InvalidInput(*problems)
-        results = self.run(None, input_feed)
-        return [results[self._outputs[name]] for name in output_names]
+        )
 
     def __repr__(self) -> str:
         inputs, outputs = (
@@ -399,6 +395,15 @@ _known = _Known()
 @translate_memory_error
 def _restore(key: Key) -> Session:
     return Session(_known.loaded(key))
+
+
+def _check_call(output_names: object, input_feed: object) -> None:
+    if not isinstance(input_feed, Mapping):
+        message = f"expected a dictionary by name, but got {type_name(input_feed)}"
+        raise InvalidInput(Problem("inputs", message))
+    if output_names is not None and (isinstance(output_names, str) or not isinstance(output_names, Sequence)):
+        message = f"expected a list of names, but got {short_repr(output_names)}"
+        raise InvalidInput(Problem("outputs", message))
 
 
 def _node_arg(argument: Argument) -> NodeArg:

@@ -165,7 +165,8 @@ class Program:
         planned = None if key is None else self._met.get(key)
         if planned is None:
             return None
-        self._note(planned)
+        if planned is not self._last:
+            self._note(planned)
         return planned.plan
 
     def key(self, values: Sequence[Any]) -> Key | None:

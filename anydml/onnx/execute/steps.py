@@ -68,10 +68,14 @@ class RegionStep:
             results = self.call(values)
         except RegionFailed as failure:
             raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
-        for result, rank in zip(results, self.ranks, strict=True):
-            if rank is not None and result.ndim != rank:
+        for k, rank in self._told:
+            if results[k].ndim != rank:
                 raise RanksDiffer([n for n in every_node(self.nodes) if isinstance(n, Node)])
         return results
+
+    @cached_property
+    def _told(self) -> list[tuple[int, int]]:
+        return [(k, rank) for k, rank in enumerate(self.ranks) if rank is not None]
 
     def _place(self, node: int | None) -> str:
         every = every_node(self.nodes)

@@ -135,7 +135,7 @@ def as_dim(size: Affine) -> Dim:
 
 def likely(dim: Dim) -> int | None:
     """A size, or what it was once."""
-    return as_affine(dim).likely
+    return dim.likely if isinstance(dim, Affine) else dim
 
 
 def may_be_zero(dim: Dim) -> bool:

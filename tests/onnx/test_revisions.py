@@ -160,6 +160,20 @@ def test_explain_says_why_no_faster_library_has_a_node():
     assert "NumPy: MaxPool (Could not find an implementation for MaxPool(1))" in session.explain()
 
 
+def test_what_is_slow_and_could_be_faster_is_logged_and_not_printed(caplog, capsys):
+    model = model_of(
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2]),
+        7,
+        [TensorProto.DOUBLE],
+        x=(TensorProto.DOUBLE, [1, 1, 4]),
+    )
+    with caplog.at_level("WARNING", "anydml.session"):
+        dml.load(model).run(None, {"x": np.zeros((1, 1, 4))})
+    (record,) = caplog.records
+    assert "onnxruntime does not run MaxPool, and what does is slow" in record.getMessage()
+    assert not any(capsys.readouterr())
+
+
 def test_inputs_of_types_that_an_operator_does_not_have():
     """An optional is no number of trips: nothing would end the loop."""
     model = onnx.parser.parse_model(

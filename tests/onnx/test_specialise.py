@@ -271,8 +271,8 @@ def test_a_hundred_values_of_a_deciding_input():
     assert plans(session) <= MAX_PLANS
 
 
-def test_the_plan_that_was_not_used_longest_goes(monkeypatch):
-    """Also where its runs have found it by the quick way."""
+def test_the_plan_that_was_not_used_longest_goes(monkeypatch, caplog):
+    """Also where its runs have found it by the quick way. The log tells once that there are too many."""
     monkeypatch.setattr(program, "MAX_PLANS", 3)
     session = loaded([*BY_INTEGER, if_node("c", NEG, ABS)], info("k", "int64", []))
     x = np.float32([1, -2])
@@ -286,6 +286,7 @@ def test_the_plan_that_was_not_used_longest_goes(monkeypatch):
     assert [f"k = {k}" in text for k in (1, 2, 9, 7)] == [True, True, False, True]
     run(9)
     assert "k = 1\n" not in session.explain()
+    assert [r.getMessage()[:30] for r in caplog.records] == ["inputs of more than 3 kinds: p"]
 
 
 def test_values_and_shapes_together():

@@ -11,6 +11,7 @@ inputs allow, so there is one region and one group of kernels a level, and nothi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -53,6 +54,8 @@ from anydml.runtime.mapped_file import owned
 from anydml.runtime.memory import size_problem
 
 ProgramOf = Callable[[Graph], Any]
+_log = logging.getLogger("anydml.session")
+logging.getLogger("anydml").addHandler(logging.NullHandler())  # nothing is printed unless somebody asks
 
 
 def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: bool) -> Plan:
@@ -181,6 +184,11 @@ class _Lowering:
     def _slow(self, node: Node, why: str) -> Step:
         """A step of one node that the fast library does not run, and why."""
         _check_node(node, self.libraries.opsets)
+        if not knows_opset(node.op.version) or why in self.libraries.refused.values():
+            remedy = "a newer onnxruntime may have it"
+            _log.warning(
+                "%s: onnxruntime does not run %s, and what does is slow; %s", node.label, node.op, remedy
+            )
         if has_rule(node.op):
             return self._rule(node, why)
         try:

@@ -11,6 +11,7 @@ of an `If` that stays are programs themselves, so they specialise by what reache
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -71,6 +72,9 @@ MAX_CHEAP_ELEMENTS = 1 << 12
 """Elements of a branch's values up to which computing both branches is less than choosing one."""
 
 
+_log = logging.getLogger("anydml.session")
+
+
 @dataclass
 class _Planned:
     plan: Plan
@@ -97,6 +101,8 @@ class Program:
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._runs = count(1)
         self._last: _Planned | None = None
+        self._overflown = False
+        """Whether there were more plans than are kept."""
         self.after_fork()
         renew_after_fork(self)
 
@@ -195,6 +201,13 @@ class Program:
             if len(self._plans) > MAX_PLANS:
                 others = (key for key in self._plans if key != found)
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
+                if not self._overflown:
+                    self._overflown = True
+                    _log.warning(
+                        "inputs of more than %d kinds: plans are made again and again; "
+                        "feed fewer combinations of ranks and deciding contents",
+                        MAX_PLANS,
+                    )
                 self._met.clear()  # it may be there, too
             return planned
 

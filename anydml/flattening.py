@@ -22,12 +22,13 @@ from onnx import ModelProto
 from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
 from anydml.ir.dims import are_sizes
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import capture, eliminate_dead_code, replace_values
+from anydml.ir.transforms import eliminate_dead_code, replace_values
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.input_shapes import Shapes, sized, unknown_names
 from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
@@ -327,11 +328,7 @@ class _Flattening:
         if _outline(flat) == _outline(body):
             return body
         flat = replace_values(flat, dict(zip(stood, (*body.parameters, *body.inputs), strict=True)))
-        made = capture(flat, known)
-        captured = tuple(v for v in made.inputs if v not in body.parameters)
-        return replace(
-            body, inputs=captured, outputs=made.outputs, nodes=made.nodes, constants=made.constants
-        )
+        return with_nodes_of(body, flat, known)
 
 
 # ---- what is asked for -------------------------------------------------------------------------------

@@ -23,8 +23,9 @@ from rich.table import Table
 
 import anydml as dml
 from anydml.runtime.threads import default_threads
-from bench import rows
+from bench import alone, rows
 from bench.decoder import generate, merged_decoder
+from bench.families import FAMILIES
 from bench.measure import geometric_mean, medians, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
@@ -39,7 +40,7 @@ def main() -> None:
         "--sizes", default="16,20,24", help="powers of two, as in 16,20 (default: %(default)s)"
     )
     parser.add_argument("--only", default="", help="operators whose name contains this")
-    parser.add_argument("--models", action="store_true", help="only models with control flow")
+    parser.add_argument("--models", action="store_true", help="only models")
     asked = parser.parse_args()
     sizes = [int(p) for p in asked.sizes.split(",")]
     print(
@@ -62,6 +63,13 @@ def main() -> None:
     heads = ["what", "anydml", "peer", "ratio"]
     if asked.models:
         show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
+        for title, table in alone_tables():
+            show(
+                title,
+                ["what", "anydml", "onnxruntime", "run", "load and run once", "MiB more"],
+                table,
+                asked.markdown,
+            )
     if asked.only or asked.models:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
@@ -231,6 +239,33 @@ def models() -> list[Row]:
 
     made = list(cases())
     return [*(pair(*case) for case in made), decoding(), *_loading(*made[0], options)]
+
+
+def alone_tables() -> Iterator[tuple[str, list[Row]]]:
+    """A table for each family of models and number of threads: each library alone in its process."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in FAMILIES.items():
+            place = make(Path(folder) / name)
+            if place is None:
+                continue
+            for threads in (1, 0):
+                with Progress(console=Console(stderr=True), transient=True) as progress:
+                    every = progress.track(alone.cases([place]), description=name)
+                    found = [alone.compare(model, feed, threads) for model, feed in every]
+                table = [
+                    [
+                        c.name,
+                        microseconds(c.ours),
+                        microseconds(c.peer),
+                        f"{c.run:.2f}",
+                        f"{c.first:.2f}",
+                        f"{c.memory:.0f}",
+                    ]
+                    for c in found
+                ]
+                means = (geometric_mean([getattr(c, n) for c in found]) for n in ("run", "first"))
+                table.append(["geometric mean", "", "", *(f"{m:.2f}" for m in means), ""])
+                yield f"{name}, {'one thread' if threads else 'default threads'}, each library alone", table
 
 
 def _loading(what: str, model: bytes, feeds: dict[str, Any], options: Any) -> Iterator[Row]:

@@ -1,8 +1,9 @@
 """Sessions against onnxruntime's, each alone in its process: `python -m bench.alone FOLDER [...]`.
 
-A folder holds models, each in a folder of its own with model.onnx and feed_*.npz. What is told are ratios,
-medians over pairs of processes: of a run once it is warm, and of loading and running once after imports
-with no kernel on disk. `--threads 0` is the default of both.
+A folder holds models, each in a folder of its own with model.onnx and feed_*.npz (`bench.families` makes
+some). What is told are ratios, medians over pairs of processes: of a run once it is warm, and of loading and
+running once after imports with no kernel on disk; and how much more memory there is after that than
+onnxruntime's process has, imports included. `--threads 0` is the default of both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,8 +27,26 @@ SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """A model on one feed. Seconds of a run, ratios to onnxruntime, and MiB above its process."""
+
+    name: str
+    ours: float
+    peer: float
+    run: float
+    first: float
+    memory: float
+
+    @property
+    def slower(self) -> bool:
+        return self.run > 1.03 and self.ours - self.peer > SLACK
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.alone", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.alone", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 0])
     parser.add_argument("--pairs", type=int, default=3, help="of processes (default: %(default)s)")
@@ -38,31 +58,29 @@ def main() -> None:
         model, feed = asked.folders
         print(json.dumps(worker(asked.worker, model, feed, asked.threads[0], asked.seconds)))
         return
-    models = [m for f in asked.folders for m in sorted(f.rglob("model.onnx")) if asked.only in str(m)]
     for threads in asked.threads:
-        print(
-            f"\n{'threads: ' + (str(threads) if threads else 'default'):40}{'anydml':>12}{'peer':>12}"
-            f"{'run':>8}{'first':>8}"
-        )
-        runs, firsts = [], []
-        for model in models:
-            for feed in sorted(model.parent.glob("feed_*.npz")):
-                ours, peer, run, first = compare(model, feed, threads, asked.pairs, asked.seconds)
-                runs.append(run)
-                firsts.append(first)
-                what = f"{model.parent.name} {feed.stem.removeprefix('feed_')}"
-                mark = " !" if run > 1.03 and ours - peer > SLACK else ""
-                print(
-                    f"{what:40}{ours * 1e6:12,.1f}{peer * 1e6:12,.1f}{run:8.2f}{first:8.2f}{mark}", flush=True
-                )
-        if runs:
-            print(f"{'geometric mean':64}{geometric_mean(runs):8.2f}{geometric_mean(firsts):8.2f}")
+        heads = f"{'anydml':>12}{'peer':>12}{'run':>8}{'first':>8}{'MiB':>8}"
+        print(f"\n{'threads: ' + (str(threads) if threads else 'default'):40}{heads}")
+        found = []
+        for model, feed in cases(asked.folders, asked.only):
+            found.append(one := compare(model, feed, threads, asked.pairs, asked.seconds))
+            mark = " !" if one.slower else ""
+            times = f"{one.ours * 1e6:12,.1f}{one.peer * 1e6:12,.1f}"
+            print(f"{one.name:40}{times}{one.run:8.2f}{one.first:8.2f}{one.memory:8.0f}{mark}", flush=True)
+        if found:
+            run, first = (geometric_mean([getattr(c, n) for c in found]) for n in ("run", "first"))
+            print(f"{'geometric mean':64}{run:8.2f}{first:8.2f}")
 
 
-def compare(
-    model: Path, feed: Path, threads: int, pairs: int, seconds: float
-) -> tuple[float, float, float, float]:
-    """Our time and the peer's of a run, and the ratios of a run and of loading and running once."""
+def cases(folders: Sequence[Path], only: str = "") -> list[tuple[Path, Path]]:
+    """Models with what they are fed, of all folders in these."""
+    models = [m for f in folders for m in sorted(f.rglob("model.onnx")) if only in str(m)]
+    return [
+        (m, f) for m in models for f in sorted((*m.parent.glob("feed_*.npz"), *m.parent.glob("generate")))
+    ]
+
+
+def compare(model: Path, feed: Path, threads: int, pairs: int = 3, seconds: float = 0.4) -> Compared:
     found: dict[str, list[dict[str, float]]] = {"anydml": [], "onnxruntime": []}
     for _ in range(pairs):
         for name, results in found.items():
@@ -72,8 +90,10 @@ def compare(
     def ratio(what: str) -> float:
         return median(a[what] / b[what] for a, b in zip(ours, peer, strict=True))
 
-    times = [median(r["run"] for r in results) for results in (ours, peer)]
-    return times[0], times[1], ratio("run"), ratio("first")
+    own, other = (median(r["run"] for r in results) for results in (ours, peer))
+    memory = median(a["memory"] - b["memory"] for a, b in zip(ours, peer, strict=True))
+    name = f"{model.parent.name} {feed.stem.removeprefix('feed_')}"
+    return Compared(name, own, other, ratio("run"), ratio("first"), memory)
 
 
 def alone(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:
@@ -87,18 +107,39 @@ def alone(name: str, model: Path, feed: Path, threads: int, seconds: float) -> d
 
 
 def worker(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:
+    load, work = loader(name, threads), work_of(feed)
+    start = time.perf_counter()
+    run = load(str(model))
+    work(run)
+    first = time.perf_counter() - start
+    return {"first": first, "memory": resident(), "run": median(warm_runs(lambda: work(run), seconds))}
+
+
+Run = Callable[[None, dict[str, Any]], Any]
+
+
+def work_of(feed: Path) -> Callable[[Run], object]:
+    """What is done with a session's run."""
+    if feed.suffix != ".npz":
+        from bench.decoder import generate
+
+        return lambda run: generate(run, tokens=30)
     import numpy as np
 
     feeds = dict(np.load(feed))
-    load = loader(name, threads)
-    start = time.perf_counter()
-    run = load(str(model))
-    run(feeds)
-    first = time.perf_counter() - start
-    return {"first": first, "run": median(warm_runs(lambda: run(feeds), seconds))}
+    return lambda run: run(None, feeds)
 
 
-def loader(name: str, threads: int) -> Callable[[str], Callable[[dict[str, Any]], object]]:
+def resident() -> float:
+    """MiB that this process has in memory; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+def loader(name: str, threads: int) -> Callable[[str], Run]:
     """What loads a model; libraries are imported before."""
     if name == "anydml":
         import onnxruntime  # noqa: F401
@@ -106,21 +147,16 @@ def loader(name: str, threads: int) -> Callable[[str], Callable[[dict[str, Any]]
         import anydml
 
         _ = anydml.load
-
-        def ours(path: str) -> Callable[[dict[str, Any]], object]:
-            session = anydml.load(path, threads=threads or None)
-            return lambda feeds: session.run(None, feeds)
-
-        return ours
+        return lambda path: anydml.load(path, threads=threads or None).run
     import onnxruntime as ort
 
-    def theirs(path: str) -> Callable[[dict[str, Any]], object]:
+    def theirs(path: str) -> Run:
         options = ort.SessionOptions()
         if threads:
             options.intra_op_num_threads = threads
         options.log_severity_level = 4
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda feeds: session.run(None, feeds)
+        run: Run = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run
+        return run
 
     return theirs
 

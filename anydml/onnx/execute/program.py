@@ -46,6 +46,7 @@ from anydml.onnx.execute.plan_keys import (
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
+from anydml.onnx.partial_eval.bodies import specialize_bodies
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
@@ -266,8 +267,9 @@ class Program:
         deep = any(isinstance(n, If) for n in self.graph.nodes)
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
         special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1, likely=likely)
-        notes = [f"{f.node.label}: {f.because}" for f in special.folded]
-        graph = simplify(special.graph, on_processor=provider.on_processor)
+        graph, inside = specialize_bodies(special.graph, opsets, provider)
+        notes = [f"{f.node.label}: {f.because}" for f in (*special.folded, *inside)]
+        graph = simplify(graph, on_processor=provider.on_processor)
         left = [n for n in graph.nodes if isinstance(n, If)]
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
             conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)

@@ -1,0 +1,104 @@
+"""Ifs in the bodies of loops: what holds in every iteration decides them, and nothing that one may change."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import anydml as dml
+
+BRANCHES = "<then_branch = t () => (float[?, ?] p) { p = Neg (s) }, else_branch = e () => (float[?, ?] q) { q = Abs (s) }>"
+
+
+def loop(condition, result="r = Add (w, x)", given="x"):
+    """Three rounds of an If on `condition`, whose state begins as `given`."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    m (float[n, k] x, int64 limit) => (float[?, ?] y) {{
+      three = Constant <value = int64 {{3}}> ()
+      true = Constant <value = bool {{1}}> ()
+      y = Loop (three, true, {given}) <body = b (int64 i, bool go, float[?, ?] s) => (bool on, float[?, ?] r) {{
+        on = Identity (go)
+        {condition}
+        w = If (c) {BRANCHES}
+        {result}
+      }}>
+    }}"""
+    return onnx.parser.parse_model(text)
+
+
+def agree(model, feeds):
+    session = dml.load(model, threads=1)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    peer = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for feed in feeds:
+        (found,), (expected,) = session.run(None, feed), peer.run(None, feed)
+        np.testing.assert_array_equal(found, expected, err_msg=session.explain())
+    return session.explain()
+
+
+def feeds(*shapes, limit=2):
+    rng = np.random.default_rng(0)
+    return [{"x": rng.standard_normal(s).astype(np.float32), "limit": np.array(limit)} for s in shapes]
+
+
+SIZE = """z = Constant <value = int64 {0}> () h = Shape (x) n = Gather (h, z)
+    two = Constant <value = int64 {2}> () c = Greater (n, two)"""
+RANK = """h = Shape (s) e = Size (h) two = Constant <value = int64 {2}> () c = Equal (e, two)"""
+GROWS = """z = Constant <value = int64 {0}> () h = Shape (s) n = Gather (h, z)
+    four = Constant <value = int64 {4}> () c = Less (n, four)"""
+COUNTS = "c = Greater (i, limit)"
+CONTENT = "two = Constant <value = int64 {2}> () c = Greater (three, two)"
+
+
+@pytest.mark.parametrize(
+    "condition", [SIZE, RANK, CONTENT], ids=["captured size", "rank", "captured content"]
+)
+def test_what_holds_in_every_iteration_decides(condition):
+    text = agree(loop(condition), [*feeds((2, 3), (3, 3), (4, 3), (5, 3)), *feeds((2, 2), (3, 2), limit=9)])
+    assert "folded: node 'w' (If)" in text
+    assert "known only when it runs" not in text
+
+
+@pytest.mark.parametrize("condition", [GROWS, COUNTS], ids=["a state's size", "the iteration"])
+def test_what_an_iteration_may_change_does_not(condition):
+    text = agree(
+        loop(condition, "r = Concat <axis = 0> (w, x)"),
+        [*feeds((1, 3), (2, 3), (4, 3)), *feeds((1, 2), limit=0)],
+    )
+    assert "folded" not in text
+
+
+def test_a_size_that_the_file_declares_wrongly_decides_nothing():
+    model = loop(GROWS, "r = Concat <axis = 0> (w, x)")
+    state = model.graph.node[2].attribute[0].g.input[2].type.tensor_type.shape
+    state.dim[0].dim_value = 1
+    agree(model, feeds((1, 3), (2, 3)))
+
+
+def test_in_loops_in_branches_and_loops():
+    inner = f"""on2 = Identity (go2) {SIZE} w = If (c) {BRANCHES} r2 = Identity (w)"""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    m (float[n, k] x, bool d) => (float[?, ?] y) {{
+      three = Constant <value = int64 {{3}}> ()
+      true = Constant <value = bool {{1}}> ()
+      f = ReduceSum <keepdims = 0> (x)
+      g = Constant <value = float {{0}}> ()
+      d2 = Greater (f, g)
+      y = If (d2) <then_branch = a () => (float[?, ?] u) {{
+        u = Loop (three, true, x) <body = b (int64 i, bool go, float[?, ?] o) => (bool on, float[?, ?] r) {{
+          on = Identity (go)
+          r = Loop (three, true, o) <body = b2 (int64 j, bool go2, float[?, ?] s) => (bool on2, float[?, ?] r2)
+            {{ {inner} }}>
+        }}>
+      }}, else_branch = b () => (float[?, ?] v) {{ v = Neg (x) }}>
+    }}"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    given = [
+        {"x": sign * np.abs(rng.standard_normal(s)).astype(np.float32), "d": np.array(True)}
+        for s in ((2, 3), (4, 3))
+        for sign in (-1, 1)
+    ]
+    text = agree(model, given)
+    assert "folded: node 'w' (If)" in text

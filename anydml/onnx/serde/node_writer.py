@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Type, Value
 from anydml.ir.names import Names
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.types import only_ranks, to_proto
 
 IDENTITY = OnnxOp("", "Identity", 1)
@@ -47,8 +48,10 @@ class NodeWriter:
         outputs = ["" if v is None else self.names.of(v) for v in node.outputs]
         proto.output.extend(part_names(outputs, self.names) if node.is_onnx("Split") else outputs)
         proto.attribute.extend(node.attributes.values())
+        info = info_of(node.op)
         for word, body in node.bodies.items():
-            self._fill(proto, word, body)
+            states = {} if info is None else info.states(node)
+            self._fill(proto, word, body, {*states.values()})
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
@@ -61,10 +64,10 @@ class NodeWriter:
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
-    def _fill(self, node: NodeProto, attribute: str, graph: Graph) -> None:
+    def _fill(self, node: NodeProto, attribute: str, graph: Graph, states: Collection[int] = ()) -> None:
         proto = node.attribute.add(name=attribute, type=AttributeProto.GRAPH).g
         proto.name = graph.name
-        graph = with_own_outputs(graph)
+        graph = with_own_outputs(graph, states)
         if isinstance(graph, Body):
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph))
@@ -96,19 +99,20 @@ def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
     yield from known(graph.outputs)
 
 
-def with_own_outputs(graph: Graph) -> Graph:
+def with_own_outputs(graph: Graph, states: Collection[int] = ()) -> Graph:
     """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
 
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
-    body may be returned as they are.
+    body may be returned as they are as `states`, of which these outputs are the next; as a row, onnxruntime
+    gives what was never written.
     """
     written = {v for n in graph.nodes for v in n.writes}
-    if isinstance(graph, Body):
-        written.update(graph.parameters)
+    parameters = {*graph.parameters} if isinstance(graph, Body) else set()
     extra: list[Node] = []
     outputs: list[Value] = []
     for k, value in enumerate(graph.outputs):
-        if value not in written or value in outputs:
+        passed_on = value in parameters and k in states
+        if not (value in written or passed_on) or value in outputs:
             result = Value(f"{graph.name}~output{k}", value.type)
             extra.append(Node(IDENTITY, (value,), (result,), {}, result.name))
             value = result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
@@ -50,8 +50,9 @@ class NodeWriter:
         proto.attribute.extend(node.attributes.values())
         info = info_of(node.op)
         for word, body in node.bodies.items():
-            states = {} if info is None else info.states(node)
-            self._fill(proto, word, body, {*states.values()})
+            states = 0 if info is None else len(info.states(node))
+            first = len(body.outputs) - len(node.outputs)  # a Loop's body gives a condition, too
+            self._fill(proto, word, body, first + states)
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
@@ -64,7 +65,7 @@ class NodeWriter:
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
-    def _fill(self, node: NodeProto, attribute: str, graph: Graph, states: Collection[int] = ()) -> None:
+    def _fill(self, node: NodeProto, attribute: str, graph: Graph, states: int = 0) -> None:
         proto = node.attribute.add(name=attribute, type=AttributeProto.GRAPH).g
         proto.name = graph.name
         graph = with_own_outputs(graph, states)
@@ -99,19 +100,19 @@ def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
     yield from known(graph.outputs)
 
 
-def with_own_outputs(graph: Graph, states: Collection[int] = ()) -> Graph:
+def with_own_outputs(graph: Graph, states: int = 0) -> Graph:
     """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
 
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
-    body may be returned as they are as `states`, of which these outputs are the next; as a row, onnxruntime
-    gives what was never written.
+    body may be returned as they are as the next of its `states`, so many outputs; behind them are rows, for
+    which onnxruntime then gives what was never written.
     """
     written = {v for n in graph.nodes for v in n.writes}
     parameters = {*graph.parameters} if isinstance(graph, Body) else set()
     extra: list[Node] = []
     outputs: list[Value] = []
     for k, value in enumerate(graph.outputs):
-        passed_on = value in parameters and k in states
+        passed_on = value in parameters and k < states
         if not (value in written or passed_on) or value in outputs:
             result = Value(f"{graph.name}~output{k}", value.type)
             extra.append(Node(IDENTITY, (value,), (result,), {}, result.name))

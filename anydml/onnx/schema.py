@@ -1,11 +1,21 @@
-"""ONNX's schemas: what an operator's inputs, outputs and attributes are at an opset."""
+"""ONNX's schemas: what an operator's inputs, outputs and attributes are at an opset.
+
+Those of ONNX's own domain stand in schemas.txt, which `python -m tools.generate_schemas` writes from the
+onnx package: that takes 15 ms to make its registry of all operators when it is first asked for one.
+What is newer than the table is asked of the package.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import onnx
+from onnx import AttributeProto, helper
 
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name
@@ -23,39 +33,138 @@ def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a schema asks for; asked once, since ONNX's own objects are slow to look at."""
+class Formal:
+    """An input or output of a schema.
 
+    Attributes:
+        types: what it may be, in ONNX's words: `tensor(float)`.
+        variable: what its type is called: all that have one name are of one type, if they are homogeneous.
+    """
+
+    name: str
+    types: frozenset[str]
+    variable: str
+    homogeneous: bool
+    optional: bool
+
+    def allows(self, name: str) -> bool:
+        """An optional that has content is known by this."""
+        return name in self.types or f"optional({name})" in self.types
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a schema asks for: how many inputs and outputs, of which kinds; attributes with their defaults."""
+
+    since: int
     inputs: tuple[int, int]
     outputs: tuple[int, int]
-    optional: tuple[bool, ...]
-    """For each formal input whether it may be left out."""
-    names: tuple[str, ...]
-    attributes: dict[str, int]
+    given: tuple[Formal, ...]
+    made: tuple[Formal, ...]
+    attributes: Mapping[str, int]
     required: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+    @property
+    def optional(self) -> tuple[bool, ...]:
+        """For each formal input whether it may be left out."""
+        return tuple(formal.optional for formal in self.given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(formal.name for formal in self.given)
 
 
 @cache
 def form_of(op: OnnxOp) -> Form | None:
+    if not op.domain and op.version <= _table().opset:
+        line = _table().operators.get(op.name)
+        revisions = [] if line is None else json.loads(line)
+        found = next((r for r in revisions if r[0] <= op.version), None)
+        return None if found is None else _read(found)
     schema = schema_of(op)
-    if schema is None:
-        return None
-    attributes = schema.attributes.values()
+    return None if schema is None else form_from(schema)
+
+
+def form_from(schema: onnx.defs.OpSchema) -> Form:
+    """The form of one of ONNX's own objects, which are slow to look at."""
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    given, made = (
+        tuple(
+            Formal(f.name, frozenset(f.types), f.type_str, f.is_homogeneous, f.option == optional)
+            for f in formals
+        )
+        for formals in (schema.inputs, schema.outputs)
+    )
+    attributes = dict(schema.attributes)
     return Form(
+        schema.since_version,
         (schema.min_input, min(schema.max_input, MAX_VARIADIC)),
         (schema.min_output, min(schema.max_output, MAX_VARIADIC)),
-        tuple(i.option == onnx.defs.OpSchema.FormalParameterOption.Optional for i in schema.inputs),
-        tuple(i.name for i in schema.inputs),
-        {a.name: int(a.type.value) for a in attributes},  # type: ignore[attr-defined]
-        tuple(a.name for a in attributes if a.required),
+        given,
+        made,
+        {n: int(a.type.value) for n, a in attributes.items()},  # type: ignore[attr-defined]
+        tuple(n for n, a in attributes.items() if a.required),
+        {
+            n: helper.get_attribute_value(a.default_value)
+            for n, a in attributes.items()
+            if a.default_value.type != AttributeProto.UNDEFINED
+        },
     )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The lines of schemas.txt, most of which nobody needs."""
+
+    opset: int
+    types: Sequence[str]
+    operators: Mapping[str, str]
+
+
+@cache
+def _table() -> _Table:
+    head, types, operators = Path(__file__).with_name("schemas.txt").read_text("utf-8").split("\n\n")
+    pairs = (line.split(" ", 1) for line in operators.splitlines())
+    return _Table(int(head), types.splitlines(), dict(pairs))
+
+
+def _read(revision: list[Any]) -> Form:
+    since, inputs, outputs, given, made, attributes = revision
+    formals = [
+        tuple(Formal(name, _types(k), v, bool(h), bool(o)) for name, k, v, h, o in some)
+        for some in (given, made)
+    ]
+    defaults = {n: d[0] for n, (_, _, d) in attributes.items() if d}
+    return Form(
+        since,
+        (inputs[0], inputs[1]),
+        (outputs[0], outputs[1]),
+        formals[0],
+        formals[1],
+        {n: kind for n, (kind, _, _) in attributes.items()},
+        tuple(n for n, (_, required, _) in attributes.items() if required),
+        {n: _content(d) for n, d in defaults.items()},
+    )
+
+
+def _content(default: Any) -> Any:
+    """Texts are bytes in ONNX."""
+    if isinstance(default, list):
+        return [_content(item) for item in default]
+    return default.encode() if isinstance(default, str) else default
+
+
+@cache
+def _types(number: int) -> frozenset[str]:
+    return frozenset(json.loads(_table().types[number]))
 
 
 @cache
 def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
     """For each formal input the types that ONNX allows, in its words: `tensor(float)`."""
-    schema = schema_of(op)
-    return () if schema is None else tuple(frozenset(i.types) for i in schema.inputs)
+    form = form_of(op)
+    return () if form is None else tuple(formal.types for formal in form.given)
 
 
 def wrong_type(op: OnnxOp, node: Node) -> str | None:

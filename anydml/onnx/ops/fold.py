@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import Content, NodeFailed, NodeView, NotFoldable
-from anydml.onnx.schema import schema_of
+from anydml.onnx.schema import Formal, form_of
 from anydml.onnx.types import dtype_name
 
 
@@ -32,10 +30,10 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
         NodeFailed: the node fails on these inputs.
     """
     info = info_of(node.op)
-    signature = _signature(node.op)
-    if info is None or info.fold is None or signature is None:
+    form = form_of(node.op)
+    if info is None or info.fold is None or form is None:
         raise NotFoldable(f"no rule for {node.op}")
-    formals, results = signature
+    formals, results = form.given, form.made
     bound: dict[str, str] = {}
     for k, content in enumerate(inputs):
         formal, named = formals[min(k, len(formals) - 1)], _type_name(content)
@@ -59,39 +57,13 @@ def fold(node: Node, inputs: Sequence[Content]) -> list[Content]:
     return outputs
 
 
-def _check_result(op: OnnxOp, k: int, formal: _Formal, named: str | None, bound: Mapping[str, str]) -> None:
+def _check_result(op: OnnxOp, k: int, formal: Formal, named: str | None, bound: Mapping[str, str]) -> None:
     if named is None:
         return
     if not formal.allows(named):  # an attribute asks for it
         raise NotFoldable(f"{named} as an output of {op}")
     wanted = bound.get(formal.variable, named)
     assert named == wanted or not formal.homogeneous, f"the rule of {op} gives {named} as output {k}"
-
-
-@dataclass(frozen=True)
-class _Formal:
-    """An input or output of a schema: the types that it allows, and the type variable they are bound to."""
-
-    types: frozenset[str]
-    variable: str
-    homogeneous: bool
-
-    def allows(self, name: str) -> bool:
-        """An optional that has content is known by this."""
-        return name in self.types or f"optional({name})" in self.types
-
-
-@cache
-def _signature(op: OnnxOp) -> tuple[list[_Formal], list[_Formal]] | None:
-    """Asked once: ONNX's own objects are slow to look at."""
-    schema = schema_of(op)
-    if schema is None:
-        return None
-    inputs, outputs = (
-        [_Formal(frozenset(f.types), f.type_str, f.is_homogeneous) for f in formals]
-        for formals in (schema.inputs, schema.outputs)
-    )
-    return inputs, outputs
 
 
 def _type_name(content: Any) -> str | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from onnx import AttributeProto, helper
 from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
-from anydml.onnx.schema import schema_of
+from anydml.onnx.schema import form_of
 
 Array = NDArray[Any]
 Content = Array | list[Any] | None
@@ -47,7 +46,8 @@ class NodeView:
         self.outputs = tuple(v is not None for v in node.outputs)
         """For each output whether somebody wants it."""
         self._attributes = node.attributes
-        self._defaults = _defaults(node.op)
+        form = form_of(node.op)
+        self._defaults = {} if form is None else form.defaults
 
     @property
     def given(self) -> set[str]:
@@ -88,17 +88,6 @@ class NodeView:
         that has no such attribute may be anything."""
         found = self.attribute(name)
         return list(found) if isinstance(found, Sequence) and not isinstance(found, bytes) else None
-
-
-@cache
-def _defaults(op: OnnxOp) -> dict[str, Any]:
-    schema = schema_of(op)
-    attributes = {} if schema is None else schema.attributes
-    return {
-        name: helper.get_attribute_value(a.default_value)
-        for name, a in attributes.items()
-        if a.default_value.type != AttributeProto.UNDEFINED
-    }
 
 
 class KnownNode(NodeView):

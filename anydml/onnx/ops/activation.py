@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import meanings
+from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.arithmetic import is_64_bit
 from anydml.onnx.ops.directml import (
     HALF_OR_FLOAT,
@@ -159,45 +159,85 @@ def _infinity_mode(node: NodeView) -> Attributes | None:
 
 OPS = (
     OpInfo(
-        "Acos", fold=_function(np.arccos), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ACOS)
+        "Acos",
+        result=result_types.same,
+        fold=_function(np.arccos),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ACOS),
     ),
     OpInfo(
-        "Acosh", fold=_function(np.arccosh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ACOSH)
+        "Acosh",
+        result=result_types.same,
+        fold=_function(np.arccosh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ACOSH),
     ),
     OpInfo(
-        "Asin", fold=_function(np.arcsin), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ASIN)
+        "Asin",
+        result=result_types.same,
+        fold=_function(np.arcsin),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ASIN),
     ),
     OpInfo(
-        "Asinh", fold=_function(np.arcsinh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ASINH)
+        "Asinh",
+        result=result_types.same,
+        fold=_function(np.arcsinh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ASINH),
     ),
     OpInfo(
-        "Atan", fold=_function(np.arctan), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ATAN)
+        "Atan",
+        result=result_types.same,
+        fold=_function(np.arctan),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ATAN),
     ),
     OpInfo(
-        "Atanh", fold=_function(np.arctanh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ATANH)
+        "Atanh",
+        result=result_types.same,
+        fold=_function(np.arctanh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ATANH),
     ),
     OpInfo(
         "Celu",
+        result=result_types.same,
         fold=in_double(_celu),
         speculatable=always,
         directml=DirectMLForm(activation.ACTIVATION_CELU, attributes=one_attribute("alpha", "Alpha")),
     ),
-    OpInfo("Cos", fold=_function(np.cos), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_COS)),
-    OpInfo("Cosh", fold=_function(np.cosh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_COSH)),
+    OpInfo(
+        "Cos",
+        result=result_types.same,
+        fold=_function(np.cos),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_COS),
+    ),
+    OpInfo(
+        "Cosh",
+        result=result_types.same,
+        fold=_function(np.cosh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_COSH),
+    ),
     OpInfo(
         "Elu",
+        result=result_types.same,
         fold=in_double(_elu),
         speculatable=always,
         directml=DirectMLForm(activation.ACTIVATION_ELU, attributes=partial(float_attributes, alpha="Alpha")),
     ),
     OpInfo(
         "Erf",
+        result=result_types.same,
         fold=_function(lambda x: _doubles(_erf(x))),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_ERF),
     ),
     OpInfo(
         "Gelu",
+        result=result_types.same,
         fold=in_double(_gelu),
         speculatable=always,
         directml=DirectMLForm(
@@ -206,6 +246,7 @@ OPS = (
     ),
     OpInfo(
         "HardSigmoid",
+        result=result_types.same,
         fold=in_single(_hard_sigmoid),
         speculatable=always,
         directml=DirectMLForm(
@@ -215,6 +256,7 @@ OPS = (
     ),
     OpInfo(
         "HardSwish",
+        result=result_types.same,
         fold=in_single(_hard_swish),
         speculatable=always,
         directml=DirectMLForm(
@@ -223,18 +265,21 @@ OPS = (
     ),
     OpInfo(
         "IsInf",
+        result=result_types.bools,
         fold=_is_inf,
         speculatable=always,
         directml=DirectMLForm(elementwise.ELEMENT_WISE_IS_INFINITY, HALF_OR_FLOAT, attributes=_infinity_mode),
     ),
     OpInfo(
         "IsNaN",
+        result=result_types.bools,
         fold=lambda node, x: np.isnan(x if x.dtype in FLOATS else x.astype(np.float32)),
         speculatable=always,
         directml=unary(elementwise.ELEMENT_WISE_IS_NAN, HALF_OR_FLOAT),
     ),
     OpInfo(
         "LeakyRelu",
+        result=result_types.same,
         fold=in_single(_leaky_relu),
         speculatable=always,
         directml=DirectMLForm(
@@ -243,12 +288,14 @@ OPS = (
     ),
     OpInfo(
         "Mish",
+        result=result_types.same,
         fold=_function(lambda x: x * np.tanh(_softplus(x))),
         speculatable=always,
         directml=unary(meanings.MISH),
     ),
     OpInfo(
         "PRelu",
+        result=result_types.same,
         fold=_prelu,
         speculatable=_slope_broadcasts,
         directml=DirectMLForm(
@@ -258,10 +305,15 @@ OPS = (
         ),
     ),
     OpInfo(
-        "Relu", fold=_relu, speculatable=always, directml=unary(activation.ACTIVATION_RELU, SIGNED, since=6)
+        "Relu",
+        result=result_types.same,
+        fold=_relu,
+        speculatable=always,
+        directml=unary(activation.ACTIVATION_RELU, SIGNED, since=6),
     ),
     OpInfo(
         "Selu",
+        result=result_types.same,
         fold=in_double(_selu),
         speculatable=always,
         directml=DirectMLForm(
@@ -271,42 +323,72 @@ OPS = (
     ),
     OpInfo(
         "Shrink",
+        result=result_types.same,
         fold=_shrink,
         speculatable=always,
         quirks=(Quirk("onnxruntime takes 64-bit integers as if they were float64", is_64_bit),),
     ),
     OpInfo(
         "Sigmoid",
+        result=result_types.same,
         fold=_function(_sigmoid),
         speculatable=always,
         directml=unary(activation.ACTIVATION_SIGMOID),
     ),
-    OpInfo("Sin", fold=_function(np.sin), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SIN)),
-    OpInfo("Sinh", fold=_function(np.sinh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_SINH)),
+    OpInfo(
+        "Sin",
+        result=result_types.same,
+        fold=_function(np.sin),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_SIN),
+    ),
+    OpInfo(
+        "Sinh",
+        result=result_types.same,
+        fold=_function(np.sinh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_SINH),
+    ),
     OpInfo(
         "Softplus",
+        result=result_types.same,
         fold=_function(_softplus),
         speculatable=always,
         directml=unary(activation.ACTIVATION_SOFTPLUS),
     ),
     OpInfo(
         "Softsign",
+        result=result_types.same,
         fold=in_single(lambda node, x: x / (1 + np.abs(x))),
         speculatable=always,
         directml=unary(activation.ACTIVATION_SOFTSIGN),
     ),
     OpInfo(
         "Swish",
+        result=result_types.same,
         fold=in_double(lambda node, x: x * _sigmoid(node.float("alpha") * x)),
         speculatable=always,
         directml=DirectMLForm(
             activation.ACTIVATION_SWISH, attributes=one_attribute("alpha", "SigmoidInputScale")
         ),
     ),
-    OpInfo("Tan", fold=_function(np.tan), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_TAN)),
-    OpInfo("Tanh", fold=_function(np.tanh), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_TANH)),
+    OpInfo(
+        "Tan",
+        result=result_types.same,
+        fold=_function(np.tan),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_TAN),
+    ),
+    OpInfo(
+        "Tanh",
+        result=result_types.same,
+        fold=_function(np.tanh),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_TANH),
+    ),
     OpInfo(
         "ThresholdedRelu",
+        result=result_types.same,
         fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0)),
         speculatable=always,
         directml=DirectMLForm(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import meanings
+from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.directml import (
     FLOAT,
     FLOATING,
@@ -232,9 +232,16 @@ def _fmod(n: NodeView) -> Attributes | None:
 
 
 OPS = (
-    OpInfo("Abs", fold=like(np.abs), speculatable=always, directml=unary(unary_ops.ELEMENT_WISE_ABS, SIGNED)),
+    OpInfo(
+        "Abs",
+        result=result_types.same,
+        fold=like(np.abs),
+        speculatable=always,
+        directml=unary(unary_ops.ELEMENT_WISE_ABS, SIGNED),
+    ),
     OpInfo(
         "Add",
+        result=result_types.broadcast,
         fold=old_or(np.add),
         symbols=lambda n, g, s: np.asarray(g[0] + g[1], object),
         symbol_inputs=2,
@@ -243,6 +250,7 @@ OPS = (
     ),
     OpInfo(
         "BitShift",
+        result=result_types.broadcast,
         fold=_bit_shift,
         directml=(
             DirectMLForm(elementwise.ELEMENT_WISE_BIT_SHIFT_LEFT, UNSIGNED, (2,), _shifts("LEFT")),
@@ -251,36 +259,42 @@ OPS = (
     ),
     OpInfo(
         "BitwiseAnd",
+        result=result_types.broadcast,
         fold=like(np.bitwise_and),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_BIT_AND, NUMBERS - FLOATING),
     ),
     OpInfo(
         "BitwiseNot",
+        result=result_types.same,
         fold=like(np.invert),
         speculatable=always,
         directml=unary(elementwise.ELEMENT_WISE_BIT_NOT, NUMBERS - FLOATING),
     ),
     OpInfo(
         "BitwiseOr",
+        result=result_types.broadcast,
         fold=like(np.bitwise_or),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_BIT_OR, NUMBERS - FLOATING),
     ),
     OpInfo(
         "BitwiseXor",
+        result=result_types.broadcast,
         fold=like(np.bitwise_xor),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_BIT_XOR, NUMBERS - FLOATING),
     ),
     OpInfo(
         "Ceil",
+        result=result_types.same,
         fold=in_single(lambda node, x: np.ceil(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_CEIL, FLOATING),
     ),
     OpInfo(
         "Clip",
+        result=result_types.same,
         fold=_clip,
         speculatable=scalar_parameters,
         directml=(
@@ -289,9 +303,12 @@ OPS = (
         ),
     ),
     OpInfo("CumProd", fold=_running("cumprod", 1)),
-    OpInfo("CumSum", fold=_running("cumsum", 0), speculatable=if_run, moves_first=True),
+    OpInfo(
+        "CumSum", result=result_types.same, fold=_running("cumsum", 0), speculatable=if_run, moves_first=True
+    ),
     OpInfo(
         "Div",
+        result=result_types.broadcast,
         fold=_divide,
         symbols=_divided_symbols,
         symbol_inputs=2,
@@ -301,37 +318,48 @@ OPS = (
     ),
     OpInfo(
         "Exp",
+        result=result_types.same,
         fold=in_double(lambda node, x: np.exp(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_EXP),
     ),
     OpInfo(
         "Floor",
+        result=result_types.same,
         fold=in_single(lambda node, x: np.floor(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_FLOOR, FLOATING),
     ),
     OpInfo(
         "Log",
+        result=result_types.same,
         fold=in_double(lambda node, x: np.log(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_LOG),
     ),
     OpInfo(
         "Max",
+        result=result_types.broadcast,
         fold=_extreme("maximum"),
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_MAX, NUMBERS, since=8),
     ),
-    OpInfo("Mean", fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)), speculatable=broadcasts),
+    OpInfo(
+        "Mean",
+        result=result_types.broadcast,
+        fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)),
+        speculatable=broadcasts,
+    ),
     OpInfo(
         "Min",
+        result=result_types.broadcast,
         fold=_extreme("minimum"),
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_MIN, NUMBERS, since=8),
     ),
     OpInfo(
         "Mod",
+        result=result_types.broadcast,
         fold=_mod,
         speculatable=_divides,
         quirks=(
@@ -346,6 +374,7 @@ OPS = (
     ),
     OpInfo(
         "Mul",
+        result=result_types.broadcast,
         fold=old_or(np.multiply),
         symbols=lambda n, g, s: np.asarray(g[0] * g[1], object),
         symbol_inputs=2,
@@ -354,6 +383,7 @@ OPS = (
     ),
     OpInfo(
         "Neg",
+        result=result_types.same,
         fold=like(np.negative),
         symbols=lambda n, g, s: map_symbols(lambda a: -a, g[0]),
         speculatable=always,
@@ -361,6 +391,7 @@ OPS = (
     ),
     OpInfo(
         "Pow",
+        result=result_types.broadcast,
         fold=_pow,
         speculatable=lambda n: broadcasts(n) and not is_integer(n, 0),
         quirks=(Quirk("onnxruntime takes powers of 64-bit integers as if they were float64", is_64_bit),),
@@ -368,25 +399,35 @@ OPS = (
     ),
     OpInfo(
         "Reciprocal",
+        result=result_types.same,
         fold=in_single(lambda node, x: 1 / x),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_RECIP, FLOATING),
     ),
     OpInfo(
         "Round",
+        result=result_types.same,
         fold=in_single(lambda node, x: np.rint(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_ROUND, FLOATING),
     ),
-    OpInfo("Sign", fold=_sign, speculatable=always, directml=unary(meanings.SIGN, NUMBERS)),
+    OpInfo(
+        "Sign",
+        result=result_types.same,
+        fold=_sign,
+        speculatable=always,
+        directml=unary(meanings.SIGN, NUMBERS),
+    ),
     OpInfo(
         "Sqrt",
+        result=result_types.same,
         fold=in_single(lambda node, x: np.sqrt(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_SQRT, FLOATING),
     ),
     OpInfo(
         "Sub",
+        result=result_types.broadcast,
         fold=old_or(np.subtract),
         symbols=lambda n, g, s: np.asarray(g[0] - g[1], object),
         symbol_inputs=2,
@@ -395,6 +436,7 @@ OPS = (
     ),
     OpInfo(
         "Sum",
+        result=result_types.broadcast,
         fold=_variadic(_sum),
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_ADD, FLOATING, since=8),

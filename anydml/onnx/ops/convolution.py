@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
@@ -145,6 +146,7 @@ def _conv_fits(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "Conv",
+        result=result_types.convolved,
         fold=_conv,
         impossible=window_too_long,
         speculatable=_conv_fits,

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from anydml.ir.dims import UNKNOWN, Affine
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
@@ -120,13 +121,14 @@ OPS = (
     OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops, long_integers=True),
     OpInfo(
         "ConstantOfShape",
+        result=result_types.filled,
         fold=_constant_of_shape,
         sizes=lambda n, sizes, contents: (
             None if contents[0] is None or contents[0].ndim != 1 else list(contents[0])
         ),
     ),
     OpInfo("EyeLike", fold=_eye_like, matrix_only=True),
-    OpInfo("Range", fold=_range, sizes=_range_sizes),
+    OpInfo("Range", result=result_types.moved, fold=_range, sizes=_range_sizes),
     OpInfo("RandomNormal", draws=always, quirks=(_RANGE,)),
     OpInfo("RandomNormalLike", draws=always, quirks=(_RANGE,)),
     OpInfo("RandomUniform", draws=always, quirks=(_RANGE,)),

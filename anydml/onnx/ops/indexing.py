@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
@@ -255,24 +256,26 @@ OPS = (
     OpInfo("Compress", fold=_compress),
     OpInfo(
         "Gather",
+        result=result_types.gathered,
         fold=_gather,
         symbols=_gathered_symbols,
         symbol_inputs=2,
         speculatable=_within,
         quirks=(Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
     ),
-    OpInfo("GatherElements", fold=_gather_elements),
+    OpInfo("GatherElements", result=result_types.like_places, fold=_gather_elements),
     OpInfo("GatherND", fold=_gather_nd, minimums={"batch_dims": 0}),
     OpInfo(
         "NonZero",
+        result=result_types.places_of_others,
         fold=_non_zero,
         speculatable=always,
         quirks=(Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
     ),
     OpInfo("OneHot", fold=_one_hot, quirks=(NEGATIVE_LENGTH,)),
-    OpInfo("Scatter", fold=_scatter_elements),
-    OpInfo("ScatterElements", fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
-    OpInfo("ScatterND", fold=_scatter_nd, quirks=(_EXTREME_OF_BOOL,)),
+    OpInfo("Scatter", result=result_types.same, fold=_scatter_elements),
+    OpInfo("ScatterElements", result=result_types.same, fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
+    OpInfo("ScatterND", result=result_types.same, fold=_scatter_nd, quirks=(_EXTREME_OF_BOOL,)),
     OpInfo("TensorScatter", fold=_tensor_scatter),
     OpInfo("TopK", fold=_top_k, speculatable=if_run, moves_first=True),
     OpInfo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import (
     NEGATIVE_LENGTH,
@@ -87,6 +88,6 @@ OPS = (
         "SpaceToDepth", fold=_space_to_depth, speculatable=if_run, moves_first=True, minimums={"blocksize": 1}
     ),
     OpInfo("Tile", fold=_tile, speculatable=if_run, quirks=(NEGATIVE_LENGTH,), moves_first=True),
-    OpInfo("Transpose", fold=_transpose, speculatable=has_ranks),
-    OpInfo("Trilu", fold=_trilu, speculatable=if_run, moves_first=True),
+    OpInfo("Transpose", result=result_types.transposed, fold=_transpose, speculatable=has_ranks),
+    OpInfo("Trilu", result=result_types.same, fold=_trilu, speculatable=if_run, moves_first=True),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.directml import BOOL, MOVED, NUMBERS, DirectMLForm, binary, no_attributes, unary
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo, Symbols
 from anydml.onnx.ops.shared import like, without_old_broadcast
@@ -40,6 +41,7 @@ def _negate(truth: bool | None) -> bool | None:
 OPS = (
     OpInfo(
         "And",
+        result=result_types.broadcast,
         fold=_truth(np.logical_and),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_AND, BOOL),
@@ -48,6 +50,7 @@ OPS = (
     ),
     OpInfo(
         "Equal",
+        result=result_types.compared,
         fold=_truth(np.equal),
         compare=is_zero,
         equates=True,
@@ -56,6 +59,7 @@ OPS = (
     ),
     OpInfo(
         "Greater",
+        result=result_types.compared,
         fold=_truth(np.greater),
         compare=lambda d: at_least(d, 1),
         speculatable=broadcasts,
@@ -63,6 +67,7 @@ OPS = (
     ),
     OpInfo(
         "GreaterOrEqual",
+        result=result_types.compared,
         fold=_truth(np.greater_equal),
         compare=lambda d: at_least(d, 0),
         speculatable=broadcasts,
@@ -70,6 +75,7 @@ OPS = (
     ),
     OpInfo(
         "Less",
+        result=result_types.compared,
         fold=_truth(np.less),
         compare=lambda d: _negate(at_least(d, 0)),
         speculatable=broadcasts,
@@ -77,6 +83,7 @@ OPS = (
     ),
     OpInfo(
         "LessOrEqual",
+        result=result_types.compared,
         fold=_truth(np.less_equal),
         compare=lambda d: _negate(at_least(d, 1)),
         speculatable=broadcasts,
@@ -84,6 +91,7 @@ OPS = (
     ),
     OpInfo(
         "Not",
+        result=result_types.same,
         fold=like(np.logical_not),
         speculatable=always,
         directml=unary(elementwise.ELEMENT_WISE_LOGICAL_NOT, BOOL, since=1),
@@ -91,6 +99,7 @@ OPS = (
     ),
     OpInfo(
         "Or",
+        result=result_types.broadcast,
         fold=_truth(np.logical_or),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_OR, BOOL),
@@ -99,6 +108,7 @@ OPS = (
     ),
     OpInfo(
         "Where",
+        result=result_types.chosen,
         fold=like(np.where),
         symbols=_chosen_symbols,
         symbol_inputs=3,
@@ -107,6 +117,7 @@ OPS = (
     ),
     OpInfo(
         "Xor",
+        result=result_types.broadcast,
         fold=_truth(np.logical_xor),
         speculatable=broadcasts,
         directml=binary(elementwise.ELEMENT_WISE_LOGICAL_XOR, BOOL),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64, widen
 from anydml.onnx.ops.shared import axis_in
@@ -214,12 +215,14 @@ _NO_SLICES = Quirk("onnxruntime refuses to normalize empty slices", _nothing_nor
 OPS = (
     OpInfo(
         "BatchNormalization",
+        result=result_types.same,
         fold=_batch,
         speculatable=if_run,
         reference_error=("has another formula before opset 14", lambda n: 9 <= n.version < 14),
     ),
     OpInfo(
         "InstanceNormalization",
+        result=result_types.same,
         fold=_instance,
         speculatable=if_run,
         quirks=(
@@ -237,7 +240,9 @@ OPS = (
         quirks=(Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
         minimums={"num_groups": 1},
     ),
-    OpInfo("LayerNormalization", fold=_layer, speculatable=if_run, quirks=(_NO_SLICES,)),
+    OpInfo(
+        "LayerNormalization", result=result_types.same, fold=_layer, speculatable=if_run, quirks=(_NO_SLICES,)
+    ),
     OpInfo("RMSNormalization", fold=_root_mean_square, quirks=(_NO_SLICES,)),
     OpInfo(
         "LpNormalization",
@@ -248,12 +253,14 @@ OPS = (
     OpInfo("MeanVarianceNormalization", fold=_mean_variance),
     OpInfo(
         "LRN",
+        result=result_types.same,
         fold=_local_response,
         quirks=(Quirk("onnxruntime wants tensors of rank 4 here", lambda n: n.rank(0) not in (None, 4)),),
         minimums={"size": 1},
     ),
     OpInfo(
         "Dropout",
+        result=result_types.same,
         fold=_dropout,
         speculatable=scalar_parameters,
         quirks=(

@@ -204,6 +204,8 @@ class OpInfo:
     """The bool that decides the result alone, whatever the other operand is."""
     implies: Callable[[KnownNode, bool], dict[int, bool]] = lambda n, truth: {}
     """(node, its output) -> bools that its inputs must be then, by number."""
+    result: Callable[[KnownNode], Sequence[Type | None] | None] | None = None
+    """The types of its outputs; None where ONNX's inference has to be asked."""
     sizes: Callable[[NodeView, Any, Any], list[Affine] | None] | None = None
     """(node, sizes of the inputs, what is known of their integers) -> sizes, where inference has none."""
     unsure_axes: Callable[[KnownNode, int], range] | None = None

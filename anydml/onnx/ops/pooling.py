@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Node
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen
 from anydml.onnx.ops.speculation import if_run
@@ -188,6 +189,7 @@ def _without_ceil_mode(node: Node) -> Node:
 OPS = (
     OpInfo(
         "MaxPool",
+        result=result_types.pooled,
         fold=_max,
         impossible=window_too_long,
         speculatable=if_run,
@@ -201,6 +203,7 @@ OPS = (
     ),
     OpInfo(
         "AveragePool",
+        result=result_types.pooled,
         fold=_average,
         impossible=window_too_long,
         speculatable=if_run,
@@ -220,12 +223,19 @@ OPS = (
     ),
     OpInfo(
         "GlobalMaxPool",
+        result=result_types.pooled_as_a_whole,
         fold=_global(_global_max),
         speculatable=if_run,
         quirks=(_NO_CHANNELS,),
         reference_error=("loses an axis", lambda n: n.rank(0) != 4),
     ),
-    OpInfo("GlobalAveragePool", fold=_global(_global_average), speculatable=if_run, quirks=(_NO_CHANNELS,)),
+    OpInfo(
+        "GlobalAveragePool",
+        result=result_types.pooled_as_a_whole,
+        fold=_global(_global_average),
+        speculatable=if_run,
+        quirks=(_NO_CHANNELS,),
+    ),
     OpInfo("GlobalLpPool", fold=_global(_global_lp), quirks=(_NO_CHANNELS,)),
     OpInfo(
         "MaxUnpool",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes
 from anydml.onnx.ops.speculation import if_run
@@ -27,6 +28,7 @@ def _no_batch(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "LSTM",
+        result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
@@ -36,6 +38,7 @@ OPS = (
     ),
     OpInfo(
         "GRU",
+        result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
@@ -45,6 +48,7 @@ OPS = (
     ),
     OpInfo(
         "RNN",
+        result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import whole
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
@@ -308,6 +309,7 @@ def _reduces_some(n: KnownNode) -> bool | None:
 OPS = (
     OpInfo(
         "ReduceSum",
+        result=result_types.reduced,
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
         speculatable=_reduces_any,
@@ -315,12 +317,14 @@ OPS = (
     ),
     OpInfo(
         "ReduceMean",
+        result=result_types.reduced,
         fold=_rule(_float_mean, _integer_mean),
         speculatable=_reduces_any,
         quirks=(_FROM_THE_END,),
     ),
     OpInfo(
         "ReduceProd",
+        result=result_types.reduced,
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
         speculatable=_reduces_any,
@@ -328,6 +332,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMax",
+        result=result_types.reduced,
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
@@ -335,17 +340,29 @@ OPS = (
     ),
     OpInfo(
         "ReduceMin",
+        result=result_types.reduced,
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
-    OpInfo("ReduceL1", fold=_rule(*_sum_of(np.abs)), speculatable=_reduces_any, quirks=(_FROM_THE_END,)),
     OpInfo(
-        "ReduceL2", fold=_rule(_float_l2, _integer_l2), speculatable=_reduces_any, quirks=(_FROM_THE_END,)
+        "ReduceL1",
+        result=result_types.reduced,
+        fold=_rule(*_sum_of(np.abs)),
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
+    ),
+    OpInfo(
+        "ReduceL2",
+        result=result_types.reduced,
+        fold=_rule(_float_l2, _integer_l2),
+        speculatable=_reduces_any,
+        quirks=(_FROM_THE_END,),
     ),
     OpInfo(
         "ReduceLogSum",
+        result=result_types.reduced,
         fold=_rule(_float_log_sum, _integer_log_sum),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),
@@ -353,6 +370,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceLogSumExp",
+        result=result_types.reduced,
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),
@@ -360,6 +378,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceSumSquare",
+        result=result_types.reduced,
         fold=_rule(*_sum_of(np.square)),
         speculatable=_reduces_any,
         quirks=(_FROM_THE_END,),
@@ -367,6 +386,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMax",
+        result=result_types.found_along,
         fold=_arg(largest=True),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),
@@ -374,6 +394,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMin",
+        result=result_types.found_along,
         fold=_arg(largest=False),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END,),

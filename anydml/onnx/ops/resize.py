@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64
 from anydml.onnx.ops.shared import axis_in
@@ -249,6 +250,7 @@ def _aspect_from_the_end(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "Resize",
+        result=result_types.resized,
         fold=_resize,
         speculatable=if_run,
         quirks=(

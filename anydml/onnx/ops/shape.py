@@ -12,6 +12,7 @@ import numpy as np
 
 from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.directml import MOVED, unary
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Symbols
 from anydml.onnx.ops.shared import (
@@ -179,8 +180,15 @@ def _same_bool(n: KnownNode, truth: bool) -> dict[int, bool]:
 
 
 OPS = (
-    OpInfo("Expand", fold=_expand, sizes=_expand_sizes, speculatable=_expands),
-    OpInfo("Flatten", fold=_flatten, symbols=same_order, speculatable=has_ranks, flops=no_flops),
+    OpInfo("Expand", result=result_types.moved, fold=_expand, sizes=_expand_sizes, speculatable=_expands),
+    OpInfo(
+        "Flatten",
+        result=result_types.flattened,
+        fold=_flatten,
+        symbols=same_order,
+        speculatable=has_ranks,
+        flops=no_flops,
+    ),
     OpInfo(
         "Identity",
         fold=_identity,
@@ -193,6 +201,7 @@ OPS = (
     ),
     OpInfo(
         "Reshape",
+        result=result_types.moved,
         fold=_reshape,
         symbols=same_order,
         sizes=_reshape_sizes,
@@ -201,10 +210,25 @@ OPS = (
         flops=no_flops,
         implies=_same_bool,
     ),
-    OpInfo("Shape", fold=_shape, speculatable=always, flops=no_flops, measures=_shape_symbols),
-    OpInfo("Size", fold=_size, speculatable=always, flops=no_flops, measures=_size_symbol),
+    OpInfo(
+        "Shape",
+        result=result_types.measured,
+        fold=_shape,
+        speculatable=always,
+        flops=no_flops,
+        measures=_shape_symbols,
+    ),
+    OpInfo(
+        "Size",
+        result=result_types.counted,
+        fold=_size,
+        speculatable=always,
+        flops=no_flops,
+        measures=_size_symbol,
+    ),
     OpInfo(
         "Squeeze",
+        result=result_types.squeezed,
         fold=_squeeze,
         symbols=same_order,
         speculatable=_squeezes,
@@ -215,6 +239,7 @@ OPS = (
     ),
     OpInfo(
         "Unsqueeze",
+        result=result_types.unsqueezed,
         fold=_unsqueeze,
         symbols=same_order,
         speculatable=lambda n: has_ranks(n) and n.axes() is not None,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
@@ -224,6 +225,7 @@ _LARGEST = (2**31 - 1, 2**63 - 1)
 OPS = (
     OpInfo(
         "Concat",
+        result=result_types.moved,
         fold=_concat,
         symbols=_joined_symbols,
         symbol_inputs=0,
@@ -233,6 +235,7 @@ OPS = (
     OpInfo("ReverseSequence", fold=_reverse_sequence),
     OpInfo(
         "Slice",
+        result=result_types.sliced,
         fold=_slice,
         symbols=_sliced_symbols,
         sizes=_slice_sizes,
@@ -244,6 +247,7 @@ OPS = (
     ),
     OpInfo(
         "Split",
+        result=result_types.split,
         fold=_split,
         speculatable=_splits_whole,
         quirks=(Quirk("onnxruntime refuses to split an empty axis evenly", _split_evenly, empty=True),),

@@ -92,7 +92,8 @@ class ShapeInference:
 
     def types(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str]:
         """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
-        types, why = self._infer(node, inputs)
+        own = self._own_types(node, inputs)
+        types, why = self._infer(node, inputs) if own is None else (self._believed(node, inputs, own, ""), "")
         if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
             types = self._refine(node, inputs, types)
         return types, why
@@ -149,6 +150,35 @@ class ShapeInference:
             for v in node.outputs
         ]
 
+        types = self._believed(node, inputs, types, why)
+        if key is not None:
+            self._inferred[key] = tuple(types), why
+        return types, why
+
+    def _own_types(self, node: Node, inputs: list[AbstractValue | None]) -> list[Type | None] | None:
+        """The outputs' types by our own rules, where these tell all that ONNX's would."""
+        info = info_of(node.op)
+        if info is None or info.result is None or len(node.inputs) != len(inputs):
+            return None
+        known = {f.value: f.constant for f in inputs if f is not None and f.constant is not None}
+        try:
+            types = info.result(KnownNode(node, known))
+        except NotFoldable:  # an attribute of another type
+            return None
+        if types is None or any(not isinstance(t, TensorType) or t.sizes is not None for t in types):
+            return None if types is None else list(types)
+        own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
+        sizes = None if own is None else tuple(map(as_dim, own))
+        (type,) = types
+        if sizes is None or None in sizes or not isinstance(type, TensorType):
+            return None
+        return [TensorType(type.dtype, sizes)]
+
+    def _believed(
+        self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None], why: str
+    ) -> list[Type | None]:
+        """The types, without what libraries are known to see otherwise."""
+
         def second() -> list[int] | None:
             return numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
 
@@ -160,9 +190,7 @@ class ShapeInference:
         info = info_of(node.op)
         if info is not None and info.sequence is not None:
             types = [info.sequence(KnownNode(node, {})) or t for t in types]
-        if key is not None:
-            self._inferred[key] = tuple(types), why
-        return types, why
+        return types
 
     def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""

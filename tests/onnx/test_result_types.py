@@ -1,0 +1,67 @@
+"""The types that operators' own rules tell are those that ONNX's inference tells, or say more."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml.ir.graph import TensorType
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
+from tests.robustness.random_models import random_case
+
+EXPORTERS = sorted((Path(__file__).parents[1] / "data" / "exporters").glob("*/model.onnx"))
+SEEDS = 120
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """How many nodes were compared, each with what ONNX's inference says."""
+    count = [0]
+    whole = ShapeInference.types
+
+    def types(self, node, inputs):
+        own = self._own_types(node, inputs)
+        if own is not None:
+            told, why = self._infer(node, inputs)
+            assert not why
+            for mine, its in zip(self._believed(node, inputs, own, ""), told, strict=True):
+                assert says_no_less(mine, its), f"{node.op}: {mine}, but ONNX: {its}"
+            count[0] += 1
+        return whole(self, node, inputs)
+
+    monkeypatch.setattr(ShapeInference, "types", types)
+    return count
+
+
+def says_no_less(mine, its):
+    if its is None:
+        return True
+    if not isinstance(mine, TensorType) or not isinstance(its, TensorType) or mine.dtype != its.dtype:
+        return False
+    if its.sizes is None:
+        return True
+    if mine.sizes is None or len(mine.sizes) != len(its.sizes):
+        return False
+    return all(m is None or n == m for n, m in zip(mine.sizes, its.sizes, strict=True))
+
+
+@pytest.mark.parametrize("path", EXPORTERS, ids=lambda p: p.parent.name)
+def test_in_models_of_exporters(path, compared):
+    session = dml.load(path, threads=1)
+    for feed in sorted(path.parent.glob("feed_*.npz")):
+        session.run(None, dict(np.load(feed)))
+    assert compared[0]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_in_random_models(first, compared):
+    for seed in range(first, first + 10):
+        case = random_case(seed)
+        try:
+            session = dml.load(case.model, threads=1)
+            for feed in case.feeds:
+                session.run(None, feed)
+        except dml.AnyDMLError:  # which runs on other inputs only
+            continue
+    assert compared[0] > 20

@@ -66,6 +66,8 @@ def _run_options() -> Any:
 
 
 _calls = Calls(_run_options)
+_spare_options: list[ort.RunOptions] = []
+"""Of runs that can be ended one by one, and are over."""
 
 
 class _Opening:
@@ -252,16 +254,19 @@ class _Session:
 
     def _run_for_long(self, values: list[Any]) -> list[Any]:
         """Ended by Ctrl-C, and when its time is over."""
-        options, watch = ort.RunOptions(), None
+        again: ort.RunOptions | None = None
+        options, watch = _spare_options.pop() if _spare_options else ort.RunOptions(), None
         try:
             _calls.enter(options)
             watch = watch_ctrl_c(options)
-            feeds = dict(zip(self.inputs, values, strict=True))
+            feeds = dict(zip(self.inputs, values))  # noqa: B905  (as above)
             if self._seconds is None:
                 results: list[Any] = self._run(self.outputs, feeds, options)
-                return results
-            with _end_after(self._seconds, options):
-                return list(self._run(self.outputs, feeds, options))
+            else:
+                with _end_after(self._seconds, options):
+                    results = self._run(self.outputs, feeds, options)
+            again = options
+            return results
         except RegionEnded:
             raise
         except Exception as error:
@@ -269,6 +274,8 @@ class _Session:
         finally:
             unwatch_ctrl_c(watch)
             _calls.leave(options)
+            if again is not None and not again.terminate:  # nobody has told it to end, late
+                _spare_options.append(again)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.serde.serialize import declares_types, model_proto
+from anydml.onnx.subgraphs import in_order
 from anydml.onnx.types import CODES
 from anydml.onnx.verification import Verified
 from anydml.onnx.verification import verify as _verify
@@ -145,6 +146,7 @@ def flatten(
     start = time.monotonic()
 
     proto, folder, where = parse(model)
+    proto = in_order(proto)
     if proto.functions:
         while in_the_way := functions_with_if(proto) or functions_about_ifs(proto):
             count, proto = len(proto.functions), inline_functions(proto, where, in_the_way)

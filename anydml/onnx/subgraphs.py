@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
 def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
@@ -46,6 +47,52 @@ def all_names(graph: GraphProto) -> Iterator[str]:
         yield from (name for node in each.node for name in node.output)
         yield from (o.name for o in each.output)
         yield from (name for node in each.node for name in node.input)
+
+
+def in_order(model: ModelProto) -> ModelProto:
+    """The model with its nodes in an order that runs, in branches and bodies, too; itself if they stand so
+    already, or if there is none.
+
+    ONNX asks for such an order, and onnxruntime does not.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    changed = False
+    for graph in all_graphs(result.graph):
+        order = _order(graph.node)
+        if order is None:
+            return model
+        if order != sorted(order):
+            changed = True
+            copies = [NodeProto.FromString(graph.node[k].SerializeToString()) for k in order]
+            del graph.node[:]
+            graph.node.extend(copies)
+    return result if changed else model
+
+
+def _order(nodes: Sequence[NodeProto]) -> list[int] | None:
+    """The places of nodes in an order that runs; None if there is none."""
+    makers = {name: k for k, node in enumerate(nodes) for name in node.output if name}
+    needs = [{makers[name] for name in _used(node) if name in makers} - {k} for k, node in enumerate(nodes)]
+    users: dict[int, list[int]] = {}
+    for k, needed in enumerate(needs):
+        for maker in needed:
+            users.setdefault(maker, []).append(k)
+    open_needs = list(map(len, needs))
+    ready = [k for k, count in enumerate(open_needs) if not count]
+    order: list[int] = []
+    while ready:
+        order.append(first := heappop(ready))
+        for k in users.get(first, ()):
+            open_needs[k] -= 1
+            if not open_needs[k]:
+                heappush(ready, k)
+    return order if len(order) == len(nodes) else None
+
+
+def _used(node: NodeProto) -> list[str]:
+    """The names that a node reads, those that its graphs capture included."""
+    return [*node.input, *(name for graph in graphs_of(node.attribute) for name in free_names(graph))]
 
 
 def free_names(graph: GraphProto) -> list[str]:

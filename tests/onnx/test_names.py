@@ -177,3 +177,32 @@ def test_sums_of_symbols():
     assert str(n.scaled(2) + whole(1)) == "2*n+1"
     assert n.name == "n"
     assert not (n + m).name
+
+
+def test_nodes_in_any_order():
+    """ONNX asks for one that runs, and onnxruntime does not."""
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[3] x, bool c) => (float[3] y) {
+      y = If (c) <then_branch = t () => (float[3] p) { p = Neg (q) q = Mul (b, b) },
+                  else_branch = e () => (float[3] r) { r = Add (b, x) }>
+      b = Exp (a)
+      a = Abs (x)
+    }"""
+    model = onnx.parser.parse_model(text)
+    x = np.float32([1, -2, 0.5])
+    b = np.exp(np.abs(x))
+    for given in (model, model.SerializeToString()):
+        session = anydml.load(given)
+        for c, expected in ((True, -b * b), (False, b + x)):
+            (found,) = session.run(None, {"x": x, "c": np.array(c)})
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    flat, report = anydml.flatten(model)
+    assert report.left == 0
+    onnx.checker.check_model(flat)
+
+
+def test_nodes_in_a_circle():
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[3] x) => (float[3] y) {
+      y = Add (x, b)  b = Abs (a)  a = Neg (b)
+    }"""
+    with pytest.raises(anydml.InvalidModel, match="expected inputs that are defined before, but got 'b'"):
+        anydml.load(onnx.parser.parse_model(text))

@@ -13,13 +13,8 @@ from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.partial_eval.shape_inference import (
-    AbstractValue,
-    ShapeInference,
-    common,
-    either,
-    with_fresh_symbols,
-)
+from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
+from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.types import without_sizes
 

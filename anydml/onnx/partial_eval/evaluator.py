@@ -26,14 +26,9 @@ from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
+from anydml.onnx.partial_eval.joined_types import either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import fails
-from anydml.onnx.partial_eval.shape_inference import (
-    AbstractValue,
-    ShapeInference,
-    either,
-    is_small,
-    with_fresh_symbols,
-)
+from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, is_small
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.types import of_content
 

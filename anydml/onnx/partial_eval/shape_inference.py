@@ -16,7 +16,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from anydml.errors import InvalidModel, Unsupported
-from anydml.ir.dims import Affine, Dim, Symbol, as_affine, as_dim
+from anydml.ir.dims import Affine, Dim, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import OPS, info_of
@@ -24,6 +24,7 @@ from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
+from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
@@ -403,44 +404,6 @@ def _unsure(node: Node, type: Type | None) -> Type | None:
     ):
         return type
     return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
-
-
-def with_fresh_symbols(
-    type: Type | None, least: int = 0, likely: tuple[int, ...] | None = None
-) -> Type | None:
-    """The type with a symbol of its own for each size that is not known, which is `least` or more.
-
-    `likely`: what they were once.
-    """
-    if not isinstance(type, TensorType) or type.sizes is None or None not in type.sizes:
-        return type
-    once = (None,) * len(type.sizes) if likely is None else likely
-    sizes = tuple(
-        Affine.of(Symbol(least=least, likely=m)) if n is None else n
-        for n, m in zip(type.sizes, once, strict=True)
-    )
-    return TensorType(type.dtype, sizes)
-
-
-def either(a: Type | None, b: Type | None) -> Type | None:
-    """What is known of a value that is of one of two types; what is not known of its sizes are symbols."""
-    return with_fresh_symbols(common(a, b))
-
-
-def common(a: Type | None, b: Type | None) -> Type | None:
-    """What two types have in common."""
-    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
-        if a.empty or b.empty:
-            return b if a.empty else a
-        element = common(a.element, b.element)
-        return None if element is None else SequenceType(element)
-    if a is None or b is None or not isinstance(a, TensorType) or not isinstance(b, TensorType):
-        return a if a == b else None
-    if a.dtype != b.dtype:
-        return None
-    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
-        return TensorType(a.dtype)
-    return TensorType(a.dtype, tuple(n if n == m else None for n, m in zip(a.sizes, b.sizes, strict=True)))
 
 
 def _length(content: np.ndarray) -> int:

@@ -24,6 +24,7 @@ from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse_light
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
+from anydml.onnx.subgraphs import in_order
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
 from anydml.runtime.mapped_file import MappedFile, owned
 
@@ -99,6 +100,8 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str, raw: RawData 
         raise InvalidModel(
             Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
         ) from error
+    if reader.disordered and (ordered := in_order(proto)) is not proto:
+        return read_proto(ordered, folder, where, raw)
     if reader.problems:
         raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
     return Model(
@@ -203,6 +206,8 @@ class _Reader:
         self.constants = ConstantReader(folder, self.problem, raw)
         self.symbols = FileSymbols()
         self.declared: dict[Value, Type] = {}
+        self.disordered = False
+        """Whether a node reads what is not defined before."""
 
     def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
         self.problems.append(Problem("/".join(path), message, remedy))
@@ -298,6 +303,7 @@ class _Reader:
         for name in names:
             value = scope.take(name) if name else None
             if name and value is None:
+                self.disordered = True
                 self.problem(
                     (*scope.path, label),
                     f"expected inputs that are defined before, but got {name!r}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +65,12 @@ class Form:
     required: tuple[str, ...]
     defaults: Mapping[str, Any]
 
-    @property
+    @cached_property
     def optional(self) -> tuple[bool, ...]:
         """For each formal input whether it may be left out."""
         return tuple(formal.optional for formal in self.given)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(formal.name for formal in self.given)
 

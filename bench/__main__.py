@@ -26,7 +26,7 @@ from anydml.runtime.threads import default_threads
 from bench import alone, rows
 from bench.decoder import generate, merged_decoder
 from bench.families import FAMILIES
-from bench.measure import geometric_mean, medians, rounds
+from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
 
@@ -47,7 +47,8 @@ def main() -> None:
         f"{processor()}, {default_threads()} cores; Python {platform.python_version()}, "
         f"llvmlite {llvmlite.__version__}, {versions()}"
     )
-    print("Medians of one process. A ratio below 1 means that anydml is faster.")
+    print("Operators: medians of one process. Models: the round whose ratio is the median of all rounds.")
+    print("A ratio below 1 means that anydml is faster.")
     all_rows = () if asked.models else (*rows.SINGLE, *rows.FUSED)
     chosen = [r for r in all_rows if asked.only.lower() in r.name.lower()]
     jobs = [(r, p) for r in chosen for p in sizes]
@@ -212,10 +213,10 @@ def small_dispatch() -> Row:
 
 
 def compared(what: str, ours: Callable[[], object], peer: Callable[[], object], seconds: float = 0.5) -> Row:
-    """Medians, and the median of the ratios of one round: a machine has slow seconds and quick ones."""
+    """The round with the median of the ratios: a machine has slow seconds and quick ones."""
     times = rounds({"anydml": ours, "peer": peer}, seconds, 15)
-    ratio = median(a / b for a, b in zip(times["anydml"], times["peer"], strict=True))
-    return [what, *(microseconds(median(times[n])) for n in ("anydml", "peer")), f"{ratio:.2f}"]
+    own, other = middle(list(zip(times["anydml"], times["peer"], strict=True)))
+    return [what, microseconds(own), microseconds(other), f"{own / other:.2f}"]
 
 
 def models() -> list[Row]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measure import geometric_mean
+from bench.measure import geometric_mean, middle
 
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
@@ -29,7 +29,9 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Compared:
-    """A model on one feed. Seconds of a run, ratios to onnxruntime, and MiB above its process."""
+    """A model on one feed. Seconds of a run, in the pair of processes with the median ratio; ratios to
+    onnxruntime, and MiB above its process.
+    """
 
     name: str
     ours: float
@@ -90,10 +92,10 @@ def compare(model: Path, feed: Path, threads: int, pairs: int = 3, seconds: floa
     def ratio(what: str) -> float:
         return median(a[what] / b[what] for a, b in zip(ours, peer, strict=True))
 
-    own, other = (median(r["run"] for r in results) for results in (ours, peer))
+    own, other = middle([(a["run"], b["run"]) for a, b in zip(ours, peer, strict=True)])
     memory = median(a["memory"] - b["memory"] for a, b in zip(ours, peer, strict=True))
     name = f"{model.parent.name} {feed.stem.removeprefix('feed_')}"
-    return Compared(name, own, other, ratio("run"), ratio("first"), memory)
+    return Compared(name, own, other, own / other, ratio("first"), memory)
 
 
 def alone(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:

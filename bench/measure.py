@@ -22,6 +22,11 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return exp(sum(map(log, ratios)) / len(ratios))
 
 
+def middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The pair with the median of the ratios; of two in the middle, the larger one."""
+    return sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
+
+
 def medians(contenders: Mapping[str, Callable[[], object]], seconds: float = 0.25) -> dict[str, float]:
     """Seconds of one call of each: the median over rounds of the median within a round.
 

@@ -68,8 +68,8 @@ def gather_windows(match: Match) -> Result:
     batch, channels, length = given
     filters, _, taps = weight
     positions = result[2]
-    fits = weight[1] == channels and view.text("auto_pad") == "NOTSET" and 0 not in (*given, *weight)
-    if not fits or not window_fits(view, given, weight[2:]):
+    whole = weight[1] == channels and view.int("group") == 1 and 0 not in (*given, *weight)
+    if not whole or view.text("auto_pad") != "NOTSET" or not window_fits(view, given, weight[2:]):
         return None
     if not 1 < positions <= MAX_POSITIONS or not MIN_WEIGHT <= prod(weight) <= MAX_WEIGHT:
         return None

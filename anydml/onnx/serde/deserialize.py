@@ -26,7 +26,7 @@ from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
 from anydml.onnx.subgraphs import in_order
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
-from anydml.runtime.mapped_file import MappedFile, owned
+from anydml.runtime.mapped_file import InFile, MappedFile, owned
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,8 @@ class _Reader:
             inputs.append(value)
             if info.name in initial:
                 default = self.constants.initializer(initial.pop(info.name), scope.path)[0]
-                defaults[value] = Constant(owned(default.content)) if default.source else default
+                in_file = isinstance(default.source, InFile)
+                defaults[value] = Constant(owned(default.content)) if in_file else default
         self._initializers(initial, scope)
         return self._finish(proto, scope, tuple(inputs)), defaults
 

@@ -1,6 +1,7 @@
 """A session in the place of onnxruntime's: metadata, dims, bind, copies, threads and child processes."""
 
 import multiprocessing
+import os
 import pickle
 import threading
 
@@ -160,6 +161,30 @@ def test_bound_arrays_of_all_kinds(name, kind):
         (expected,) = session.run(None, {"x": x.copy()})
         bound.run()
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("name", ["a region", "a kernel"])
+def test_a_forked_child_runs_what_is_bound(name):
+    session = dml.load(chain(CHAINS[name]), threads=2)
+    x = np.random.default_rng(0).standard_normal((300, 300), np.float32)
+    out = np.zeros_like(x)
+    bound = session.bind({"x": x}, {"y": out})
+    for _ in range(2):
+        bound.run()
+    expected = out.copy()
+    out[...] = 0
+    child = os.fork()
+    if child == 0:
+        try:
+            bound.run()
+            os._exit(int(not np.allclose(out, expected)))
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not out.any()
+    bound.run()
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_bound_arrays_of_plans_that_change():

@@ -124,3 +124,29 @@ def test_rows_that_are_parameters_once_an_if_is_folded(passed):
         e, y = session.run(None, {"s": np.float32([7, 8]), "x": x})
         np.testing.assert_array_equal(e, np.float32([13, 17]))
         np.testing.assert_array_equal(y, rows)
+
+
+@pytest.mark.parametrize("x", [0.5, 3.5])
+def test_rows_of_one_rank_or_another(x):
+    """ONNX's inference takes the rank of one branch, before opset 13."""
+    text = """<ir_version: 6, opset_import: ["": 11]>
+    m (float[n] v, float x) => (float[?] y) {
+      trips = Constant <value = int64[1] {2}> ()
+      yes = Constant <value = bool {1}> ()
+      state, rows = Loop (trips, "", yes) <body = b (int64 i, bool c, bool s) => (bool d, bool t, float[?] r) {
+        d = Identity (c)
+        t = Identity (s)
+        one = Constant <value = float {1}> ()
+        above = Greater (x, one)
+        r = If (above) <then_branch = a () => (float[?] p) { p = Unsqueeze <axes = [0]> (x) },
+                        else_branch = e () => (float[?] q) { q = MatMul (v, v) }>
+      }>
+      flat = Constant <value = int64[1] {-1}> ()
+      y = Reshape (rows, flat)
+    }"""
+    model = onnx.parser.parse_model(text)
+    feed = {"v": np.ones(3, np.float32), "x": np.float32(x)}
+    (found,) = dml.load(model).run(None, feed)
+    np.testing.assert_array_equal(found, np.float32([x, x] if x > 1 else [3, 3]))
+    flat, _ = dml.flatten(model)
+    np.testing.assert_array_equal(dml.load(flat).run(None, feed)[0], found)

@@ -90,7 +90,8 @@ class _Typing:
     def _body(self, node: Node, body: Body) -> dict[int, Type]:
         """Type a body by what it is called with, in any iteration: sizes of states may change.
 
-        `node`: with the types of its inputs. Answers with the types of its outputs that are sequences.
+        `node`: with the types of its inputs. Answers with the types of its outputs that are sequences,
+        or rows of any rank.
         """
         info = info_of(node.op)
         types = [None if v.type is None else without_sizes(v.type) for v in body.parameters]
@@ -106,8 +107,14 @@ class _Typing:
             if wider == types:
                 first = len(body.outputs) - len(node.outputs)  # a Loop's body gives a condition, too
                 lists = {j - first: types[k] for k, j in states.items()}
-                return {j: t for j, t in lists.items() if isinstance(t, SequenceType)}
+                found = {j: t for j, t in lists.items() if isinstance(t, SequenceType)}
+                return found | self._rows_of_any_rank(body, first, len(states))
             types = wider
+
+    def _rows_of_any_rank(self, body: Body, first: int, states: int) -> dict[int, Type]:
+        """Rows whose ranks an If leaves open; ONNX's inference may take that of one branch."""
+        rows = enumerate((self.facts[v].value.type for v in body.outputs[first + states :]), states)
+        return {k: t for k, t in rows if isinstance(t, TensorType) and t.sizes is None}
 
     def _know(self, value: Value, fact: AbstractValue) -> None:
         type = self._more(fact.value.type, self.declared.get(value))

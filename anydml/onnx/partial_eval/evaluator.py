@@ -294,7 +294,9 @@ class _Evaluator:
                     self.facts[value] = fact
             return
         stood, facts, follows = self.oracle.outputs(stood, inputs)
-        if stood.bodies and any(isinstance(v.type, SequenceType) for v in stood.writes):
+        if stood.contains_if or (
+            stood.bodies and any(isinstance(v.type, SequenceType) for v in stood.writes)
+        ):
             stood, facts = self._typed_lists(stood, facts)
         self.facts |= {
             v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
@@ -308,11 +310,11 @@ class _Evaluator:
     def _typed_lists(
         self, node: Node, facts: list[AbstractValue | None]
     ) -> tuple[Node, list[AbstractValue | None]]:
-        """A loop and what it gives, with what its body says of the items of sequences."""
+        """A loop and what it gives, with what its body says of the items of sequences, and of ranks."""
         known = {f.value: f.constant for f in self.facts.values() if f.constant is not None}
         typed = with_typed_bodies(node, known, self.oracle.opsets, self.oracle.provider)
         outputs = tuple(
-            v if v is None or t is None or not isinstance(t.type, SequenceType) else Value(v.name, t.type)
+            v if v is None or t is None or not _says_more(t.type) else Value(v.name, t.type)
             for v, t in zip(node.outputs, typed.outputs, strict=True)
         )
         changed = [
@@ -334,6 +336,11 @@ class _Evaluator:
             return False
         self.facts[output] = AbstractValue(Value(output.name, of_content(content)), Constant(content))
         return True
+
+
+def _says_more(type: Type | None) -> bool:
+    """Whether a type of a loop's output is of its items, or that of something of any rank."""
+    return isinstance(type, SequenceType) or (isinstance(type, TensorType) and type.sizes is None)
 
 
 def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:

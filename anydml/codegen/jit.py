@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache as once
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ class _Compiling:
 compiling = _Compiling()
 
 
-@once
+@lru_cache
 def _llvm() -> Any:
     """llvmlite, which is large: a model that a library runs as a whole has no need of it."""
     with compiling:

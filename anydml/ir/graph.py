@@ -326,6 +326,10 @@ class Body(Graph):
         inputs = (*self.parameters, *self.inputs)
         return Graph(self.name, inputs, self.outputs, self.nodes, self.constants)
 
+    def conditions_of(self, node: Node) -> int:
+        """How many outputs it has before those that are its node's: a Loop's condition."""
+        return len(self.outputs) - len(node.outputs)
+
 
 @dataclass(frozen=True, eq=False)
 class DirectMLGraph:

@@ -55,19 +55,16 @@ def in_order(model: ModelProto) -> ModelProto:
 
     ONNX asks for such an order, and onnxruntime does not.
     """
+    orders = [_order(graph.node) for graph in all_graphs(model.graph)]
+    if None in orders or all(order == sorted(order) for order in orders if order):
+        return model  # and weights were not copied to know that
     result = ModelProto()
     result.CopyFrom(model)
-    changed = False
     for graph in all_graphs(result.graph):
-        order = _order(graph.node)
-        if order is None:
-            return model
-        if order != sorted(order):
-            changed = True
-            copies = [NodeProto.FromString(graph.node[k].SerializeToString()) for k in order]
-            del graph.node[:]
-            graph.node.extend(copies)
-    return result if changed else model
+        copies = [NodeProto.FromString(graph.node[k].SerializeToString()) for k in _order(graph.node) or ()]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return result
 
 
 def _order(nodes: Sequence[NodeProto]) -> list[int] | None:

@@ -72,11 +72,15 @@ class PreparedGraph:
         return results
 
     def bind(self, inputs: list[Array], outputs: list[Array]) -> Callable[[], bool] | None:
-        """A run on these arrays, which are packed; None where there is more than one kernel to run."""
+        """A run on these arrays, which are packed; None where there is more than one kernel to run.
+
+        An output may be of other sizes and type than the graph's, of as many elements and bytes.
+        """
         if self._empty or self._single is None:
             return None
         template, places = self._single
-        arrays = inputs + outputs
+        seen = [y.view(t).reshape(n) for (n, t), y in zip(self._made, outputs, strict=True)]
+        arrays = inputs + seen
         descriptor = template[:]
         for at, k in places:
             descriptor[at] = address(arrays[k])

@@ -308,6 +308,8 @@ def test_providers_reach_the_library(monkeypatch):
         ({"providers": []}, "expected a list of names"),
         ({"provider_options": [{}]}, "expected providers beside them"),
         ({"providers": ["CPUExecutionProvider"], "provider_options": [{}, {}]}, "for each of 1 providers"),
+        ({"providers": ["CPUExecutionProvider"], "provider_options": [None]}, "a dictionary of options"),
+        ({"providers": [("CPUExecutionProvider", 3)]}, "a dictionary of options, but got 3"),
         ({"sess_options": {"threads": 1}}, "expected onnxruntime.SessionOptions, but got dict"),
     ],
 )

@@ -272,9 +272,7 @@ class _Lowering:
                 outside.update(other.reads)
         wanted = [v for node in nodes for v in node.writes if v in outside]
         last = {v: k for k, v in enumerate(self.graph.outputs)}
-        wanted.sort(
-            key=lambda v: last.get(v, len(last))
-        )  # as the graph gives them, which then is all there is
+        wanted.sort(key=lambda v: last.get(v, len(last)))  # as the graph gives them
         return list(read), constants, wanted
 
     def _kernels(self, nodes: list[Node]) -> ElementwiseStep:

@@ -71,8 +71,6 @@ MAX_SELECTED_NODES = 32
 """Nodes up to which branches are looked at for whether both had better run."""
 MAX_CHEAP_ELEMENTS = 1 << 12
 """Elements of a branch's values up to which computing both branches is less than choosing one."""
-
-
 _log = logging.getLogger("anydml.session")
 
 

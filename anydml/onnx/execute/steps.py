@@ -73,6 +73,11 @@ class RegionStep:
                 raise RanksDiffer([n for n in every_node(self.nodes) if isinstance(n, Node)])
         return results
 
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays, which tells whether it went well; None where the library has none."""
+        bind = getattr(self.call, "bind", None)
+        return None if bind is None else bind(inputs, outputs)
+
     @cached_property
     def _told(self) -> list[tuple[int, int]]:
         return [(k, rank) for k, rank in enumerate(self.ranks) if rank is not None]
@@ -191,19 +196,10 @@ class ElementwiseStep:
             slots[k] = results[place] if change is None else results[place].view(change[0]).reshape(change[1])
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
-        """A run on these arrays; None where they have to be copied, or there are several kernels."""
-        arrays = [*inputs, *outputs]
-        if not all(x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative for x in arrays):
-            return None
-        if any(np.may_share_memory(y, x) for k, y in enumerate(outputs) for x in (*inputs, *outputs[:k])):
-            return None
+        """A run on these arrays; None where there are several kernels."""
         sizes = tuple(x.shape for x in inputs)
         graph, _ = self._made.get(sizes) or self._make(sizes)
-        views = [
-            y.view(NUMPY[v.data_type]).reshape(v.tensor.static_sizes)
-            for v, y in zip(self._lowered(sizes)[0].outputs, outputs, strict=True)
-        ]
-        return graph.bind(inputs, views)
+        return graph.bind(inputs, outputs)
 
     def _make(self, shapes: tuple[Shape, ...]) -> _Made:
         graph, results = self._lowered(shapes)
@@ -269,6 +265,20 @@ def single(value: Any, what: str, dtype: type[np.generic], node: Node | If) -> A
     return value.item()
 
 
+def _can_be_bound(inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> bool:
+    """Whether all are arrays as they come, so that none has to be copied, and the outputs are memory of
+    their own.
+    """
+    arrays = (*inputs, *outputs)
+    usual = all(
+        isinstance(x, np.ndarray) and x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative
+        for x in arrays
+    )
+    return usual and not any(
+        np.may_share_memory(y, x) for k, y in enumerate(outputs) for x in (*inputs, *outputs[:k])
+    )
+
+
 @dataclass(frozen=True)
 class Plan:
     """Steps over slots. `template` holds the constants in their slots, and None in all others."""
@@ -302,11 +312,11 @@ class Plan:
 
     def bound(self, values: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where that is not to be had."""
-        step = self.steps[0] if len(self.steps) == 1 else None
+        step = None if self._given is None else self.steps[0]
         if self._given is None or not isinstance(step, RegionStep | ElementwiseStep):
             return None
-        bind = step.bind if isinstance(step, ElementwiseStep) else getattr(step.call, "bind", None)
-        return None if bind is None else bind([values[p] for p in self._given], list(outputs))
+        inputs = [values[p] for p in self._given]
+        return step.bind(inputs, [*outputs]) if _can_be_bound(inputs, outputs) else None
 
     @cached_property
     def _given(self) -> list[int] | None:

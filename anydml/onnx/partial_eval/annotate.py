@@ -105,7 +105,7 @@ class _Typing:
             later = {k: self.facts[body.outputs[j]].value.type for k, j in states.items()}
             wider = [common(t, later[k]) if k in later else t for k, t in enumerate(types)]
             if wider == types:
-                first = len(body.outputs) - len(node.outputs)  # a Loop's body gives a condition, too
+                first = body.conditions_of(node)
                 lists = {j - first: types[k] for k, j in states.items()}
                 found = {j: t for j, t in lists.items() if isinstance(t, SequenceType)}
                 return found | self._rows_of_any_rank(body, first, len(states))

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from anydml.ir.graph import Body, Constant, Graph, If, Node, Value
-from anydml.ir.transforms import capture, replace_values
+from anydml.ir.graph import Body, Graph, If, Node
+from anydml.ir.transforms import Constants, capture, replace_values
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
 from anydml.onnx.providers.provider import Provider
-
-Constants = Mapping[Value, Constant]
 
 
 def specialize_bodies(
@@ -39,13 +37,11 @@ def specialize_bodies(
                 branch, found = specialize_bodies(branch, opsets, provider, constants)
                 branches.append(branch)
                 folded += found
-            nodes.append(replace(node, then_branch=branches[0], else_branch=branches[1]))
+            node = replace(node, then_branch=branches[0], else_branch=branches[1])
         elif node.contains_if:
             node, found = _specialize(node, constants, opsets, provider)
             folded += found
-            nodes.append(node)
-        else:
-            nodes.append(node)
+        nodes.append(node)
     return (replace(graph, nodes=tuple(nodes)) if folded else graph), folded
 
 

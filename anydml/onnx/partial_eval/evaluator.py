@@ -297,7 +297,7 @@ class _Evaluator:
         if stood.contains_if or (
             stood.bodies and any(isinstance(v.type, SequenceType) for v in stood.writes)
         ):
-            stood, facts = self._typed_lists(stood, facts)
+            stood, facts = self._typed_by_bodies(stood, facts)
         self.facts |= {
             v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
         }
@@ -307,12 +307,11 @@ class _Evaluator:
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
-    def _typed_lists(
+    def _typed_by_bodies(
         self, node: Node, facts: list[AbstractValue | None]
     ) -> tuple[Node, list[AbstractValue | None]]:
         """A loop and what it gives, with what its body says of the items of sequences, and of ranks."""
-        known = {f.value: f.constant for f in self.facts.values() if f.constant is not None}
-        typed = with_typed_bodies(node, known, self.oracle.opsets, self.oracle.provider)
+        typed = with_typed_bodies(node, self.constants(), self.oracle.opsets, self.oracle.provider)
         outputs = tuple(
             v if v is None or t is None or not _says_more(t.type) else Value(v.name, t.type)
             for v, t in zip(node.outputs, typed.outputs, strict=True)

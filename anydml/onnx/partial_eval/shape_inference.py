@@ -159,7 +159,7 @@ class ShapeInference:
     def _own_types(self, node: Node, inputs: list[AbstractValue | None]) -> list[Type | None] | None:
         """The outputs' types by our own rules, where these tell all that ONNX's would."""
         info = info_of(node.op)
-        if info is None or info.result is None or len(node.inputs) != len(inputs):
+        if info is None or info.result is None:
             return None
         known = {f.value: f.constant for f in inputs if f is not None and f.constant is not None}
         try:

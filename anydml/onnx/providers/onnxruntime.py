@@ -23,7 +23,7 @@ from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.words import first_line
-from anydml.runtime.mapped_file import InFile, owned
+from anydml.runtime.mapped_file import InFile, MappedFile, owned
 from anydml.runtime.process import Calls, leak, renew_after_fork
 
 DTYPES = frozenset(
@@ -53,7 +53,10 @@ class OnnxRuntime:
 
 
 def copies_weights() -> bool:
-    """Whether onnxruntime can be given the content of a file: which older ones cannot."""
+    """Whether onnxruntime copies weights out of a file's content in memory, and so does not keep that.
+
+    Older ones cannot be given such a content.
+    """
     return hasattr(ort.SessionOptions, "add_external_initializers_from_files_in_memory")
 
 
@@ -131,9 +134,14 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:
         _calls.leave(opening)
-        for file in {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}:
+        for file in _files(region):
             file.release()
     return session, weights
+
+
+def _files(region: Region) -> set[MappedFile]:
+    """The files that weights of a region are left in."""
+    return {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}
 
 
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
@@ -142,7 +150,7 @@ def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
     It copies what is in the model's file, and drops what it has packed for its products.
     """
     given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData | InFile)}
-    for file in {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}:
+    for file in _files(region):
         file.check()
         content = np.frombuffer(file.data, np.uint8)
         options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
@@ -166,17 +174,6 @@ BOUND = 1 << 16
 
 def _fixable(inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> bool:
     return all(t in DTYPES and t != "string" and 0 not in n for t, n in (*inputs, *outputs))
-
-
-def _bindable(x: Any) -> bool:
-    return (
-        isinstance(x, np.ndarray)
-        and x.flags.c_contiguous
-        and x.flags.aligned
-        and x.size > 0
-        and x.dtype.isnative
-        and x.dtype.name in DTYPES
-    )
 
 
 _LOOPS = (b"\x04Loop", b"\x04Scan", b"\x0bSequenceMap")
@@ -227,12 +224,13 @@ class _Session:
         self._session, self._weights, self._run = None, [], self._run_again
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
-        """A run on these arrays, which tells whether it went well; None where they cannot be bound."""
-        if self._loops or self._seconds is not None or not all(map(_bindable, (*inputs, *outputs))):
-            return None
-        if any(np.may_share_memory(y, x) for k, y in enumerate(outputs) for x in (*inputs, *outputs[:k])):
-            return None
-        return _Binding(self, inputs, outputs)
+        """A run on these arrays, which tells whether it went well; None where they cannot be bound.
+
+        They are in C's order and aligned, and no output is memory of another array.
+        """
+        bindable = all(x.size > 0 and x.dtype.name in DTYPES for x in (*inputs, *outputs))
+        run_once = self._loops or self._seconds is not None
+        return _Binding(self, inputs, outputs) if bindable and not run_once else None
 
     def _run_again(self, *arguments: Any) -> Any:
         assert self.session is not None

@@ -34,13 +34,18 @@ def execution_providers(
         message = f"expected options for each of {len(providers)} providers, but got {len(provider_options)}"
         raise InvalidInput(Problem("provider_options", message))
     known, found, problems = ort.get_available_providers(), [], []
-    for k, given in enumerate(providers):
+    beside = provider_options or [{}] * len(providers)
+    for given, more in zip(providers, beside, strict=True):
         name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
-        if provider_options is not None:
-            options = {**options, **provider_options[k]}
         if name not in known:
             message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
             problems.append(Problem("providers", message, nearest(name, known)))
+        if not isinstance(options, Mapping) or not isinstance(more, Mapping):
+            wrong = more if isinstance(options, Mapping) else options
+            message = f"expected a dictionary of options, but got {short_repr(wrong)}"
+            problems.append(Problem(f"provider {short_repr(name)}", message))
+            continue
+        options = {**options, **more}
         found.append((str(name), tuple(sorted((str(n), str(v)) for n, v in options.items()))))
     if problems:
         raise InvalidInput(*problems)

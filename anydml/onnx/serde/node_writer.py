@@ -48,11 +48,10 @@ class NodeWriter:
         outputs = ["" if v is None else self.names.of(v) for v in node.outputs]
         proto.output.extend(part_names(outputs, self.names) if node.is_onnx("Split") else outputs)
         proto.attribute.extend(node.attributes.values())
-        info = info_of(node.op)
         for word, body in node.bodies.items():
+            info = info_of(node.op)
             states = 0 if info is None else len(info.states(node))
-            first = len(body.outputs) - len(node.outputs)  # a Loop's body gives a condition, too
-            self._fill(proto, word, body, first + states)
+            self._fill(proto, word, body, body.conditions_of(node) + states)
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:

@@ -87,7 +87,8 @@ class ConstantReader:
                 self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
         if expected is not None and expected >= MIN_WEIGHT_BYTES:
             if raw is None or sys.byteorder != "little":
-                return Constant(_decode(_whole(tensor, raw), "/".join(where))), type
+                whole = _whole(tensor, raw) if isinstance(raw, memoryview) else tensor
+                return Constant(_decode(whole, "/".join(where))), type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
             return Constant(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims)), source=stored), type
         own = _whole(tensor, raw)

@@ -12,7 +12,11 @@ NAMES = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not 
 
 def test_the_table_is_what_is_generated():
     """`python -m tools.generate_schemas` has nothing to do."""
-    assert generate_schemas.TARGET.read_text("utf-8") == generate_schemas.source()
+    table = generate_schemas.TARGET.read_text("utf-8")
+    newest = int(table.split()[0])
+    if newest != (installed := onnx.defs.onnx_opset_version()):
+        pytest.skip(f"it is generated from an onnx package of opset {newest}, and this one has {installed}")
+    assert table == generate_schemas.source()
 
 
 @pytest.mark.parametrize("name", NAMES)

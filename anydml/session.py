@@ -70,6 +70,7 @@ def load(
     providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     sess_options: object = None,
+    native: bool = False,
 ) -> Session:
     """An ONNX model, ready to run.
 
@@ -82,6 +83,8 @@ def load(
         provider_options: options for each of them.
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; a warning
             names what else it asks for, which has no meaning here.
+        native: whether graphs of small tensors of fixed sizes become one function of machine code, branches
+            and loops included. Making that takes some 10 to 100 ms the first time on a machine.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
@@ -96,7 +99,7 @@ def load(
             message = f"sess_options: {', '.join(ignored)} have no meaning in anydml, and are ignored"
             warnings.warn(message, UserWarning, stacklevel=3)
     chosen = execution_providers(providers, provider_options)
-    return Session(_Loaded(model, check_threads(threads), dims, chosen))
+    return Session(_Loaded(model, check_threads(threads), dims, chosen, native))
 
 
 class _Loaded:
@@ -108,10 +111,11 @@ class _Loaded:
         threads: int | None,
         dims: Mapping[str, int] | None,
         providers: ExecutionProviders,
+        native: bool,
     ) -> None:
         self.source = Source(model)
         self.model = read(model, dims, mapped=copies_weights())
-        self.threads, self.dims, self.providers = threads, dict(dims or {}), providers
+        self.threads, self.dims, self.providers, self.native = threads, dict(dims or {}), providers, native
         self.program = Program(
             self.model.graph,
             ProviderRegistry(
@@ -119,17 +123,19 @@ class _Loaded:
                 threads or default_threads(),
                 threads or asked_threads(),
                 OnnxRuntime(providers=providers),
+                native=native,
                 file=self.model.mapped,
             ),
         )
 
     def describe(self) -> Key:
         described = self.source.describe(self.model.files)
-        return described, self.threads, tuple(sorted(self.dims.items())), self.providers
+        return described, self.threads, tuple(sorted(self.dims.items())), self.providers, self.native
 
 
-Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders]
-"""What a session is pickled as: its model, the threads that were asked for, sizes for symbols, providers."""
+Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders, bool]
+"""What a session is pickled as: its model, the threads that were asked for, sizes for symbols, providers, and
+whether machine code is wanted."""
 
 
 class _Known:
@@ -150,7 +156,7 @@ class _Known:
 
     def loaded(self, key: Key) -> _Loaded:
         """What a key stands for, from here or loaded now; each once, from however many threads."""
-        described, threads, dims, providers = key
+        described, threads, dims, providers, native = key
         with self._lock:
             loaded = self._known.get(_short(key))
             if loaded is not None and loaded.source.is_unchanged():
@@ -158,7 +164,7 @@ class _Known:
             else:
                 source = Source(described.place)
                 check(described)
-                loaded = _Loaded(described.place, threads, dict(dims), providers)
+                loaded = _Loaded(described.place, threads, dict(dims), providers, native)
                 source.check()  # what was read is what was checked
                 self._known[_short(key)] = loaded
             self._last = loaded

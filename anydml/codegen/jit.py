@@ -151,6 +151,12 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
         return [engine.get_function_address(name) for name in symbols]
 
 
+def add_symbol(name: str, address: int) -> None:
+    """Have code find a function of ours or Python's by its name."""
+    with compiling:
+        _llvm().add_symbol(name, address)
+
+
 @lru_cache
 def _identity(level: int) -> str:
     """What code depends on beside its text."""

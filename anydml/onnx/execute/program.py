@@ -23,10 +23,12 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from anydml.codegen.program.values import NotNative
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
+from anydml.onnx.execute.native import native_step
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
@@ -279,12 +281,26 @@ class Program:
         return graph, set(known), tuple(notes)
 
     def _lower(self, special: Graph, guards: set[Value]) -> Plan:
-        plan = lower(special, self.libraries, self._branch, alone=not self._inner)
+        plan = self._native(special) or lower(special, self.libraries, self._branch, alone=not self._inner)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
         return replace(plan, template=[*plan.template, None], inputs=inputs)
+
+    def _native(self, special: Graph) -> Plan | None:
+        """The plan as one function of machine code, if that is wanted, and to be had."""
+        if self._inner or not self.libraries.native or not self.libraries.fast.on_processor:
+            return None
+        slots: dict[Value, int] = {}
+        for value in (*special.inputs, *special.outputs):
+            slots.setdefault(value, len(slots))
+        try:
+            step = native_step(special, slots.__getitem__, self.libraries.opsets, self.libraries.fast)
+        except NotNative as reason:
+            _log.info("no program: %s", reason)
+            return None
+        return Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
 
     def _branch(self, graph: Graph) -> Program:
         return Program(graph, self.libraries, inner=True)

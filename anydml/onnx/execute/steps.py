@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,20 @@ class Step(Protocol):
 
     def describe(self) -> str:
         """One line for `explain()`."""
+        ...
+
+
+@runtime_checkable
+class Whole(Step, Protocol):
+    """A step that may be all of a plan."""
+
+    def results(self, values: list[Any]) -> list[Any]: ...
+
+
+@runtime_checkable
+class Bindable(Step, Protocol):
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays, which tells whether it went well; None where that is not to be had."""
         ...
 
 
@@ -313,7 +327,7 @@ class Plan:
     def bound(self, values: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where that is not to be had."""
         step = None if self._given is None else self.steps[0]
-        if self._given is None or not isinstance(step, RegionStep | ElementwiseStep):
+        if self._given is None or not isinstance(step, Bindable):
             return None
         inputs = [values[p] for p in self._given]
         return step.bind(inputs, [*outputs]) if _can_be_bound(inputs, outputs) else None
@@ -329,10 +343,10 @@ class Plan:
         return [self.inputs.index(k) for k in step.reads]
 
     @cached_property
-    def _single(self) -> tuple[RegionStep, list[int]] | None:
-        """The usual case, one region; and which inputs it reads."""
+    def _single(self) -> tuple[Whole, list[int]] | None:
+        """The usual case, one step that gives its results at once; and which inputs it reads."""
         step = self.steps[0] if self._given is not None else None
-        return (step, self._given) if isinstance(step, RegionStep) and self._given is not None else None
+        return (step, self._given) if isinstance(step, Whole) and self._given is not None else None
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

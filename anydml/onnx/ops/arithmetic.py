@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import meanings, result_types
+from anydml.onnx.ops import meanings, native, result_types
 from anydml.onnx.ops.directml import (
     FLOAT,
     FLOATING,
@@ -308,6 +308,7 @@ OPS = (
     ),
     OpInfo(
         "Div",
+        native=native.divided,
         result=result_types.broadcast,
         fold=_divide,
         symbols=_divided_symbols,

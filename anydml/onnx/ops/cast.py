@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from anydml.onnx.ops import meanings, result_types
+from anydml.onnx.ops import meanings, native, result_types
 from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, DirectMLForm
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.precision import FLOATS
@@ -254,6 +254,7 @@ OPS = (
     OpInfo("BitCast", fold=_bit_cast),
     OpInfo(
         "Cast",
+        native=native.cast,
         result=result_types.cast,
         fold=_cast,
         symbols=lambda n, g, s: g[0] if n.attribute("to") in (TensorProto.INT32, TensorProto.INT64) else None,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import may_be_zero
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
@@ -256,6 +256,7 @@ OPS = (
     OpInfo("Compress", fold=_compress),
     OpInfo(
         "Gather",
+        native=native.gather,
         result=result_types.gathered,
         fold=_gather,
         symbols=_gathered_symbols,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import (
     NEGATIVE_LENGTH,
@@ -82,12 +82,35 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
 
 OPS = (
     OpInfo(
-        "DepthToSpace", fold=_depth_to_space, speculatable=if_run, moves_first=True, minimums={"blocksize": 1}
+        "DepthToSpace",
+        native=native.moves(_depth_to_space),
+        fold=_depth_to_space,
+        speculatable=if_run,
+        moves_first=True,
+        minimums={"blocksize": 1},
     ),
     OpInfo(
-        "SpaceToDepth", fold=_space_to_depth, speculatable=if_run, moves_first=True, minimums={"blocksize": 1}
+        "SpaceToDepth",
+        native=native.moves(_space_to_depth),
+        fold=_space_to_depth,
+        speculatable=if_run,
+        moves_first=True,
+        minimums={"blocksize": 1},
     ),
-    OpInfo("Tile", fold=_tile, speculatable=if_run, quirks=(NEGATIVE_LENGTH,), moves_first=True),
-    OpInfo("Transpose", result=result_types.transposed, fold=_transpose, speculatable=has_ranks),
+    OpInfo(
+        "Tile",
+        native=native.moves(_tile),
+        fold=_tile,
+        speculatable=if_run,
+        quirks=(NEGATIVE_LENGTH,),
+        moves_first=True,
+    ),
+    OpInfo(
+        "Transpose",
+        native=native.moves(_transpose),
+        result=result_types.transposed,
+        fold=_transpose,
+        speculatable=has_ranks,
+    ),
     OpInfo("Trilu", result=result_types.same, fold=_trilu, speculatable=if_run, moves_first=True),
 )

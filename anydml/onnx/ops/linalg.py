@@ -9,7 +9,7 @@ import numpy as np
 from onnx import AttributeProto
 
 from anydml.errors import short_repr
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
@@ -240,6 +240,7 @@ def _wrong_equation(attributes: Mapping[str, AttributeProto]) -> str | None:
 OPS = (
     OpInfo(
         "MatMul",
+        native=native.matmul,
         result=result_types.multiplied,
         fold=_matmul,
         speculatable=_multiplies,
@@ -251,6 +252,7 @@ OPS = (
     ),
     OpInfo(
         "Gemm",
+        native=native.gemm,
         result=result_types.gemm,
         fold=_gemm,
         speculatable=_gemm_fits,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
 from anydml.onnx.schema import form_of
+
+if TYPE_CHECKING:
+    from anydml.onnx.ops.native import Native
 
 Array = NDArray[Any]
 Content = Array | list[Any] | None
@@ -262,6 +265,9 @@ class OpInfo:
     """Whether a revision has another meaning that its signature does not show."""
     directml: DirectMLForm | tuple[DirectMLForm, ...] | None = None
     """The DirectML operator that computes the same; several, for different nodes."""
+
+    native: Native | None = None
+    """How programs compute it, where no DirectML operator says so."""
 
     @property
     def forms(self) -> tuple[DirectMLForm, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Type
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
 from anydml.onnx.ops.symbolic import numbers as integers
@@ -121,6 +121,7 @@ def _pad_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None
 OPS = (
     OpInfo(
         "Pad",
+        native=native.pad,
         result=result_types.moved,
         fold=_pad,
         sizes=_pad_sizes,

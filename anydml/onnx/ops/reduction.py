@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import whole
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
@@ -309,6 +309,7 @@ def _reduces_some(n: KnownNode) -> bool | None:
 OPS = (
     OpInfo(
         "ReduceSum",
+        native=native.reduces(native.SUM),
         result=result_types.reduced,
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
@@ -317,6 +318,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMean",
+        native=native.reduces(native.MEAN),
         result=result_types.reduced,
         fold=_rule(_float_mean, _integer_mean),
         speculatable=_reduces_any,
@@ -324,6 +326,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceProd",
+        native=native.reduces(native.PRODUCT),
         result=result_types.reduced,
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
@@ -332,6 +335,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMax",
+        native=native.reduces(native.MAX),
         result=result_types.reduced,
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
@@ -340,6 +344,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMin",
+        native=native.reduces(native.MIN),
         result=result_types.reduced,
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
@@ -348,6 +353,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL1",
+        native=native.reduces(native.L1),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.abs)),
         speculatable=_reduces_any,
@@ -355,6 +361,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL2",
+        native=native.reduces(native.L2),
         result=result_types.reduced,
         fold=_rule(_float_l2, _integer_l2),
         speculatable=_reduces_any,
@@ -378,6 +385,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceSumSquare",
+        native=native.reduces(native.SUM_SQUARE),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.square)),
         speculatable=_reduces_any,
@@ -386,6 +394,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMax",
+        native=native.LARGEST,
         result=result_types.found_along,
         fold=_arg(largest=True),
         speculatable=_reduces_some,
@@ -394,6 +403,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMin",
+        native=native.LEAST,
         result=result_types.found_along,
         fold=_arg(largest=False),
         speculatable=_reduces_some,

@@ -12,7 +12,7 @@ import numpy as np
 
 from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.directml import MOVED, unary
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Symbols
 from anydml.onnx.ops.shared import (
@@ -180,9 +180,17 @@ def _same_bool(n: KnownNode, truth: bool) -> dict[int, bool]:
 
 
 OPS = (
-    OpInfo("Expand", result=result_types.moved, fold=_expand, sizes=_expand_sizes, speculatable=_expands),
+    OpInfo(
+        "Expand",
+        native=native.moves(_expand),
+        result=result_types.moved,
+        fold=_expand,
+        sizes=_expand_sizes,
+        speculatable=_expands,
+    ),
     OpInfo(
         "Flatten",
+        native=native.reshapes(_flatten),
         result=result_types.flattened,
         fold=_flatten,
         symbols=same_order,
@@ -191,6 +199,7 @@ OPS = (
     ),
     OpInfo(
         "Identity",
+        native=native.passes_on,
         fold=_identity,
         symbols=same_order,
         speculatable=always,
@@ -201,6 +210,7 @@ OPS = (
     ),
     OpInfo(
         "Reshape",
+        native=native.reshapes(_reshape),
         result=result_types.moved,
         fold=_reshape,
         symbols=same_order,
@@ -212,6 +222,7 @@ OPS = (
     ),
     OpInfo(
         "Shape",
+        native=native.shape,
         result=result_types.measured,
         fold=_shape,
         speculatable=always,
@@ -220,6 +231,7 @@ OPS = (
     ),
     OpInfo(
         "Size",
+        native=native.size,
         result=result_types.counted,
         fold=_size,
         speculatable=always,
@@ -228,6 +240,7 @@ OPS = (
     ),
     OpInfo(
         "Squeeze",
+        native=native.reshapes(_squeeze),
         result=result_types.squeezed,
         fold=_squeeze,
         symbols=same_order,
@@ -239,6 +252,7 @@ OPS = (
     ),
     OpInfo(
         "Unsqueeze",
+        native=native.reshapes(_unsqueeze),
         result=result_types.unsqueezed,
         fold=_unsqueeze,
         symbols=same_order,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
@@ -225,6 +225,7 @@ _LARGEST = (2**31 - 1, 2**63 - 1)
 OPS = (
     OpInfo(
         "Concat",
+        native=native.concat,
         result=result_types.moved,
         fold=_concat,
         symbols=_joined_symbols,
@@ -235,6 +236,7 @@ OPS = (
     OpInfo("ReverseSequence", fold=_reverse_sequence),
     OpInfo(
         "Slice",
+        native=native.moves(_slice),
         result=result_types.sliced,
         fold=_slice,
         symbols=_sliced_symbols,
@@ -247,6 +249,7 @@ OPS = (
     ),
     OpInfo(
         "Split",
+        native=native.moves(_split),
         result=result_types.split,
         fold=_split,
         speculatable=_splits_whole,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.reduction import extreme_index
@@ -55,7 +55,13 @@ def _hardmax(x: Array, axis: int) -> Array:
 
 
 OPS = (
-    OpInfo("Softmax", result=result_types.same, fold=_rule(_softmax), speculatable=has_ranks),
+    OpInfo(
+        "Softmax",
+        native=native.softmax,
+        result=result_types.same,
+        fold=_rule(_softmax),
+        speculatable=has_ranks,
+    ),
     OpInfo("LogSoftmax", result=result_types.same, fold=_rule(_log_softmax), speculatable=has_ranks),
     OpInfo("Hardmax", result=result_types.same, fold=_rule(_hardmax), speculatable=if_run),
     OpInfo(

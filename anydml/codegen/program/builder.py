@@ -1,0 +1,428 @@
+"""Programs are written with this: values, element by element and in memory; where they run; how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.emit import value_type
+from anydml.codegen.jit import Target
+from anydml.codegen.program.function_writer import FunctionWriter
+from anydml.codegen.program.layout import ArenaPlan, WeightBlock
+from anydml.codegen.program.values import (
+    MAX_REGISTER_ELEMENTS,
+    Buffer,
+    Known,
+    Lazy,
+    Memory,
+    NotNative,
+    Register,
+    Tensor,
+    broadcast_strides,
+    reshaped_strides,
+)
+from anydml.directml.fusion import replace_reads
+from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.expr import Expr, convert, ne, walk
+from anydml.ops.tensor_desc import packed_strides
+
+MAX_FUSED_OPS = 48
+"""Ops of an expression beyond which what it reads is computed before."""
+MAX_LANES = 16
+MAX_PIECES = 64
+"""Copies of parts, of elements in an order that no strides have."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a program may end before its end: who is to blame, and what to say of the number it leaves."""
+
+    node: str
+    message: str
+    """With `{}` for the number."""
+
+
+class ProgramBuilder:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.code = FunctionWriter(target)
+        self.arena, self.weights = ArenaPlan(), WeightBlock()
+        self.failures: list[Failure] = []
+        self.polls = False
+        """Whether it looks for Ctrl-C now and then, in loops that may take long."""
+        self.work = 0
+        """About how many elements are computed, those of loops and branches once."""
+        self.node = ""
+        """For messages, whose code is being written."""
+        self.held: list[Tensor] = []
+        """Whose memory must not be given out again, whatever else is in use."""
+
+    # ---- one form to another
+
+    def use(self, tensor: Tensor) -> Tensor:
+        """A tensor that is computed, for several readers: in a register if it is small."""
+        if isinstance(tensor, Lazy):
+            return self.register(tensor) if tensor.small else self.memory(tensor)
+        return tensor
+
+    def register(self, tensor: Tensor) -> Register:
+        """A small tensor in a register."""
+        if isinstance(tensor, Register):
+            return tensor
+        assert tensor.small
+        dtype, sizes, count = tensor.dtype, tensor.sizes, tensor.count
+        if isinstance(tensor, Known):
+            return Register(dtype, sizes, self.code.constant(tensor.array, dtype))
+        if isinstance(tensor, Memory):
+            if tensor.packed:
+                return Register(dtype, sizes, self.code.load(tensor.pointer, dtype, count))
+            places = (int(np.dot(at, tensor.strides)) for at in np.ndindex(*sizes))
+            parts = [self.code.load(self.code.at(tensor.pointer, p, dtype), dtype) for p in places]
+            return Register(dtype, sizes, self.code.join(parts, dtype))
+        assert isinstance(tensor, Lazy)
+        known = {leaf.as_read: self._spread(self.register(leaf), sizes) for leaf in tensor.leaves.values()}
+        (result,) = self.code.evaluate([tensor.expr], count, known)
+        return Register(dtype, sizes, result)
+
+    def _spread(self, leaf: Register, sizes: tuple[int, ...]) -> str:
+        """A register broadcast to larger sizes."""
+        places = np.broadcast_to(np.arange(leaf.count).reshape(leaf.sizes), sizes).reshape(-1)
+        return self.code.shuffle(leaf.name, leaf.dtype, leaf.count, places.tolist())
+
+    def scalar(self, tensor: Tensor) -> str:
+        """The register or literal with a tensor's only element."""
+        assert tensor.count == 1
+        return self.register(tensor).name
+
+    def memory(self, tensor: Tensor, into: Memory | None = None) -> Memory:
+        """A tensor in memory: where it is, or a copy `into` a place of its sizes."""
+        if into is None:
+            if isinstance(tensor, Memory):
+                return tensor
+            if isinstance(tensor, Known):
+                return self._weight(tensor)
+        self.work += tensor.count
+        if tensor.small and not isinstance(tensor, Memory):
+            register = self.register(tensor)
+            into = into or self.room(tensor.dtype, tensor.sizes)
+            self._store(register, into)
+            return into
+        return self._compute(tensor, into)
+
+    def packed(self, tensor: Tensor) -> Memory:
+        """In memory, row by row."""
+        found = self.memory(tensor)
+        if found.packed:
+            return found
+        return self.memory(found, self.room(found.dtype, found.sizes))
+
+    def room(
+        self, dtype: ScalarType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+    ) -> Memory:
+        """Memory for a tensor, row by row where no strides are told."""
+        strides = packed_strides(sizes) if strides is None else strides
+        reach = 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+        buffer = self.arena.allocate(reach * SIZE[dtype])
+        return Memory(dtype, sizes, self.place(buffer), strides, (buffer,))
+
+    def room_of_its_own(self, dtype: ScalarType, sizes: tuple[int, ...]) -> Memory:
+        """Memory that nothing has been in so far, nor will be while it is in use."""
+        buffer = self.arena.append(prod(sizes) * SIZE[dtype])
+        return Memory(dtype, sizes, self.place(buffer), packed_strides(sizes), (buffer,))
+
+    def here(self, memory: Memory) -> Memory:
+        """The same with a pointer that is known in the block that is being written."""
+        (buffer,) = memory.lies_in
+        return replace(memory, pointer=self.place(buffer))
+
+    def place(self, buffer: Buffer) -> str:
+        """The pointer of a buffer, for the block that is being written."""
+        return self.code.line(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
+
+    def _weight(self, known: Known) -> Memory:
+        offset = self.weights.add(np.ascontiguousarray(known.array))
+        pointer = self.code.line(f"getelementptr i8, ptr %weights, i64 {offset}")
+        return Memory(known.dtype, known.sizes, pointer, packed_strides(known.sizes))
+
+    def _store(self, register: Register, into: Memory) -> None:
+        if into.packed:
+            self.code.store(register.name, into.pointer, register.dtype, register.count)
+            return
+        for k, at in enumerate(np.ndindex(*register.sizes)):
+            one = self.code.shuffle(register.name, register.dtype, register.count, [k])
+            place = self.code.at(into.pointer, int(np.dot(at, into.strides)), into.dtype)
+            self.code.store(one, place, into.dtype)
+
+    # ---- element by element
+
+    def elementwise(self, meaning: Expr, operands: Sequence[Tensor], truth: bool = False) -> Tensor:
+        """A tensor of what `meaning` makes of the elements of operands, which broadcast.
+
+        Args:
+            meaning: its reads are the operands' numbers; a bool is a number of its type there.
+            truth: whether the number that it gives stands for a bool.
+        """
+        sizes = np.broadcast_shapes(*(o.sizes for o in operands))
+        expr = _over(meaning, operands, truth)
+        if sum(1 for _ in walk(expr)) > MAX_FUSED_OPS:
+            operands = [self.use(o) for o in operands]
+            expr = _over(meaning, operands, truth)
+        leaves = {number: leaf for o in operands for number, leaf in o.leaves.items()}
+        result = Lazy(expr.dtype, sizes, expr, leaves)
+        return self.register(result) if result.small else result
+
+    def _compute(self, tensor: Tensor, into: Memory | None) -> Memory:
+        """A loop nest over a large tensor."""
+        expr, leaves = tensor.as_read, tensor.leaves
+        sources: dict[int, Memory] = {}
+        scalars: dict[int, Register] = {}
+        for number, leaf in leaves.items():
+            if leaf.count == 1:
+                scalars[number] = self.register(leaf)
+            else:
+                sources[number] = self.memory(leaf)
+        if into is None:
+            like = next((m for m in sources.values() if m.sizes == tensor.sizes and _is_dense(m)), None)
+            into = self.room(tensor.dtype, tensor.sizes, None if like is None else like.strides)
+        reads = {n: leaf.as_read for n, leaf in leaves.items()}
+        strides = [into.strides, *(broadcast_strides(m, tensor.sizes) for m in sources.values())]
+        widths = [SIZE[t.dtype] for t in (into, *sources.values())]
+
+        def write(pointers: list[str], lanes: int, steps: tuple[int, ...]) -> None:
+            known = {reads[n]: self.code.splat(r.name, r.dtype, lanes) for n, r in scalars.items()}
+            for (n, m), pointer, step in zip(sources.items(), pointers[1:], steps[1:], strict=True):
+                known[reads[n]] = self.lanes(pointer, m.dtype, lanes, step)
+            (value,) = self.code.evaluate([expr], lanes, known)
+            self.code.store(value, pointers[0], into.dtype, lanes)
+
+        types = [into.dtype, *(m.dtype for m in sources.values())]
+        pointers = [into.pointer, *(m.pointer for m in sources.values())]
+        self.nest(tensor.sizes, list(zip(types, pointers, strides, strict=True)), write, max(widths))
+        return into
+
+    def lanes(self, pointer: str, dtype: ScalarType, lanes: int, step: int) -> str:
+        """So many elements, `step` apart."""
+        if step == 1 or lanes == 1:
+            return self.code.load(pointer, dtype, lanes)
+        if step == 0:
+            return self.code.splat(self.code.load(pointer, dtype), dtype, lanes)
+        places = [self.code.at(pointer, k * step, dtype) for k in range(lanes)]
+        return self.code.join([self.code.load(p, dtype) for p in places], dtype)
+
+    def nest(
+        self,
+        sizes: Sequence[int],
+        operands: Sequence[tuple[ScalarType, str, Sequence[int]]],
+        write: Callable[[list[str], int, tuple[int, ...]], None],
+        width: int,
+    ) -> None:
+        """Loops over a space: `write` is told pointers, lanes, and steps from lane to lane.
+
+        The first operand is what is written; in vectors along the dimension in which its elements are
+        neighbours. Where they do not fill the last vector, it begins earlier, and writes some again.
+
+        Args:
+            operands: type, pointer and strides of each.
+            width: bytes of the widest element.
+        """
+        dims = _loops(sizes, [strides for _, _, strides in operands])
+        count, steps = dims[-1]
+        lanes = min(self.vector_lanes(width), count) if steps[0] == 1 else 1
+
+        def walk_dims(depth: int, pointers: list[str]) -> None:
+            if depth == len(dims) - 1:
+                blocks = -(-count // lanes)
+
+                def one(index: str, _: list[str]) -> list[str]:
+                    first = self.block_start(index, lanes, count)
+                    write(self._advanced(operands, pointers, first, steps), lanes, steps)
+                    return []
+
+                self.code.loop(blocks, one)
+                return
+            n, strides = dims[depth]
+
+            def inner(index: str, _: list[str]) -> list[str]:
+                walk_dims(depth + 1, self._advanced(operands, pointers, index, strides))
+                return []
+
+            self.code.loop(n, inner)
+
+        walk_dims(0, [pointer for _, pointer, _ in operands])
+
+    def vector_lanes(self, width: int) -> int:
+        """Elements of so many bytes in a vector."""
+        return min(max(self.target.vector_bytes // width, 1), MAX_LANES)
+
+    def block_start(self, index: str, lanes: int, count: int) -> str:
+        """Where block `index` of so many lanes begins: the last one so that it ends with the whole."""
+        first = self.code.times(index, lanes)
+        if count % lanes == 0 or first == "0":
+            return first
+        return self.code.call("i64", "llvm.umin.i64", ("i64", first), ("i64", str(count - lanes)))
+
+    def _advanced(
+        self,
+        operands: Sequence[tuple[ScalarType, str, Sequence[int]]],
+        pointers: list[str],
+        index: str,
+        strides: Sequence[int],
+    ) -> list[str]:
+        return [
+            p if s == 0 else self.code.at(p, self.code.times(index, s), dtype)
+            for (dtype, _, _), p, s in zip(operands, pointers, strides, strict=True)
+        ]
+
+    # ---- the same elements in other sizes
+
+    def reshape(self, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """In the same order."""
+        assert prod(sizes) == tensor.count
+        if isinstance(tensor, Known):
+            return Known(tensor.dtype, sizes, tensor.array.reshape(sizes))
+        tensor = self.use(tensor)
+        if isinstance(tensor, Register):
+            return Register(tensor.dtype, sizes, tensor.name)
+        assert isinstance(tensor, Memory)
+        strides = reshaped_strides(tensor.sizes, tensor.strides, sizes)
+        if strides is None:
+            tensor = self.packed(tensor)
+            strides = packed_strides(sizes)
+        return replace(tensor, sizes=sizes, strides=strides)
+
+    def rearrange(self, tensor: Tensor, places: NDArray[np.int64]) -> Tensor:
+        """Elements of a tensor in an order of its own: an array of their places, counted row by row.
+
+        Without a copy where strides lead to them.
+        """
+        sizes = places.shape
+        if isinstance(tensor, Known):
+            return Known(tensor.dtype, sizes, tensor.array.reshape(-1)[places])
+        tensor = self.use(tensor)
+        if isinstance(tensor, Register) or (tensor.small and places.size <= MAX_REGISTER_ELEMENTS):
+            if places.size <= MAX_REGISTER_ELEMENTS:
+                given = self.register(tensor)
+                name = self.code.shuffle(given.name, given.dtype, given.count, places.reshape(-1).tolist())
+                return Register(tensor.dtype, sizes, name)
+            tensor = self.memory(tensor)
+        assert isinstance(tensor, Memory)
+        at = np.unravel_index(places, tensor.sizes) if tensor.sizes else ()
+        offsets = sum((a * s for a, s in zip(at, tensor.strides, strict=True)), np.zeros_like(places))
+        view = self._view(tensor, offsets)
+        if view is not None:
+            return view
+        result = self.room(tensor.dtype, sizes)
+        for start, part in _pieces(offsets):
+            found = self._view(tensor, part)
+            assert found is not None
+            self.memory(found, self.part_of(result, (start, *[0] * (len(sizes) - 1)), part.shape))
+        return result
+
+    def _view(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
+        """The elements so many behind a pointer, if strides lead to them."""
+        strides = _strides_of(offsets)
+        if strides is None:
+            return None
+        pointer = self.code.at(tensor.pointer, int(offsets.flat[0]), tensor.dtype)
+        return Memory(tensor.dtype, offsets.shape, pointer, strides, tensor.lies_in)
+
+    def part_of(self, whole: Memory, start: Sequence[int], sizes: tuple[int, ...]) -> Memory:
+        """A block of a tensor in memory, which begins at `start`."""
+        offset = int(np.dot(start, whole.strides)) if whole.sizes else 0
+        pointer = self.code.at(whole.pointer, offset, whole.dtype)
+        return replace(whole, sizes=sizes, pointer=pointer)
+
+    def assemble(
+        self, dtype: ScalarType, sizes: tuple[int, ...], parts: Sequence[tuple[Sequence[int], Tensor]]
+    ) -> Tensor:
+        """A tensor of blocks, each with where it begins; of two that overlap, the later one is on top."""
+        if prod(sizes) <= MAX_REGISTER_ELEMENTS and all(part.small for _, part in parts):
+            names = np.full(sizes, "", object)
+            for start, part in parts:
+                given = self.register(part)
+                scalars = [self.code.shuffle(given.name, dtype, given.count, [k]) for k in range(given.count)]
+                block = tuple(slice(a, a + n) for a, n in zip(start, part.sizes, strict=True))
+                names[block] = np.array(scalars, object).reshape(part.sizes)
+            return Register(dtype, sizes, self.code.join(names.reshape(-1).tolist(), dtype))
+        whole = self.room(dtype, sizes)
+        for start, part in parts:
+            self.memory(part, self.part_of(whole, start, part.sizes))
+        return whole
+
+    # ---- failing
+
+    def fail_unless(self, condition: str, message: str, number: str) -> None:
+        """The program ends with an error where an i1 is not so; `message` has {} for the i64 `number`."""
+        passed, failed = self.code.fresh("passed"), self.code.fresh("failed")
+        self.code.effect(f"br i1 {condition}, label %{passed}, label %{failed}")
+        self.code.begin(failed)
+        self.failures.append(Failure(self.node, message))
+        self.code.effect(f"store i64 {number}, ptr %detail, align 8")
+        self.code.effect(f"ret i32 {len(self.failures)}")
+        self.code.begin(passed)
+
+    def phi(self, dtype: ScalarType, count: int, choices: Sequence[tuple[str, str]]) -> str:
+        """One of several registers, by the block that was before."""
+        arms = ", ".join(f"[ {register}, %{block} ]" for register, block in choices)
+        return self.code.line(f"phi {value_type(dtype, count)} {arms}")
+
+
+def _over(meaning: Expr, operands: Sequence[Tensor], truth: bool) -> Expr:
+    """The meaning of what the operands are."""
+    reads = {e.value: e.dtype for e in walk(meaning) if e.opcode == "read"}
+    expr = replace_reads(meaning, {k: convert(operands[k].as_read, dtype) for k, dtype in reads.items()})
+    return ne(expr, 0) if truth and expr.dtype is not BOOL else expr
+
+
+def _strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
+    """The strides by which all offsets follow from the first one; None where there are none."""
+    strides = []
+    for axis, n in enumerate(offsets.shape):
+        one = tuple(int(axis == k) for k in range(offsets.ndim))
+        strides.append(int(offsets[one] - offsets.flat[0]) if n > 1 else 0)
+    steps = (np.arange(n) * s for n, s in zip(offsets.shape, strides, strict=True))
+    grid = np.ix_(*steps) if offsets.ndim else ()
+    return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
+
+
+def _pieces(offsets: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+    """Parts along the first axis that strides lead through, as long as may be, with where they begin.
+
+    Raises:
+        NotNative: there are too many, or not even one place along it is such a part.
+    """
+    found: list[tuple[int, NDArray[np.int64]]] = []
+    start = 0
+    while start < len(offsets):
+        count = len(offsets) - start
+        while count > 1 and _strides_of(offsets[start : start + count]) is None:
+            count //= 2
+        part = offsets[start : start + count]
+        if _strides_of(part) is None or len(found) == MAX_PIECES:
+            raise NotNative("elements in an order without order")
+        found.append((start, part))
+        start += count
+    return found
+
+
+def _is_dense(tensor: Memory) -> bool:
+    """Whether its elements fill their memory, in whatever order of axes."""
+    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.sizes, tensor.strides, strict=True))
+    return reach == tensor.count and 0 not in tensor.strides
+
+
+def _loops(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Dimensions as size and strides, outermost first by the first operand's, as few as these allow."""
+    order = sorted((d for d, n in enumerate(sizes) if n > 1), key=lambda d: -strides[0][d])
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for d in order:
+        n, steps = sizes[d], tuple(s[d] for s in strides)
+        if found and all(outer == inner * n for outer, inner in zip(found[-1][1], steps, strict=True)):
+            found[-1] = (found[-1][0] * n, steps)
+        else:
+            found.append((n, steps))
+    return found or [(1, (0,) * len(strides))]

@@ -1,0 +1,98 @@
+"""Products of matrices: the one place where multiplications are added up.
+
+Each element of the result is a chain of fused multiplications and additions over the inner axis, in its
+order, whatever the tiles are.
+"""
+
+from __future__ import annotations
+
+from anydml.codegen.emit import mangle, value_type
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Memory, NotNative, Tensor
+from anydml.ops.dtypes import FLOAT32, FLOAT64, SIZE
+
+TILE_ROWS = 4
+TILE_VECTORS = 24
+"""Accumulators of a tile: of 32 registers the most, as the processor has some for what is loaded."""
+UNROLLED = 4
+
+
+def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
+    """[M, K] times [K, N], of floats, in memory.
+
+    Raises:
+        NotNative: another type.
+    """
+    dtype = one.dtype
+    if dtype not in (FLOAT32, FLOAT64) or other.dtype != dtype:
+        raise NotNative(f"products of {dtype.label}")
+    x, y = b.memory(one), b.memory(other)
+    if y.sizes[1] > 1 and y.strides[1] != 1:
+        y = b.memory(y, b.room(dtype, y.sizes))
+    (m, k), n = x.sizes, y.sizes[1]
+    result = b.room(dtype, (m, n))
+    b.work += m * k * n // 8
+    write_product(b, x, y, result)
+    return result
+
+
+def write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> None:
+    """The product, tile by tile; the last one begins earlier where it would not be full."""
+    code, dtype = b.code, x.dtype
+    (m, depth), n = x.sizes, y.sizes[1]
+    registers = 32 if b.target.vector_bytes == 64 else 16
+    lanes = min(b.vector_lanes(SIZE[dtype]), n)
+    rows = min(m, TILE_ROWS)
+    budget = min(TILE_VECTORS, registers - 4) // rows if rows > 1 else registers // 2
+    vectors = max(min(budget, -(-n // lanes)), 1)
+    width = min(vectors * lanes, n)
+    starts = [min(v * lanes, width - lanes) for v in range(-(-width // lanes))]
+    kind = value_type(dtype, lanes)
+    fma = f"llvm.fma.{mangle('float' if dtype is FLOAT32 else 'double', lanes)}"
+    zero = "0.0" if lanes == 1 else "zeroinitializer"
+    cells = [(r, v) for r in range(rows) for v in range(len(starts))]
+
+    def tile(row: str, column: str) -> None:
+        left = code.at(x.pointer, code.times(row, x.strides[0]), dtype)
+        right = code.at(y.pointer, column, dtype)
+        home = code.at(code.at(result.pointer, code.times(row, result.strides[0]), dtype), column, dtype)
+
+        def step(k: str, count: int, sums: list[str]) -> list[str]:
+            above = code.at(right, code.times(k, y.strides[0]), dtype)
+            beside = code.at(left, code.times(k, x.strides[1]), dtype)
+            for u in range(count):
+                line = code.at(above, u * y.strides[0], dtype)
+                vs = [code.load(code.at(line, start, dtype), dtype, lanes) for start in starts]
+                for r in range(rows):
+                    place = code.at(beside, r * x.strides[0] + u * x.strides[1], dtype)
+                    one = code.splat(code.load(place, dtype), dtype, lanes)
+                    for v, vector in enumerate(vs):
+                        k_ = r * len(starts) + v
+                        sums[k_] = code.call(kind, fma, (kind, one), (kind, vector), (kind, sums[k_]))
+            return sums
+
+        unrolled = depth // UNROLLED
+        sums = [zero] * len(cells)
+        if unrolled:
+            sums = code.loop(
+                unrolled,
+                lambda i, c: step(code.times(i, UNROLLED), UNROLLED, list(c)),
+                [(kind, s) for s in sums],
+            )
+        if depth % UNROLLED:
+            sums = step(str(unrolled * UNROLLED), depth % UNROLLED, sums)
+        for (r, v), total in zip(cells, sums, strict=True):
+            code.store(total, code.at(home, r * result.strides[0] + starts[v], dtype), dtype, lanes)
+
+    def column_tiles(row: str) -> None:
+        def one(index: str, _: list[str]) -> list[str]:
+            tile(row, b.block_start(index, width, n))
+            return []
+
+        code.loop(-(-n // width), one)
+
+    def row_tiles(index: str, _: list[str]) -> list[str]:
+        column_tiles(b.block_start(index, rows, m))
+        return []
+
+    code.loop(-(-m // rows), row_tiles)

@@ -1,0 +1,208 @@
+"""Branches and loops: an `If` is a branch instruction, a `Loop` is a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from anydml.codegen.emit import value_type
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
+from anydml.ops.dtypes import BOOL, INT64
+from anydml.ops.tensor_desc import packed_strides
+
+POLL_WORK = 1 << 18
+"""Elements computed between two looks for Ctrl-C, about: some 50 us."""
+
+
+def choose(
+    b: ProgramBuilder, condition: Tensor, branches: Sequence[Callable[[], Sequence[Tensor]]]
+) -> list[Tensor]:
+    """What one of two branches gives, which write their code when called.
+
+    Small results are chosen by the block that they come from; large ones are written to the same memory by
+    both.
+
+    Raises:
+        NotNative: they do not agree in types and sizes.
+    """
+    then, other, join = (b.code.fresh(word) for word in ("then", "else", "join"))
+    b.code.effect(f"br i1 {b.scalar(condition)}, label %{then}, label %{other}")
+    arms: list[tuple[list[Tensor], str]] = []
+    mark = len(b.held)
+    homes: list[Memory | None] = []
+    for label, write in zip((then, other), branches, strict=True):
+        b.code.begin(label)
+        given = list(write())
+        if not arms:
+            homes = [None if t.small else b.room(t.dtype, t.sizes) for t in given]
+            b.held += [h for h in homes if h is not None]
+        else:
+            _agree(arms[0][0], given)
+        results: list[Tensor] = [
+            b.register(t) if h is None else b.memory(t, b.here(h)) for t, h in zip(given, homes, strict=True)
+        ]
+        arms.append((results, b.code.block))
+        b.code.effect(f"br label %{join}")
+    del b.held[mark:]
+    b.code.begin(join)
+    chosen: list[Tensor] = []
+    (these, from_one), (those, from_other) = arms
+    for x, y in zip(these, those, strict=True):
+        if isinstance(x, Register) and isinstance(y, Register):
+            name = b.phi(x.dtype, x.count, [(x.name, from_one), (y.name, from_other)])
+            chosen.append(Register(x.dtype, x.sizes, name))
+        else:
+            chosen.append(x)
+    return [b.here(t) if isinstance(t, Memory) else t for t in chosen]
+
+
+def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> None:
+    for x, y in zip(one, other, strict=True):
+        if x.dtype != y.dtype:
+            raise NotNative("branches of different types")
+        if x.sizes != y.sizes:
+            raise NotNative(f"branches of different shapes, {list(x.sizes)} and {list(y.sizes)}")
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """What a body gives: whether to go on (None: it does not say), its states, a part of each row."""
+
+    going: Tensor | None
+    states: Sequence[Tensor]
+    rows: Sequence[Tensor]
+
+
+def repeat(
+    b: ProgramBuilder,
+    count: Tensor | None,
+    going: Tensor | None,
+    states: Sequence[Tensor],
+    body: Callable[[Register, Register, list[Tensor]], Iterated],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """A loop: its last states, and its rows.
+
+    Small states are handed on in registers; large ones stand in two buffers by turns.
+
+    Args:
+        count: of iterations, at most; None: no limit.
+        going: whether to begin.
+        body: writes its code: (number, going, states) -> what it gives.
+
+    Raises:
+        NotNative: a state changes its type or size; rows of which it is not known how many there are.
+    """
+    code, mark = b.code, len(b.held)
+    limit = str((1 << 63) - 1) if count is None else b.scalar(count)
+    begins = "true" if going is None else b.scalar(going)
+    carried = [_Small(b, s) if s.small else _Large(b, s) for s in states]
+    head, inside, end = code.fresh("repeat"), code.fresh("inside"), code.fresh("done")
+    before = code.block
+    code.fall_into(head)
+    place = len(code.lines)
+    number, on = f"%{head}.number", f"%{head}.on"
+    current = [c.enter(f"%{head}.s{k}") for k, c in enumerate(carried)]
+    code.lines += [""] * (2 + sum(len(c.kinds) for c in carried))
+    more = code.line(f"icmp slt i64 {number}, {limit}")
+    code.effect(f"br i1 {code.line(f'and i1 {more}, {on}')}, label %{inside}, label %{end}")
+    code.begin(inside)
+    work = b.work
+    made = body(Register(INT64, (), number), Register(BOOL, (), on), current)
+    for c, new in zip(carried, made.states, strict=True):
+        c.leave(new)
+    rows = [_row(b, part, number, count, going) for part in made.rows]
+    on_next = "true" if made.going is None else b.scalar(made.going)
+    following = code.line(f"add i64 {number}, 1")
+    iterations = count.integers[0] if isinstance(count, Known) else 1 << 63
+    if iterations * max(b.work - work, 1) > POLL_WORK:
+        _poll(b, following, b.work - work)
+    phis = [("i64", number, "0", following), ("i1", on, begins, on_next)]
+    phis += [phi for c in carried for phi in c.phis()]
+    code.lines[place : place + len(phis)] = [
+        f"  {name} = phi {kind} [ {first}, %{before} ], [ {new}, %{code.block} ]"
+        for kind, name, first, new in phis
+    ]
+    code.effect(f"br label %{head}")
+    code.begin(end)
+    del b.held[mark:]
+    return current, [b.here(r) for r in rows]
+
+
+class _Small:
+    """A state in a register."""
+
+    kinds = ("value",)
+
+    def __init__(self, b: ProgramBuilder, state: Tensor) -> None:
+        self.b, self.first = b, b.register(state)
+
+    def enter(self, name: str) -> Tensor:
+        self.current = Register(self.first.dtype, self.first.sizes, name)
+        return self.current
+
+    def leave(self, new: Tensor) -> None:
+        _unchanged(self.first, new)
+        self.new = self.b.register(new)
+
+    def phis(self) -> list[tuple[str, str, str, str]]:
+        kind = value_type(self.first.dtype, self.first.count)
+        return [(kind, self.current.name, self.first.name, self.new.name)]
+
+
+class _Large:
+    """A state in memory: read from one buffer, written to the other."""
+
+    kinds = ("here", "there")
+
+    def __init__(self, b: ProgramBuilder, state: Tensor) -> None:
+        self.b = b
+        self.one, self.other = b.room(state.dtype, state.sizes), b.room(state.dtype, state.sizes)
+        b.held += [self.one, self.other]
+        b.memory(state, self.one)
+
+    def enter(self, name: str) -> Tensor:
+        self.here, self.there = name, f"{name}.next"
+        return replace(self.one, pointer=name, lies_in=(*self.one.lies_in, *self.other.lies_in))
+
+    def leave(self, new: Tensor) -> None:
+        _unchanged(self.one, new)
+        self.b.memory(new, replace(self.one, pointer=self.there))
+
+    def phis(self) -> list[tuple[str, str, str, str]]:
+        return [
+            ("ptr", self.here, self.one.pointer, self.there),
+            ("ptr", self.there, self.other.pointer, self.here),
+        ]
+
+
+def _unchanged(state: Tensor, new: Tensor) -> None:
+    if new.dtype != state.dtype:
+        raise NotNative("a state that changes its type")
+    if new.sizes != state.sizes:
+        raise NotNative(f"a state that changes its shape, from {list(state.sizes)} to {list(new.sizes)}")
+
+
+def _row(b: ProgramBuilder, part: Tensor, number: str, count: Tensor | None, going: Tensor | None) -> Memory:
+    """Write a part of a row to its place, in memory that no iteration uses otherwise."""
+    if not isinstance(count, Known) or going is not None or count.integers[0] < 1:
+        raise NotNative("rows of which it is not known how many there are")
+    room = b.room_of_its_own(part.dtype, (count.integers[0], *part.sizes))
+    at = b.code.at(room.pointer, b.code.times(number, part.count), part.dtype)
+    b.memory(part, Memory(part.dtype, part.sizes, at, packed_strides(part.sizes), room.lies_in))
+    return room
+
+
+def _poll(b: ProgramBuilder, number: str, work: int) -> None:
+    """Every so many iterations, look whether the user has pressed Ctrl-C, and let other threads run."""
+    interval = 1 << max((POLL_WORK // max(work, 16)).bit_length() - 1, 0)
+    b.polls = True
+    asks, ended, on = (b.code.fresh(word) for word in ("asks", "ended", "on"))
+    due = b.code.line(f"icmp eq i64 {b.code.line(f'and i64 {number}, {interval - 1}')}, 0")
+    b.code.effect(f"br i1 {due}, label %{asks}, label %{on}")
+    b.code.begin(asks)
+    wants = b.code.line("call i32 @poll()")
+    b.code.effect(f"br i1 {b.code.line(f'icmp ne i32 {wants}, 0')}, label %{ended}, label %{on}")
+    b.code.begin(ended)
+    b.code.effect("ret i32 -1")
+    b.code.begin(on)

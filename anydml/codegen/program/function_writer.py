@@ -1,0 +1,165 @@
+"""Instructions of a program's function: blocks, loops, vectors in registers and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.emit import Emitter, element_type, literal, value_type, vector
+from anydml.codegen.jit import Target
+from anydml.codegen.program.values import NotNative, memory_type
+from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.expr import Expr
+
+Carried = Sequence[tuple[str, str]]
+"""LLVM types and first values of what a loop hands from one iteration to the next."""
+Body = Callable[[str, list[str]], Sequence[str]]
+"""(index, what is carried) -> what is carried on."""
+MAX_LINES = 40_000
+"""Instructions of a program: what LLVM translates in a second or so."""
+
+
+class FunctionWriter:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.block = "entry"
+        """The label of the block that is being written."""
+        self._count = 0
+
+    # ---- text
+
+    def fresh(self, stem: str) -> str:
+        """A name that is nobody's."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def line(self, instruction: str) -> str:
+        """An instruction, and the register with its result."""
+        register = f"%{self.fresh('v')}"
+        self.effect(f"{register} = {instruction}")
+        return register
+
+    def effect(self, instruction: str) -> None:
+        self.lines.append(f"  {instruction}")
+        if len(self.lines) > MAX_LINES:
+            raise NotNative(f"more than {MAX_LINES} instructions")
+
+    def begin(self, label: str) -> None:
+        """A block, to which somebody jumps."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def fall_into(self, label: str) -> None:
+        """A block, which follows the one before."""
+        self.effect(f"br label %{label}")
+        self.begin(label)
+
+    def call(self, result: str, name: str, *args: tuple[str, str]) -> str:
+        """Of a function outside, or an intrinsic, on (type, value) arguments."""
+        self.declared.add(f"declare {result} @{name}({', '.join(kind for kind, _ in args)})")
+        return self.line(f"call {result} @{name}({', '.join(map(' '.join, args))})")
+
+    def evaluate(self, exprs: Sequence[Expr], lanes: int, known: Mapping[Expr, str]) -> list[str]:
+        """Registers with the values of expressions, whose leaves are in registers."""
+        emitter = Emitter(self.target, lanes, known, f"{self.fresh('e')}.")
+        results = [emitter.value(e) for e in exprs]
+        self.lines += emitter.lines
+        self.declared |= emitter.declared
+        labels = [line for line in emitter.lines if line.endswith(":")]
+        if labels:
+            self.block = labels[-1].removesuffix(":")
+        return results
+
+    # ---- arithmetic of places
+
+    def times(self, index: str, factor: int) -> str:
+        if factor == 1 or index == "0":
+            return index
+        return self.line(f"mul nsw i64 {index}, {factor}")
+
+    def at(self, pointer: str, index: str | int, dtype: ScalarType) -> str:
+        """The place of an element, so many behind a pointer."""
+        if index in ("0", 0):
+            return pointer
+        return self.line(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
+
+    # ---- control flow
+
+    def loop(self, count: int, body: Body, carried: Carried = ()) -> list[str]:
+        """`for index in range(count)`, at least once; answers with what is carried in the end."""
+        if count == 1:
+            return list(body("0", [value for _, value in carried]))
+        before, head = self.block, self.fresh("loop")
+        self.fall_into(head)
+        index, following = f"%{head}.i", f"%{head}.next"
+        place = len(self.lines)
+        registers = [f"%{head}.c{k}" for k in range(len(carried))]
+        self.lines += [""] * (1 + len(carried))
+        results = list(body(index, registers))
+        self.effect(f"{following} = add nuw nsw i64 {index}, 1")
+        self.effect(f"%{head}.more = icmp ult i64 {following}, {count}")
+        phis = [("i64", index, "0", following)]
+        phis += [(t, r, v, new) for (t, v), r, new in zip(carried, registers, results, strict=True)]
+        for k, (kind, register, first, new) in enumerate(phis):
+            self.lines[place + k] = (
+                f"  {register} = phi {kind} [ {first}, %{before} ], [ {new}, %{self.block} ]"
+            )
+        self.effect(f"br i1 %{head}.more, label %{head}, label %{head}.end")
+        self.begin(f"{head}.end")
+        return results
+
+    # ---- vectors
+
+    def constant(self, array: NDArray[np.generic], dtype: ScalarType) -> str:
+        """The elements as a literal."""
+        element = element_type(dtype)
+        texts = [str(int(x)) if dtype is BOOL else literal(x, dtype) for x in array.reshape(-1).tolist()]
+        return texts[0] if len(texts) == 1 else f"<{', '.join(f'{element} {t}' for t in texts)}>"
+
+    def shuffle(self, register: str, dtype: ScalarType, count: int, places: Sequence[int]) -> str:
+        """The elements at these places of a register of so many."""
+        if list(places) == list(range(count)):
+            return register
+        if count == 1:
+            return self.splat(register, dtype, len(places))
+        kind = value_type(dtype, count)
+        if len(places) == 1:
+            return self.line(f"extractelement {kind} {register}, i32 {places[0]}")
+        mask = ", ".join(f"i32 {p}" for p in places)
+        return self.line(f"shufflevector {kind} {register}, {kind} poison, <{len(places)} x i32> <{mask}>")
+
+    def splat(self, scalar: str, dtype: ScalarType, lanes: int) -> str:
+        """A scalar in every lane."""
+        if lanes == 1:
+            return scalar
+        kind = value_type(dtype, lanes)
+        one = self.line(f"insertelement {kind} poison, {element_type(dtype)} {scalar}, i32 0")
+        return self.line(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+    def join(self, scalars: Sequence[str], dtype: ScalarType) -> str:
+        """Scalars as one register."""
+        if len(scalars) == 1:
+            return scalars[0]
+        kind, result = value_type(dtype, len(scalars)), "poison"
+        for k, scalar in enumerate(scalars):
+            result = self.line(f"insertelement {kind} {result}, {element_type(dtype)} {scalar}, i32 {k}")
+        return result
+
+    def load(self, pointer: str, dtype: ScalarType, lanes: int = 1) -> str:
+        """Neighbouring elements."""
+        kind = vector(memory_type(dtype), lanes)
+        found = self.line(f"load {kind}, ptr {pointer}, align {SIZE[dtype]}")
+        if dtype is not BOOL:
+            return found
+        zero = "0" if lanes == 1 else "zeroinitializer"
+        return self.line(f"icmp ne {kind} {found}, {zero}")
+
+    def store(self, register: str, pointer: str, dtype: ScalarType, lanes: int = 1) -> None:
+        kind = vector(memory_type(dtype), lanes)
+        if dtype is BOOL:
+            register = self.line(f"zext {value_type(BOOL, lanes)} {register} to {kind}")
+        self.effect(f"store {kind} {register}, ptr {pointer}, align {SIZE[dtype]}")

@@ -1,0 +1,159 @@
+"""A program's function as machine code, and how it is called."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.jit import add_symbol, compile_ir
+from anydml.codegen.program.builder import Failure, ProgramBuilder
+from anydml.codegen.program.layout import aligned
+from anydml.codegen.program.values import Memory, Tensor, numpy_type
+from anydml.ops.dtypes import ScalarType
+from anydml.ops.tensor_desc import packed_strides
+
+Array = NDArray[np.generic]
+DATA = object.__basicsize__
+"""Where a PyArrayObject has its data pointer: behind the object's head."""
+ARENA, WEIGHTS, DETAIL, FIRST = range(4)
+"""Words that the function is given: addresses of its memory, of its constants, of where to leave a number,
+and from the first one on addresses of inputs' and outputs' data pointers."""
+LONG_WORK = 1 << 18
+"""Elements computed from which other Python threads may run meanwhile: some 50 us."""
+
+
+class ProgramFailed(Exception):
+    """A node of the program failed."""
+
+    def __init__(self, failure: Failure, number: int) -> None:
+        super().__init__(failure.message.format(number))
+        self.node = failure.node
+
+
+class NativeProgram:
+    """A graph as one function of machine code. Safe from several threads."""
+
+    def __init__(self, b: ProgramBuilder, inputs: Sequence[ScalarType], outputs: Sequence[Memory]) -> None:
+        """`b` has written the code, which reads `%in0`, ... and writes `outputs`."""
+        self.text = _text(b, len(inputs), len(outputs))
+        self._makes = [(o.sizes, numpy_type(o.dtype)) for o in outputs]
+        self._failures, self.arena_size = b.failures, b.arena.size
+        self._weights = b.weights.content()
+        (address,) = compile_ir(self.text, ["program"])
+        # In loops it gives way to other threads itself; else it is short, or runs without the lock.
+        long = b.work > LONG_WORK and not b.polls
+        self._run = (ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE)(ctypes.c_int32, ctypes.c_void_p)(
+            address
+        )
+        self._words = array("Q", [0, self._weights.ctypes.data, 0] + [0] * (len(inputs) + len(outputs)))
+        self._spare: list[tuple[Array, int]] = []
+        """Memory of runs that are over, and its addresses."""
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs, which are new, for inputs of the sizes and types that it was made for: packed, aligned
+        and in native byte order.
+
+        Raises:
+            ProgramFailed: a node failed.
+        """
+        outputs: list[Array] = [np.empty(sizes, dtype) for sizes, dtype in self._makes]
+        self.run(inputs, outputs)
+        return outputs
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Into outputs that are memory of nothing else."""
+        words = self._words[:]
+        k = FIRST
+        for x in inputs:
+            words[k] = id(x) + DATA
+            k += 1
+        for y in outputs:
+            words[k] = id(y) + DATA
+            k += 1
+        try:
+            memory, address = self._spare.pop()
+        except IndexError:
+            memory, address = self._memory()
+        words[DETAIL] = address
+        words[ARENA] = address + DETAIL_BYTES
+        try:
+            code = self._run(words.buffer_info()[0])
+            if code > 0:
+                raise ProgramFailed(self._failures[code - 1], int(memory[:8].view(np.int64)[0]))
+        finally:
+            self._spare.append((memory, address))
+
+    def _memory(self) -> tuple[Array, int]:
+        block = aligned(DETAIL_BYTES + self.arena_size)
+        return block, block.ctypes.data
+
+
+DETAIL_BYTES = 64
+"""In front of a program's memory: the number that a failure leaves."""
+
+
+def read_inputs(b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, ...]]]) -> list[Tensor]:
+    """The inputs of a program, small ones in registers."""
+    found: list[Tensor] = []
+    for k, (dtype, sizes) in enumerate(types):
+        memory = Memory(dtype, sizes, f"%in{k}", packed_strides(sizes))
+        found.append(b.register(memory) if memory.small else memory)
+    return found
+
+
+def write_outputs(b: ProgramBuilder, results: Sequence[Tensor]) -> list[Memory]:
+    """Write what a program gives to where its outputs are."""
+    written = []
+    for k, result in enumerate(results):
+        home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
+        written.append(b.memory(result, home))
+    return written
+
+
+def _text(b: ProgramBuilder, inputs: int, outputs: int) -> str:
+    """The module, once all is written."""
+    lines = ["define i32 @program(ptr %words) {", "entry:"]
+    for name, k in (("arena", ARENA), ("weights", WEIGHTS), ("detail", DETAIL)):
+        lines += [
+            f"  %{name}.at = getelementptr ptr, ptr %words, i64 {k}",
+            f"  %{name} = load ptr, ptr %{name}.at",
+        ]
+    names = [f"in{k}" for k in range(inputs)] + [f"out{k}" for k in range(outputs)]
+    for k, name in enumerate(names):
+        lines += [
+            f"  %{name}.at = getelementptr ptr, ptr %words, i64 {FIRST + k}",
+            f"  %{name}.field = load ptr, ptr %{name}.at",
+            f"  %{name} = load ptr, ptr %{name}.field",
+        ]
+    lines += [*b.code.lines, "  ret i32 0", "}"]
+    if b.polls:
+        _register_python()
+        lines += _POLL
+    return "\n".join([*lines, *sorted(b.code.declared)]) + "\n"
+
+
+_POLL = [
+    "declare i32 @PyErr_CheckSignals()",
+    "declare ptr @PyEval_SaveThread()",
+    "declare void @PyEval_RestoreThread(ptr)",
+    "define internal i32 @poll() {",
+    "  %state = call ptr @PyEval_SaveThread()",
+    "  call void @PyEval_RestoreThread(ptr %state)",
+    "  %wants = call i32 @PyErr_CheckSignals()",
+    "  ret i32 %wants",
+    "}",
+]
+"""Called with the interpreter's lock: whoever waits gets it; then an exception, if a signal asks for one."""
+
+
+@lru_cache
+def _register_python() -> None:
+    for name in ("PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread"):
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        assert address is not None
+        add_symbol(name, address)

@@ -1,0 +1,268 @@
+"""Folding axes: sums, extremes, places of extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from anydml.codegen.emit import value_type
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Memory, Register, Tensor
+from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, NUMPY, SIZE, ScalarType
+from anydml.ops.expr import Expr, convert, read
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How elements become one: each by `of`, two of those by `combine`; at last by `end`, told how many, and
+    by `last`, in the elements' own type."""
+
+    combine: Callable[[Expr, Expr], Expr]
+    neutral: Callable[[ScalarType], int | float]
+    """What changes nothing in `combine`, of the type that is folded in."""
+    of: Callable[[Expr], Expr] = lambda x: x
+    end: Callable[[Expr, int], Expr] = lambda x, n: x
+    last: Callable[[Expr], Expr] = lambda x: x
+    wide: bool = True
+    """Whether floats are folded as FLOAT64, so that the order of the elements hardly matters."""
+    floats_only: bool = False
+    """Whether libraries fold integers in ways of their own."""
+
+    def type(self, dtype: ScalarType) -> ScalarType:
+        return FLOAT64 if self.wide and dtype in FLOATING else dtype
+
+
+def largest(dtype: ScalarType) -> int | float:
+    return float("inf") if dtype in FLOATING else int(np.iinfo(NUMPY[dtype]).max)
+
+
+def least(dtype: ScalarType) -> int | float:
+    return float("-inf") if dtype in FLOATING else int(np.iinfo(NUMPY[dtype]).min)
+
+
+def reduce(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding) -> Tensor:
+    """The tensor with these axes folded; kept with size 1, or not."""
+    dtype, sizes = tensor.dtype, tensor.sizes
+    kept = tuple(1 if k in axes else n for k, n in enumerate(sizes))
+    wanted = kept if keep else tuple(n for k, n in enumerate(sizes) if k not in axes)
+    count = prod(sizes[k] for k in axes)
+    b.work += tensor.count
+    if tensor.small:
+        moved = np.moveaxis(np.arange(tensor.count).reshape(sizes), tuple(axes), range(len(axes)))
+        rows = moved.reshape(count, -1)
+        given = b.register(tensor)
+        wide = _opened(b, folding, given.name, dtype, tensor.count)
+        name = _folded(b, folding, dtype, wide, tensor.count, rows)
+        return Register(dtype, wanted, _closed(b, folding, dtype, name, rows.shape[1], count))
+    source = b.memory(tensor)
+    result = b.room(dtype, kept)
+    _Nest(b, source, result, axes, folding, count).write()
+    return b.use(_as_register(b, b.reshape(result, wanted)))
+
+
+def _as_register(b: ProgramBuilder, tensor: Tensor) -> Tensor:
+    return b.register(tensor) if tensor.small else tensor
+
+
+def _opened(b: ProgramBuilder, folding: Folding, name: str, dtype: ScalarType, lanes: int) -> str:
+    x = read(0, dtype)
+    expr = convert(folding.of(x), folding.type(dtype))
+    return b.code.evaluate([expr], lanes, {x: name})[0]
+
+
+def _combined(b: ProgramBuilder, folding: Folding, dtype: ScalarType, one: str, two: str, lanes: int) -> str:
+    x, y = read(0, folding.type(dtype)), read(1, folding.type(dtype))
+    return b.code.evaluate([folding.combine(x, y)], lanes, {x: one, y: two})[0]
+
+
+def _closed(b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, lanes: int, count: int) -> str:
+    x = read(0, folding.type(dtype))
+    return b.code.evaluate(
+        [convert(folding.last(convert(folding.end(x, count), dtype)), dtype)], lanes, {x: name}
+    )[0]
+
+
+def _folded(
+    b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, count: int, rows: np.ndarray
+) -> str:
+    """The rows of places in a register, one upon the other: halves, as long as there are two."""
+    wide, odd = folding.type(dtype), []
+    while len(rows) > 1:
+        half = len(rows) // 2
+        if len(rows) % 2:
+            odd.append(b.code.shuffle(name, wide, count, rows[-1].tolist()))
+        one, two = (
+            b.code.shuffle(name, wide, count, part.reshape(-1).tolist())
+            for part in (rows[:half], rows[half : 2 * half])
+        )
+        count = half * rows.shape[1]
+        name = _combined(b, folding, dtype, one, two, count)
+        rows = np.arange(count).reshape(half, -1)
+    name = b.code.shuffle(name, wide, count, rows[0].tolist())
+    for other in odd:
+        name = _combined(b, folding, dtype, name, other, rows.shape[1])
+    return name
+
+
+class _Nest:
+    """Loops over what is kept, and in them over what is folded; in vectors along neighbours in memory."""
+
+    def __init__(
+        self,
+        b: ProgramBuilder,
+        source: Memory,
+        result: Memory,
+        axes: Sequence[int],
+        folding: Folding,
+        count: int,
+    ) -> None:
+        self.b, self.source, self.result, self.folding, self.count = b, source, result, folding, count
+        self.dtype, self.wide = source.dtype, folding.type(source.dtype)
+        every = [(k, n) for k, n in enumerate(source.sizes) if n > 1]
+        by_stride = sorted(every, key=lambda kn: -abs(source.strides[kn[0]]))
+        self.folds = [(n, source.strides[k]) for k, n in by_stride if k in axes]
+        self.stays = [(n, source.strides[k], result.strides[k]) for k, n in by_stride if k not in axes]
+
+    def write(self) -> None:
+        """Across rows where these lie side by side, else along each."""
+        lanes, across = 1, bool(self.stays) and self.stays[-1][1:] == (1, 1)
+        if across:
+            lanes = min(self.b.vector_lanes(SIZE[self.dtype]), self.stays[-1][0])
+        self._stay(0, self.source.pointer, self.result.pointer, lanes if across else 0)
+
+    def _stay(self, depth: int, source: str, result: str, across: int) -> None:
+        b = self.b
+        if depth == len(self.stays):
+            self._row(source, result, across)
+            return
+        n, step, out = self.stays[depth]
+        last = bool(across) and depth == len(self.stays) - 1
+
+        def inner(index: str, _: list[str]) -> list[str]:
+            first = b.block_start(index, across, n) if last else index
+            self._stay(
+                depth + 1,
+                b.code.at(source, b.code.times(first, step), self.dtype),
+                b.code.at(result, b.code.times(first, out), self.dtype),
+                across,
+            )
+            return []
+
+        b.code.loop(-(-n // across) if last else n, inner)
+
+    def _row(self, source: str, result: str, across: int) -> None:
+        """One row, or `across` rows side by side."""
+        b, folding = self.b, self.folding
+        if across:
+            start = b.code.constant(np.full(across, folding.neutral(self.wide), NUMPY[self.wide]), self.wide)
+            kind = value_type(self.wide, across)
+
+            def add(pointer: str, carried: list[str]) -> list[str]:
+                x = _opened(b, folding, b.code.load(pointer, self.dtype, across), self.dtype, across)
+                return [_combined(b, folding, self.dtype, carried[0], x, across)]
+
+            (total,) = self._over(self.folds, source, [(kind, start)], add)
+            b.code.store(
+                _closed(b, folding, self.dtype, total, across, self.count), result, self.dtype, across
+            )
+            return
+        n, step = self.folds[-1] if self.folds else (1, 1)
+        lanes = b.vector_lanes(SIZE[self.dtype]) if step == 1 else 1
+        whole, rest = divmod(n, lanes)
+        parts = [(lanes, 0)] * bool(whole) + [(rest, whole * lanes)] * bool(rest)
+        carried = []
+        for width, _ in parts:
+            first = np.full(width, folding.neutral(self.wide), NUMPY[self.wide])
+            carried.append((value_type(self.wide, width), b.code.constant(first, self.wide)))
+
+        def run(pointer: str, registers: list[str]) -> list[str]:
+            results = []
+            for (width, offset), register in zip(parts, registers, strict=True):
+
+                def one(index: str, c: list[str], width: int = width, offset: int = offset) -> list[str]:
+                    place = b.code.at(pointer, b.code.times(index, lanes * step), self.dtype)
+                    place = b.code.at(place, offset * step, self.dtype)
+                    loaded = b.code.load(place, self.dtype, width)
+                    x = _opened(b, folding, loaded, self.dtype, width)
+                    return [_combined(b, folding, self.dtype, c[0], x, width)]
+
+                times = whole if offset == 0 and whole else 1
+                results += b.code.loop(times, one, [(value_type(self.wide, width), register)])
+            return results
+
+        totals = self._over(self.folds[:-1], source, carried, run)
+        folded = [
+            _folded(b, folding, self.dtype, t, width, np.arange(width).reshape(width, 1))
+            for t, (width, _) in zip(totals, parts, strict=True)
+        ]
+        total = folded[0]
+        for other in folded[1:]:
+            total = _combined(b, folding, self.dtype, total, other, 1)
+        b.code.store(_closed(b, folding, self.dtype, total, 1, self.count), result, self.dtype)
+
+    def _over(
+        self,
+        dims: Sequence[tuple[int, int]],
+        pointer: str,
+        carried: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], list[str]],
+    ) -> list[str]:
+        """Loops over folded dimensions."""
+        if not dims:
+            return body(pointer, [value for _, value in carried])
+        (n, step), *inner = dims
+
+        def one(index: str, registers: list[str]) -> list[str]:
+            place = self.b.code.at(pointer, self.b.code.times(index, step), self.dtype)
+            again = [(kind, r) for (kind, _), r in zip(carried, registers, strict=True)]
+            return self._over(inner, place, again, body)
+
+        return self.b.code.loop(n, one, carried)
+
+
+def place_of_extreme(
+    b: ProgramBuilder, tensor: Tensor, axis: int, keep: bool, better: Callable[[Expr, Expr], Expr]
+) -> Tensor:
+    """Where along an axis the element is that no other is `better` than; the first of equal ones."""
+    source, dtype = b.memory(tensor), tensor.dtype
+    b.work += 2 * tensor.count
+    kept = tuple(1 if k == axis else n for k, n in enumerate(tensor.sizes))
+    result = b.room(INT64, kept)
+    n, step = source.sizes[axis], source.strides[axis]
+    stays = [(m, source.strides[k], result.strides[k]) for k, m in enumerate(source.sizes) if k != axis]
+    new, old = read(0, dtype), read(1, dtype)
+
+    def row(pointer: str, place: str) -> None:
+        def one(index: str, carried: list[str]) -> list[str]:
+            x = b.code.load(b.code.at(pointer, b.code.times(index, step), dtype), dtype)
+            (wins,) = b.code.evaluate([better(new, old)], 1, {new: x, old: carried[0]})
+            kind = value_type(dtype, 1)
+            best = b.code.line(f"select i1 {wins}, {kind} {x}, {kind} {carried[0]}")
+            return [best, b.code.line(f"select i1 {wins}, i64 {index}, i64 {carried[1]}")]
+
+        first = b.code.load(pointer, dtype)
+        _, found = b.code.loop(n, one, [(value_type(dtype, 1), first), ("i64", "0")])
+        b.code.store(found, place, INT64)
+
+    def over(depth: int, pointer: str, place: str) -> None:
+        if depth == len(stays):
+            row(pointer, place)
+            return
+        m, s, out = stays[depth]
+
+        def inner(index: str, _: list[str]) -> list[str]:
+            over(
+                depth + 1,
+                b.code.at(pointer, b.code.times(index, s), dtype),
+                b.code.at(place, b.code.times(index, out), INT64),
+            )
+            return []
+
+        b.code.loop(m, inner)
+
+    over(0, source.pointer, result.pointer)
+    wanted = kept if keep else tuple(m for k, m in enumerate(tensor.sizes) if k != axis)
+    return _as_register(b, b.reshape(result, wanted))

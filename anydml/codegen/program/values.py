@@ -1,0 +1,205 @@
+"""What flows through a program while its code is written.
+
+    Known       an array that is known now
+    Register    up to 16 elements in an LLVM value: a scalar, or a vector in row-major order
+    Memory      elements at a pointer, with strides
+    Lazy        an expression over others, element by element; computed where somebody needs it
+
+All have sizes that are numbers. A tensor is never written to once it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.emit import element_type
+from anydml.ir.graph import TensorType
+from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, ScalarType
+from anydml.ops.expr import Expr, constant, read
+from anydml.ops.tensor_desc import packed_strides
+
+MAX_REGISTER_ELEMENTS = 16
+"""Elements up to which a tensor lives in a register."""
+_numbers = count()
+
+
+class NotNative(Exception):
+    """Why something cannot be part of a program: it is left to others then, and nothing is wrong."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A part of a program's memory. It may be given out again once no tensor that is in use lies in it."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A value with a type and sizes."""
+
+    dtype: ScalarType
+    sizes: tuple[int, ...]
+    number: int = field(default_factory=_numbers.__next__, init=False)
+    """By which expressions read it."""
+
+    @property
+    def count(self) -> int:
+        return prod(self.sizes)
+
+    @property
+    def small(self) -> bool:
+        return self.count <= MAX_REGISTER_ELEMENTS
+
+    @property
+    def as_read(self) -> Expr:
+        """The expression of its element."""
+        return read(self.number, self.dtype)
+
+    @property
+    def leaves(self) -> Mapping[int, Tensor]:
+        """What its expression reads."""
+        return {self.number: self}
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        """The memory that it depends on."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class Known(Tensor):
+    array: NDArray[np.generic]
+
+    @staticmethod
+    def of(array: NDArray[np.generic]) -> Known:
+        """Raises: NotNative, for a type that programs have not."""
+        dtype = BOOL if array.dtype == np.bool_ else FROM_NUMPY.get(array.dtype)
+        if dtype is None:
+            raise NotNative(f"elements of {array.dtype}")
+        return Known(dtype, array.shape, array)
+
+    @property
+    def as_read(self) -> Expr:
+        return constant(self.array.item(), self.dtype) if self.count == 1 else super().as_read
+
+    @property
+    def leaves(self) -> Mapping[int, Tensor]:
+        return {} if self.count == 1 else super().leaves
+
+    @property
+    def integers(self) -> list[int]:
+        return [int(n) for n in self.array.reshape(-1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Register(Tensor):
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Memory(Tensor):
+    pointer: str
+    strides: tuple[int, ...]
+    """In elements."""
+    lies_in: tuple[Buffer, ...] = ()
+    """None of them: memory of inputs, outputs or weights. A loop's state is in one of two."""
+
+    @property
+    def packed(self) -> bool:
+        return same_memory(self.sizes, self.strides, packed_strides(self.sizes))
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        yield from self.lies_in
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy(Tensor):
+    expr: Expr
+    over: Mapping[int, Tensor]
+
+    @property
+    def as_read(self) -> Expr:
+        return self.expr
+
+    @property
+    def leaves(self) -> Mapping[int, Tensor]:
+        return self.over
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        for leaf in self.over.values():
+            yield from leaf.buffers
+
+
+def memory_type(dtype: ScalarType) -> str:
+    """The LLVM type of an element in memory: a bool is a byte there."""
+    return "i8" if dtype is BOOL else element_type(dtype)
+
+
+def scalar_type(type: TensorType) -> ScalarType:
+    """The type of a value of ONNX's. Raises: NotNative, for one that programs have not."""
+    if type.dtype == "bool":
+        return BOOL
+    known = {dtype.label: dtype for dtype in FROM_NUMPY.values()}
+    if type.dtype not in known:
+        raise NotNative(f"elements of {type.dtype}")
+    return known[type.dtype]
+
+
+def numpy_type(dtype: ScalarType) -> np.dtype:
+    return NUMPY[dtype]
+
+
+def same_memory(sizes: Iterable[int], one: Iterable[int], other: Iterable[int]) -> bool:
+    """Whether strides lead to the same elements."""
+    return all(n == 1 or a == b for n, a, b in zip(sizes, one, other, strict=True))
+
+
+def broadcast_strides(tensor: Memory, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides through which memory is read over larger sizes."""
+    own = [0 if n == 1 else s for n, s in zip(tensor.sizes, tensor.strides, strict=True)]
+    return (0,) * (len(sizes) - len(own)) + tuple(own)
+
+
+def reshaped_strides(
+    sizes: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The strides of the same elements under other sizes, in the same order; None where there are none.
+
+    >>> reshaped_strides((4, 6), (12, 2), (2, 2, 3, 2))
+    (24, 12, 4, 2)
+    >>> reshaped_strides((4, 6), (1, 4), (24,)) is None
+    True
+    """
+    runs: list[list[int]] = []
+    """Dimensions, innermost first, that one stride passes: elements, stride."""
+    for n, s in zip(reversed(sizes), reversed(strides), strict=True):
+        if n == 1:
+            continue
+        if runs and s == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= n
+        else:
+            runs.append([n, s])
+    left = iter(runs)
+    rest, step = 1, 1
+    result = []
+    for n in reversed(wanted):
+        if n == 1:
+            result.append(1)
+            continue
+        if rest == 1:
+            rest, step = next(left)
+        if rest % n:
+            return None
+        result.append(step)
+        rest, step = rest // n, step * n
+    return tuple(reversed(result))

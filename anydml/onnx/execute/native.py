@@ -1,0 +1,263 @@
+"""A specialised graph as one function of machine code, control flow included, where that is to be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.jit import host
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.control import Iterated, choose, repeat
+from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inputs, write_outputs
+from anydml.codegen.program.values import Known, NotNative, Register, Tensor, scalar_type
+from anydml.directml.fusion import row_axes
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
+from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.node_validation import check_types
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.native import truth
+from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
+from anydml.onnx.providers.provider import Provider
+from anydml.ops.dtypes import BOOL, INT64, UINT8
+from anydml.ops.enums import TensorDataType
+
+MAX_NODES = 2000
+"""Branches and bodies included: what a second or so compiles."""
+MAX_WORK = 1 << 18
+"""Elements computed, those of loops once: beyond, libraries and kernels with threads do better."""
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """A whole graph as machine code."""
+
+    program: NativeProgram
+    nodes: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    fresh: bool = True
+
+    def run(self, slots: list[Any]) -> None:
+        for k, result in zip(self.writes, self.results([slots[k] for k in self.reads]), strict=True):
+            slots[k] = result
+
+    def results(self, values: list[Any]) -> list[Any]:
+        for k, x in enumerate(values):
+            flags = x.flags
+            if not (flags.c_contiguous and flags.aligned):
+                values[k] = np.array(x, order="C")
+        try:
+            return self.program(values)
+        except ProgramFailed as failure:
+            raise ExecutionFailed(Problem(failure.node, str(failure))) from None
+
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool]:
+        """A run on these arrays, which tells whether it went well."""
+
+        def again() -> bool:
+            try:
+                self.program.run(inputs, outputs)
+            except ProgramFailed:
+                return False
+            return True
+
+        return again
+
+    def describe(self) -> str:
+        return f"program: {self.nodes} nodes as machine code, {self.program.arena_size} bytes of memory"
+
+
+def native_step(
+    graph: Graph, slot: Callable[[Value], int], opsets: Mapping[str, int], provider: Provider
+) -> NativeStep:
+    """The step that runs a whole graph.
+
+    Args:
+        slot: of a value.
+        provider: for types in bodies.
+
+    Raises:
+        NotNative: why there is none.
+    """
+    count = sum(1 for _ in graph.walk(bodies=True))
+    if count > MAX_NODES:
+        raise NotNative(f"more than {MAX_NODES} nodes")
+    writer = _Writer(ProgramBuilder(host()), opsets, provider)
+    types = [_type_of(v) for v in graph.inputs]
+    inputs = read_inputs(writer.b, types)
+    results = writer.graph(graph, dict(zip(graph.inputs, inputs, strict=True)))
+    outputs = write_outputs(writer.b, results)
+    program = NativeProgram(writer.b, [dtype for dtype, _ in types], outputs)
+    reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
+    return NativeStep(program, count, reads, writes)
+
+
+def _type_of(value: Value) -> tuple[Any, tuple[int, ...]]:
+    sizes = value.known_sizes
+    if not isinstance(value.type, TensorType) or sizes is None:
+        raise NotNative(f"{value.name!r} has no fixed sizes")
+    if 0 in sizes:
+        raise NotNative(f"{value.name!r} has no elements")
+    return scalar_type(value.type), sizes
+
+
+class _Writer:
+    """Writes graphs and what is in them, in the order in which they run."""
+
+    def __init__(self, b: ProgramBuilder, opsets: Mapping[str, int], provider: Provider) -> None:
+        self.b, self.opsets, self.provider = b, opsets, provider
+        self.tensors: dict[Value, Tensor] = {}
+        """Those that somebody will still read."""
+        self.constants: dict[Value, Constant] = {}
+
+    def graph(self, graph: Graph, given: Mapping[Value, Tensor]) -> list[Tensor]:
+        """A graph, branch or body; what it captures is there already."""
+        outside = {*self.tensors}
+        self.tensors |= given
+        self.constants |= graph.constants
+        uses: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        for k, node in enumerate(graph.nodes):
+            inside = isinstance(node, If) or bool(node.bodies)
+            for value in node.reads:
+                uses[value] = uses.get(value, 0) + (
+                    2 if inside else 1
+                )  # there it may be read again and again
+                last[value] = k
+        for value in graph.outputs:
+            uses[value] = uses.get(value, 0) + 1
+            last[value] = len(graph.nodes)
+        for k, node in enumerate(graph.nodes):
+            for output, tensor in zip(node.outputs, self._node(node), strict=True):
+                if output is not None and output in uses:
+                    self.tensors[output] = self.b.use(tensor) if uses[output] > 1 else tensor
+            for value in node.reads:
+                if last[value] == k and value not in outside:
+                    self.tensors.pop(value, None)
+            self._free()
+        results = [self.read(v) for v in graph.outputs]
+        for value in [v for v in self.tensors if v not in outside]:
+            del self.tensors[value]
+        return results
+
+    def _free(self) -> None:
+        """Memory of what nobody reads any more may be given out again."""
+        kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
+        self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
+
+    def read(self, value: Value) -> Tensor:
+        found = self.tensors.get(value)
+        if found is None:
+            content = self.constants[value].content
+            if not isinstance(content, np.ndarray) or not content.size:
+                raise NotNative(f"{value.name!r} is no tensor with elements")
+            found = Known.of(content)
+        return found
+
+    # ---- nodes
+
+    def _node(self, node: Node | If) -> Sequence[Tensor]:
+        self.b.node = node.label
+        if self.b.work > MAX_WORK:
+            raise NotNative("more work than programs are for")
+        if isinstance(node, If):
+            condition = truth(self.read(node.condition))
+            branches = [lambda b=b: self.graph(b, {}) for _, b in node.branches]
+            return choose(self.b, condition, branches)
+        if node.fails:
+            raise NotNative(f"{node.label} fails")
+        check_types(node)
+        if node.bodies:
+            return self._iteration(node)
+        inputs = [None if v is None else self.read(v) for v in node.inputs]
+        if (folded := _folded(node, inputs)) is not None:
+            return folded
+        if (result := self._elementwise(node, inputs)) is not None:
+            return [result]
+        info = info_of(node.op)
+        if info is None or info.native is None:
+            raise NotNative(f"{node.op} in {node.label}")
+        known = {
+            v: Constant(t.array)
+            for v, t in zip(node.inputs, inputs, strict=True)
+            if v is not None and isinstance(t, Known)
+        }
+        try:
+            results = list(info.native(self.b, KnownNode(node, known), inputs))
+        except (NotFoldable, NodeFailed, ValueError, IndexError, TypeError, KeyError) as error:
+            raise NotNative(f"{node.label}: {error}") from error
+        if any(t.count == 0 for t in results):
+            raise NotNative(f"{node.label} gives no elements")
+        return results
+
+    def _elementwise(self, node: Node, inputs: Sequence[Tensor | None]) -> Tensor | None:
+        """By the DirectML operator that computes the same."""
+        found = lower_to_directml(node)
+        if found is None:
+            return None
+        operands = [t for t in inputs if t is not None]
+        types = tuple(UINT8 if t.dtype is BOOL else t.dtype for t in operands)
+        if found.result not in _RESULTS or not all(isinstance(t, TensorDataType) for t in types):
+            return None
+        meaning = found.operator.expression(types, _RESULTS[found.result], found.attributes, 1)
+        if row_axes(meaning):
+            return None
+        return self.b.elementwise(meaning, operands, truth=found.result == "bool")
+
+    def _iteration(self, node: Node) -> Sequence[Tensor]:
+        typed = with_typed_bodies(node, self.constants, self.opsets, self.provider)
+        body = typed.bodies.get("body")
+        if body is None:
+            raise NotNative(f"{node.op} in {node.label}")
+        if node.is_onnx("Loop"):
+            return self._loop(typed, body)
+        raise NotNative(f"{node.op} in {node.label}")
+
+    def _loop(self, node: Node, body: Body) -> Sequence[Tensor]:
+        given = [None if v is None else self.read(v) for v in (*node.inputs, None, None)]
+        count, going = given[0], given[1]
+        states = [t for t in given[2 : len(node.inputs)] if t is not None]
+        if count is not None and (count.dtype is not INT64 or count.count != 1):
+            raise NotNative("a trip count that is not one int64")
+        ends = going is not None and not self._goes_on(body)
+        always = going is None or (isinstance(going, Known) and bool(going.array.all()) and not ends)
+        begins = None if going is None or always else truth(going)
+        handed = () if going is None else going.sizes
+
+        def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
+            condition = Register(BOOL, handed, on.name)
+            results = self.graph(body, dict(zip(body.parameters, (number, condition, *current), strict=True)))
+            rows = 1 + len(states)
+            return Iterated(truth(results[0]) if ends else None, results[1:rows], results[rows:])
+
+        final, rows = repeat(self.b, count, begins, states, write)
+        return [*final, *rows]
+
+    def _goes_on(self, body: Body) -> bool:
+        """Whether a body says nothing but that it goes on."""
+        said = body.outputs[0]
+        constant = body.constants.get(said) or self.constants.get(said)
+        return said is body.parameters[1] or (constant is not None and bool(np.all(constant.content)))
+
+
+_RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bool"} | {"bool": UINT8}
+
+
+def _folded(node: Node, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:
+    """What follows from what is known."""
+    given = [t for t in inputs if t is not None]
+    if not given or not has_rule(node.op) or not all(isinstance(t, Known) for t in given):
+        return None
+    try:
+        results = fold(node, [t.array if isinstance(t, Known) else None for t in inputs])
+    except (NotFoldable, NodeFailed):
+        return None
+    if not all(isinstance(r, np.ndarray) and r.size for r in results):
+        raise NotNative(f"{node.label} gives no tensor with elements")
+    return [Known.of(np.asarray(r)) for r in results]

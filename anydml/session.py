@@ -284,7 +284,10 @@ class Session:
         except (KeyError, TypeError):
             raise self._unknown_outputs(output_names or ()) from None
         try:
-            results = self._results(input_feed)
+            entry = self._program.entry
+            results = None if entry is None else entry(input_feed)  # type: ignore[arg-type]
+            if results is None:
+                results = self._results(input_feed)
         except MemoryError as error:
             raise_out_of_memory(error)
         return results if places is None else [results[k] for k in places]

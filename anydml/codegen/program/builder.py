@@ -166,7 +166,10 @@ class ProgramBuilder:
             meaning: its reads are the operands' numbers; a bool is a number of its type there.
             truth: whether the number that it gives stands for a bool.
         """
-        sizes = np.broadcast_shapes(*(o.sizes for o in operands))
+        try:
+            sizes = np.broadcast_shapes(*(o.sizes for o in operands))
+        except ValueError:
+            raise NotNative("shapes that do not broadcast") from None
         expr = _over(meaning, operands, truth)
         if sum(1 for _ in walk(expr)) > MAX_FUSED_OPS:
             operands = [self.use(o) for o in operands]

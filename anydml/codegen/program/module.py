@@ -12,17 +12,13 @@ from numpy.typing import NDArray
 
 from anydml.codegen.jit import add_symbol, compile_ir
 from anydml.codegen.program.builder import Failure, ProgramBuilder
-from anydml.codegen.program.layout import aligned
+from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
+from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
 from anydml.codegen.program.values import Memory, Tensor, numpy_type
 from anydml.ops.dtypes import ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[np.generic]
-DATA = object.__basicsize__
-"""Where a PyArrayObject has its data pointer: behind the object's head."""
-ARENA, WEIGHTS, DETAIL, FIRST = range(4)
-"""Words that the function is given: addresses of its memory, of its constants, of where to leave a number,
-and from the first one on addresses of inputs' and outputs' data pointers."""
 LONG_WORK = 1 << 18
 """Elements computed from which other Python threads may run meanwhile: some 50 us."""
 
@@ -38,21 +34,41 @@ class ProgramFailed(Exception):
 class NativeProgram:
     """A graph as one function of machine code. Safe from several threads."""
 
-    def __init__(self, b: ProgramBuilder, inputs: Sequence[ScalarType], outputs: Sequence[Memory]) -> None:
-        """`b` has written the code, which reads `%in0`, ... and writes `outputs`."""
-        self.text = _text(b, len(inputs), len(outputs))
+    def __init__(
+        self,
+        b: ProgramBuilder,
+        inputs: Sequence[ScalarType],
+        outputs: Sequence[Memory],
+        feeds: Sequence[Fed] = (),
+        reads: Sequence[int] = (),
+    ) -> None:
+        """`b` has written the code, which reads `%in0`, ... and writes `outputs`.
+
+        Args:
+            feeds: what a dictionary of arrays has, if one is to be taken; `reads`: the inputs among them.
+        """
         self._makes = [(o.sizes, numpy_type(o.dtype)) for o in outputs]
         self._failures, self.arena_size = b.failures, b.arena.size
         self._weights = b.weights.content()
-        (address,) = compile_ir(self.text, ["program"])
         # In loops it gives way to other threads itself; else it is short, or runs without the lock.
         long = b.work > LONG_WORK and not b.polls
-        self._run = (ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE)(ctypes.c_int32, ctypes.c_void_p)(
-            address
-        )
+        fed = bool(feeds) and not long and can_enter(feeds)
+        self.text = _text(b, len(inputs), len(outputs))
+        if fed:
+            self.text += entry_text(feeds, reads, [sizes for sizes, _ in self._makes])
+        address, *entry = compile_ir(self.text, ["program", *["entry"] * fed])
+        function = ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE
+        self._run = function(ctypes.c_int32, ctypes.c_void_p)(address)
         self._words = array("Q", [0, self._weights.ctypes.data, 0] + [0] * (len(inputs) + len(outputs)))
         self._spare: list[tuple[Array, int]] = []
         """Memory of runs that are over, and its addresses."""
+        self.entry: NativeEntry | None = None
+        """The same, called with a dictionary."""
+        if entry:
+            memory, start = self._memory()
+            dtypes = [dtype for _, dtype in self._makes]
+            kept = (self._weights, memory)
+            self.entry = NativeEntry(entry[0], feeds, dtypes, start, self._weights.ctypes.data, kept)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs, which are new, for inputs of the sizes and types that it was made for: packed, aligned
@@ -91,10 +107,6 @@ class NativeProgram:
     def _memory(self) -> tuple[Array, int]:
         block = aligned(DETAIL_BYTES + self.arena_size)
         return block, block.ctypes.data
-
-
-DETAIL_BYTES = 64
-"""In front of a program's memory: the number that a failure leaves."""
 
 
 def read_inputs(b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, ...]]]) -> list[Tensor]:

@@ -31,6 +31,12 @@ class Folding:
     floats_only: bool = False
     """Whether libraries fold integers in ways of their own."""
 
+    def alone(self, x: Expr) -> Expr:
+        """What one element becomes."""
+        dtype = x.dtype
+        folded = convert(self.of(x), self.type(dtype))
+        return convert(self.last(convert(self.end(folded, 1), dtype)), dtype)
+
     def type(self, dtype: ScalarType) -> ScalarType:
         return FLOAT64 if self.wide and dtype in FLOATING else dtype
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type
-from anydml.ir.graph import TensorType
 from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, ScalarType
 from anydml.ops.expr import Expr, constant, read
 from anydml.ops.tensor_desc import packed_strides
@@ -81,10 +80,7 @@ class Known(Tensor):
     @staticmethod
     def of(array: NDArray[np.generic]) -> Known:
         """Raises: NotNative, for a type that programs have not."""
-        dtype = BOOL if array.dtype == np.bool_ else FROM_NUMPY.get(array.dtype)
-        if dtype is None:
-            raise NotNative(f"elements of {array.dtype}")
-        return Known(dtype, array.shape, array)
+        return Known(scalar_type(array.dtype), array.shape, array)
 
     @property
     def as_read(self) -> Expr:
@@ -145,14 +141,15 @@ def memory_type(dtype: ScalarType) -> str:
     return "i8" if dtype is BOOL else element_type(dtype)
 
 
-def scalar_type(type: TensorType) -> ScalarType:
-    """The type of a value of ONNX's. Raises: NotNative, for one that programs have not."""
-    if type.dtype == "bool":
-        return BOOL
-    known = {dtype.label: dtype for dtype in FROM_NUMPY.values()}
-    if type.dtype not in known:
-        raise NotNative(f"elements of {type.dtype}")
-    return known[type.dtype]
+_TYPES = {dtype.label: dtype for dtype in FROM_NUMPY.values()} | {"bool": BOOL}
+
+
+def scalar_type(dtype: np.dtype | str) -> ScalarType:
+    """The type of elements, by NumPy's type or name. Raises: NotNative, for one that programs have not."""
+    name = dtype if isinstance(dtype, str) else dtype.name
+    if name not in _TYPES:
+        raise NotNative(f"elements of {name}")
+    return _TYPES[name]
 
 
 def numpy_type(dtype: ScalarType) -> np.dtype:

@@ -11,6 +11,7 @@ import numpy as np
 from anydml.codegen.jit import host
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import Iterated, choose, repeat
+from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inputs, write_outputs
 from anydml.codegen.program.values import Known, NotNative, Register, Tensor, scalar_type
 from anydml.directml.fusion import row_axes
@@ -26,6 +27,7 @@ from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
 from anydml.ops.dtypes import BOOL, INT64, UINT8
 from anydml.ops.enums import TensorDataType
+from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
 """Branches and bodies included: what a second or so compiles."""
@@ -69,17 +71,28 @@ class NativeStep:
 
         return again
 
+    @property
+    def entry(self) -> Entry | None:
+        """The same from a dictionary of arrays to outputs; None is its answer for what is not as expected."""
+        return None if self.program.entry is None else self.program.entry.call
+
     def describe(self) -> str:
         return f"program: {self.nodes} nodes as machine code, {self.program.arena_size} bytes of memory"
 
 
 def native_step(
-    graph: Graph, slot: Callable[[Value], int], opsets: Mapping[str, int], provider: Provider
+    graph: Graph,
+    slot: Callable[[Value], int],
+    opsets: Mapping[str, int],
+    provider: Provider,
+    feeds: Sequence[Fed],
+    fed: Sequence[int],
 ) -> NativeStep:
     """The step that runs a whole graph.
 
     Args:
         slot: of a value.
+        feeds: what a user feeds; `fed`: the places of the graph's inputs among that.
         provider: for types in bodies.
 
     Raises:
@@ -93,7 +106,9 @@ def native_step(
     inputs = read_inputs(writer.b, types)
     results = writer.graph(graph, dict(zip(graph.inputs, inputs, strict=True)))
     outputs = write_outputs(writer.b, results)
-    program = NativeProgram(writer.b, [dtype for dtype, _ in types], outputs)
+    program = NativeProgram(writer.b, [dtype for dtype, _ in types], outputs, feeds, fed)
+    if program.entry is not None:
+        renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
     return NativeStep(program, count, reads, writes)
 
@@ -104,7 +119,7 @@ def _type_of(value: Value) -> tuple[Any, tuple[int, ...]]:
         raise NotNative(f"{value.name!r} has no fixed sizes")
     if 0 in sizes:
         raise NotNative(f"{value.name!r} has no elements")
-    return scalar_type(value.type), sizes
+    return scalar_type(value.type.dtype), sizes
 
 
 class _Writer:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
@@ -102,6 +103,8 @@ class Program:
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._runs = count(1)
         self._last: _Planned | None = None
+        self.entry: Entry | None = None
+        """The last plan from a dictionary to outputs, at once; or to None, where another plan is needed."""
         self._overflown = False
         """Whether there were more plans than are kept."""
         self.after_fork()
@@ -137,6 +140,7 @@ class Program:
             self.libraries.fast.unbelieved |= operators
             self._plans.clear()
             self._met.clear()
+            self.entry = None
 
     def plan(self, values: Sequence[Any]) -> Plan:
         """The plan for inputs like these, which is about to run."""
@@ -157,6 +161,7 @@ class Program:
             if planned.used and self._last is not None:
                 self.libraries.share()
             self._last = planned
+            self.entry = planned.plan.entry
         planned.used = next(self._runs)
 
     def output_types(self, values: Sequence[Any]) -> list[Type | None]:
@@ -200,7 +205,7 @@ class Program:
             found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
             if len(self._plans) > MAX_PLANS:
-                others = (key for key in self._plans if key != found)
+                others = (k for k, p in self._plans.items() if k != found and p is not self._last)
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
                 if not self._overflown:
                     self._overflown = True
@@ -246,7 +251,7 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            self._plans[key] = _Planned(self._lower(special, guards), ifs, folded)
+            self._plans[key] = _Planned(self._lower(special, guards, values), ifs, folded)
             break
         return key
 
@@ -280,23 +285,34 @@ class Program:
                 graph = converted
         return graph, set(known), tuple(notes)
 
-    def _lower(self, special: Graph, guards: set[Value]) -> Plan:
-        plan = self._native(special) or lower(special, self.libraries, self._branch, alone=not self._inner)
+    def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan:
+        plan = self._native(special, guards, values) or lower(
+            special, self.libraries, self._branch, alone=not self._inner
+        )
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
         return replace(plan, template=[*plan.template, None], inputs=inputs)
 
-    def _native(self, special: Graph) -> Plan | None:
+    def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
         """The plan as one function of machine code, if that is wanted, and to be had."""
         if self._inner or not self.libraries.native or not self.libraries.fast.on_processor:
             return None
+        if not all(isinstance(x, np.ndarray) for x in values):
+            return None
+        feeds = [
+            Fed(v.name, x.dtype, x.shape, x.tobytes() if v in guards else None)
+            for v, x in zip(self.graph.inputs, values, strict=True)
+        ]
+        fed = [k for k, v in enumerate(self.graph.inputs) if v not in guards]
         slots: dict[Value, int] = {}
         for value in (*special.inputs, *special.outputs):
             slots.setdefault(value, len(slots))
         try:
-            step = native_step(special, slots.__getitem__, self.libraries.opsets, self.libraries.fast)
+            step = native_step(
+                special, slots.__getitem__, self.libraries.opsets, self.libraries.fast, feeds, fed
+            )
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None

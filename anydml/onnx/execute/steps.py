@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from anydml.codegen.program.entry import Entry
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
 from anydml.onnx.execute.ownership import make_owned
@@ -331,6 +332,11 @@ class Plan:
             return None
         inputs = [values[p] for p in self._given]
         return step.bind(inputs, [*outputs]) if _can_be_bound(inputs, outputs) else None
+
+    @property
+    def entry(self) -> Entry | None:
+        """All of it from a dictionary of arrays, at once; where there is such a thing."""
+        return getattr(self.steps[0], "entry", None) if len(self.steps) == 1 else None
 
     @cached_property
     def _given(self) -> list[int] | None:

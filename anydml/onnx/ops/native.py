@@ -14,10 +14,10 @@ import numpy as np
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.reductions import Folding, largest, least, place_of_extreme, reduce
-from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
+from anydml.codegen.program.values import Known, Memory, NotNative, Tensor, scalar_type
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
 from anydml.ops import elementary, expr
-from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, FLOATING, FROM_NUMPY, INT32, INT64, NUMPY
+from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, FLOATING, INT32, INT64, NUMPY
 from anydml.ops.expr import Expr, read
 
 Inputs = Sequence[Tensor | None]
@@ -189,16 +189,20 @@ def pad(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
 
 
 def cast(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Floats to integers; all other types are DirectML's operators.
+    """Floats to integers, and what is no change; all other casts are DirectML's operators.
 
     ONNX leaves open what a float becomes that the type does not have: here what the processor makes of it,
     as with libraries.
     """
     from anydml.onnx.ops.cast import dtype_of
 
-    x, wanted = first(inputs), FROM_NUMPY.get(dtype_of(n.int("to")))
+    x, wanted = first(inputs), scalar_type(dtype_of(n.int("to")))
+    if x.dtype is wanted:
+        return [x]
+    if wanted is BOOL:
+        return [b.elementwise(expr.ne(read(0, x.dtype), 0), [x])]
     if x.dtype not in (FLOAT32, FLOAT64) or wanted not in (INT32, INT64):
-        raise NotNative(f"Cast of {x.dtype.label}")
+        raise NotNative(f"Cast of {x.dtype.label} to {wanted.label}")
     y = read(0, x.dtype)
     whole = expr.convert(y, wanted)
     if platform.machine().lower() in ("x86_64", "amd64"):
@@ -234,7 +238,9 @@ def reduces(folding: Folding) -> Native:
         if folding.floats_only and x.dtype not in FLOATING:
             raise NotNative("integers, which libraries fold in ways of their own")
         axes = _axes(n, x, known(inputs, 1))
-        return [reduce(b, x, axes, bool(n.int("keepdims")), folding) if axes else x]
+        if not axes:
+            return [b.elementwise(folding.alone(read(0, x.dtype)), [x])]
+        return [reduce(b, x, axes, bool(n.int("keepdims")), folding)]
 
     return rule
 

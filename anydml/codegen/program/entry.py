@@ -1,0 +1,281 @@
+"""How Python calls a program: by a function of machine code that takes a dictionary of arrays.
+
+It looks the arrays up, compares what they are with what the program was made for, makes the outputs and
+their list, and runs. Whatever is not as expected it answers with None, and the ordinary way takes its place.
+
+Where things are in Python's and NumPy's objects is looked up in objects that are known, when the first entry
+is made; where that fails, as in other Pythons than CPython, there are none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.jit import add_symbol
+from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
+
+Entry = Callable[[dict[str, Any]], list[Any] | None]
+MAX_CONTENT_BYTES = 64
+"""Of an input whose content is compared."""
+_METH_FASTCALL = 0x80
+_PACKED_AND_ALIGNED = 0x101
+_TYPE = object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p)
+_RANK, _SIZES, _DTYPE, _FLAGS = DATA + 8, DATA + 16, DATA + 40, DATA + 48
+"""Places in a PyObject and a PyArrayObject: see `_is_as_expected`."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What an input must be: its type and sizes, and its content if the program was made for one."""
+
+    name: str
+    dtype: np.dtype[Any]
+    sizes: tuple[int, ...]
+    content: bytes | None = None
+
+
+def can_enter(feeds: Sequence[Fed]) -> bool:
+    """Whether there are entries on this machine, and for such feeds."""
+    long = any(f.content is not None and len(f.content) > MAX_CONTENT_BYTES for f in feeds)
+    if long or not _is_as_expected():
+        return False
+    _register()
+    return True
+
+
+class NativeEntry:
+    """A program's entry, with everything that it needs to stay alive."""
+
+    def __init__(
+        self,
+        address: int,
+        feeds: Sequence[Fed],
+        makes: Sequence[np.dtype[Any]],
+        memory: int,
+        weights: int,
+        kept: object,
+    ) -> None:
+        """Args:
+        address: of the code.
+        makes: the outputs' types.
+        memory: the address of the program's memory; `weights`: of its constants; `kept`: owns both.
+        """
+        names = [sys.intern(f.name) for f in feeds]
+        objects = [np.ndarray, dict, None, *names, *(f.dtype for f in feeds), *makes]
+        self._context = np.array([0, memory, weights, *map(id, objects)], np.uint64)
+        self._kept = (kept, objects)
+        self._definition = _MethodDef(b"run", address, _METH_FASTCALL, None)
+        make = ctypes.pythonapi["PyCFunction_NewEx"]
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+        self.call: Entry = make(ctypes.addressof(self._definition), self._context, None)
+
+    def after_fork(self) -> None:
+        """In a child: whoever was using the memory is not there any more."""
+        self._context[_BUSY] = 0
+
+
+_BUSY, _MEMORY, _CONSTANTS, _ARRAY, _DICT, _NONE, _NAMES = range(7)
+"""Words of the context: whether somebody uses the memory; addresses of memory, constants, and of objects."""
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+@lru_cache
+def _is_as_expected() -> bool:
+    """Whether objects of this Python and this NumPy have their fields where code looks for them."""
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if sys.implementation.name != "cpython" or not gil or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    probe = np.zeros((3, 5), np.float32)[:, 1:]
+    at = id(probe)
+
+    def word(offset: int, start: int = at) -> int:
+        return ctypes.c_uint64.from_address(start + offset).value
+
+    sizes = word(_SIZES)
+    return (
+        word(_TYPE) == id(np.ndarray)
+        and word(DATA) == probe.__array_interface__["data"][0]
+        and ctypes.c_int.from_address(at + _RANK).value == 2
+        and (word(0, sizes), word(8, sizes)) == probe.shape
+        and word(_DTYPE) == id(np.dtype(np.float32)) == id(probe.dtype)
+        and ctypes.c_int.from_address(at + _FLAGS).value == probe.flags.num
+        and np.zeros(1).flags.num & _PACKED_AND_ALIGNED == _PACKED_AND_ALIGNED
+        and not probe.flags.num & 1
+        and _functions_of_numpy() is not None
+    )
+
+
+def _functions_of_numpy() -> Any:
+    """The capsule with what NumPy has for code in C."""
+    core = getattr(np, "_core", None)
+    return getattr(getattr(core, "multiarray", None), "_ARRAY_API", None)
+
+
+_PYTHON = [
+    *("PyDict_GetItemWithError", "PyDict_Size", "PyErr_Clear", "PyList_New", "PyList_SetItem"),
+    *("Py_IncRef", "Py_DecRef"),
+]
+_NEW_FROM_DESCR = 94
+"""The number of PyArray_NewFromDescr in NumPy's table of functions, which is part of its binary interface."""
+
+
+@lru_cache
+def _register() -> None:
+    for name in _PYTHON:
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        assert address is not None
+        add_symbol(name, address)
+    pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = pointer(_functions_of_numpy(), None)
+    add_symbol("PyArray_NewFromDescr", ctypes.c_uint64.from_address(table + 8 * _NEW_FROM_DESCR).value)
+
+
+_DECLARED = """
+declare ptr @PyDict_GetItemWithError(ptr, ptr)
+declare i64 @PyDict_Size(ptr)
+declare void @PyErr_Clear()
+declare ptr @PyList_New(i64)
+declare i32 @PyList_SetItem(ptr, i64, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+"""
+
+
+class _Text:
+    """Instructions of an entry."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.owned = 0
+        """How many arrays are to be given up on the way out."""
+        self._count = 0
+
+    def name(self) -> str:
+        self._count += 1
+        return f"r{self._count}"
+
+    def line(self, instruction: str) -> str:
+        register = f"%{self.name()}"
+        self.lines.append(f"  {register} = {instruction}")
+        return register
+
+    def field(self, start: str, offset: int, kind: str = "ptr") -> str:
+        at = self.line(f"getelementptr i8, ptr {start}, i64 {offset}")
+        return self.line(f"load {kind}, ptr {at}")
+
+    def expect(self, condition: str) -> None:
+        """Go on if it is so, else out."""
+        label = self.name()
+        self.lines += [f"  br i1 {condition}, label %{label}, label %drop{self.owned}", f"{label}:"]
+
+    def same(self, kind: str, one: str, other: str | int) -> None:
+        self.expect(self.line(f"icmp eq {kind} {one}, {other}"))
+
+    def answer(self, value: str) -> None:
+        """What is answered on the way out, from here on."""
+        self.lines.append(f"  store ptr {value}, ptr %answer")
+
+
+def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple[int, ...]]) -> str:
+    """The entry of a program, for its module. `makes`: the outputs' sizes.
+
+    It owns the arrays while it uses them: other threads may run in between, and take them out.
+    """
+    t, count = _Text(), len(makes)
+    t.lines.append(f"  %words = alloca [{FIRST + len(reads) + count} x ptr]")
+    t.lines.append("  %answer = alloca ptr")
+    context = t.field("%self", DATA)
+
+    def known(k: int) -> str:
+        return t.field(context, 8 * k)
+
+    none = known(_NONE)
+    t.answer(none)
+    t.same("i64", "%n", 1)
+    feed = t.field("%args", 0)
+    t.same("ptr", t.field(feed, _TYPE), known(_DICT))
+    t.same("i64", t.line(f"call i64 @PyDict_Size(ptr {feed})"), len(feeds))
+    array = known(_ARRAY)
+    arrays = []
+    for k in range(len(feeds)):
+        x = t.line(f"call ptr @PyDict_GetItemWithError(ptr {feed}, ptr {known(_NAMES + k)})")
+        t.expect(t.line(f"icmp ne ptr {x}, null"))
+        t.lines.append(f"  call void @Py_IncRef(ptr {x})")
+        t.owned += 1
+        arrays.append(x)
+    for k, (fed, x) in enumerate(zip(feeds, arrays, strict=True)):
+        t.same("ptr", t.field(x, _TYPE), array)
+        t.same("ptr", t.field(x, _DTYPE), known(_NAMES + len(feeds) + k))
+        t.same("i32", t.field(x, _RANK, "i32"), len(fed.sizes))
+        flags = t.line(f"and i32 {t.field(x, _FLAGS, 'i32')}, {_PACKED_AND_ALIGNED}")
+        t.same("i32", flags, _PACKED_AND_ALIGNED)
+        sizes = t.field(x, _SIZES) if fed.sizes else ""
+        for axis, size in enumerate(fed.sizes):
+            t.same("i64", t.field(sizes, 8 * axis, "i64"), size)
+        data = t.field(x, DATA)
+        for at, byte in enumerate(fed.content or b""):
+            t.same("i8", t.field(data, at, "i8"), byte)
+    busy = t.line(f"getelementptr i64, ptr {context}, i64 {_BUSY}")
+    t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
+    t.answer("null")
+    results = t.line(f"call ptr @PyList_New(i64 {count})")
+    t.expect(t.line(f"icmp ne ptr {results}, null"))
+    t.owned += 1
+    outputs, constants = [], []
+    for k, made in enumerate(makes):
+        dtype = known(_NAMES + 2 * len(feeds) + k)
+        t.lines.append(f"  call void @Py_IncRef(ptr {dtype})")  # which the array will own
+        listed = ", ".join(f"i64 {n}" for n in made or (0,))
+        constants.append(f"@sizes{k} = internal constant [{max(len(made), 1)} x i64] [{listed}]")
+        y = t.line(
+            f"call ptr @PyArray_NewFromDescr(ptr {array}, ptr {dtype}, i32 {len(made)}, ptr @sizes{k}, "
+            "ptr null, ptr null, i32 0, ptr null)"
+        )
+        t.expect(t.line(f"icmp ne ptr {y}, null"))
+        t.line(f"call i32 @PyList_SetItem(ptr {results}, i64 {k}, ptr {y})")
+        outputs.append(y)
+    memory = known(_MEMORY)
+    words = {
+        ARENA: t.line(f"getelementptr i8, ptr {memory}, i64 {DETAIL_BYTES}"),
+        WEIGHTS: known(_CONSTANTS),
+        DETAIL: memory,
+    }
+    for k, x in enumerate([*(arrays[r] for r in reads), *outputs]):
+        words[FIRST + k] = t.line(f"getelementptr i8, ptr {x}, i64 {DATA}")
+    for k, value in words.items():
+        place = t.line(f"getelementptr ptr, ptr %words, i64 {k}")
+        t.lines.append(f"  store ptr {value}, ptr {place}")
+    t.lines.append(f"  store i64 1, ptr {busy}")
+    code = t.line("call i32 @program(ptr %words)")
+    t.lines.append(f"  store i64 0, ptr {busy}")
+    # a node that failed is told by the ordinary way, which meets it again; a signal has made an exception
+    stopped = t.line(f"icmp slt i32 {code}, 0")
+    t.answer(t.line(f"select i1 {stopped}, ptr null, ptr {none}"))
+    t.same("i32", code, 0)
+    t.lines.append(f"  call void @Py_IncRef(ptr {results})")
+    t.answer(results)
+    t.lines.append(f"  br label %drop{t.owned}")
+    for k, x in reversed([*enumerate([*arrays, results])]):
+        t.lines += [f"drop{k + 1}:", f"  call void @Py_DecRef(ptr {x})", f"  br label %drop{k}"]
+    t.lines += ["drop0:", "  %found = load ptr, ptr %answer", f"  %missed = icmp eq ptr %found, {none}"]
+    t.lines += ["  br i1 %missed, label %miss, label %out", "out:", "  ret ptr %found", "miss:"]
+    t.lines += ["  call void @PyErr_Clear()", f"  call void @Py_IncRef(ptr {none})", f"  ret ptr {none}"]
+    head = ["define ptr @entry(ptr %self, ptr %args, i64 %n) {", "start:"]
+    return "\n".join([_DECLARED, *constants, *head, *t.lines, "}"]) + "\n"

@@ -322,7 +322,7 @@ class ProgramBuilder:
         for start, part in _pieces(offsets):
             found = self._view(tensor, part)
             assert found is not None
-            self.memory(found, self.part_of(result, (start, *[0] * (len(sizes) - 1)), part.shape))
+            self.memory(found, self.part_of(result, start, part.shape))
         return result
 
     def _view(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
@@ -392,23 +392,35 @@ def _strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
     return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
 
 
-def _pieces(offsets: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Parts along the first axis that strides lead through, as long as may be, with where they begin.
+def _pieces(
+    offsets: NDArray[np.int64], start: tuple[int, ...] = ()
+) -> list[tuple[tuple[int, ...], NDArray[np.int64]]]:
+    """Parts that strides lead through, as long as may be, each with where it begins: split along the first
+    axis, and the next one where even one place along that is no such part.
 
     Raises:
-        NotNative: there are too many, or not even one place along it is such a part.
+        NotNative: there are too many.
     """
-    found: list[tuple[int, NDArray[np.int64]]] = []
-    start = 0
-    while start < len(offsets):
-        count = len(offsets) - start
-        while count > 1 and _strides_of(offsets[start : start + count]) is None:
+    axis = len(start)
+    if axis == offsets.ndim:
+        return [(start, offsets)]
+    found: list[tuple[tuple[int, ...], NDArray[np.int64]]] = []
+    at = 0
+    while at < offsets.shape[axis]:
+        count = offsets.shape[axis] - at
+        part = offsets
+        while True:
+            part = offsets[(slice(None),) * axis + (slice(at, at + count),)]
+            if count == 1 or _strides_of(part) is not None:
+                break
             count //= 2
-        part = offsets[start : start + count]
-        if _strides_of(part) is None or len(found) == MAX_PIECES:
+        if _strides_of(part) is not None:
+            found.append(((*start, at, *[0] * (offsets.ndim - axis - 1)), part))
+        else:
+            found += _pieces(part, (*start, at))
+        if len(found) > MAX_PIECES:
             raise NotNative("elements in an order without order")
-        found.append((start, part))
-        start += count
+        at += count
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from anydml.codegen.emit import value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Memory, Register, Tensor
+from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, NUMPY, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, read
 
@@ -49,7 +50,11 @@ def least(dtype: ScalarType) -> int | float:
     return float("-inf") if dtype in FLOATING else int(np.iinfo(NUMPY[dtype]).min)
 
 
-def reduce(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding) -> Tensor:
+TOTAL = Folding(expr.add, lambda dtype: 0)
+LARGEST = Folding(expr.maximum, least, wide=False)
+
+
+def fold_axes(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding) -> Tensor:
     """The tensor with these axes folded; kept with size 1, or not."""
     dtype, sizes = tensor.dtype, tensor.sizes
     kept = tuple(1 if k in axes else n for k, n in enumerate(sizes))

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
-from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops import result_types
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
+from anydml.ops.dtypes import INT32
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -252,11 +256,59 @@ _EXTREME_OF_BOOL = Quirk(
 )
 
 
+def _native_gather(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """Parts along an axis, by numbers from -size to size - 1."""
+    x, at = operand(inputs), operand(inputs, 1)
+    axis = axis_in(n.int("axis"), len(x.sizes))
+    length = x.sizes[axis]
+    if isinstance(at, Known):
+        indices = at.array.astype(np.int64)
+        if ((indices < -length) | (indices >= length)).any():
+            raise NotNative("an index that is out of range")
+        places = np.arange(x.count).reshape(x.sizes)
+        return [b.rearrange(x, np.take(places, indices % length, axis))]
+    sizes = (*x.sizes[:axis], *at.sizes, *x.sizes[axis + 1 :])
+    source = b.memory(x)
+    if at.count == 1:
+        part = _part(b, source, axis, b.scalar(at), at, length)
+        strides = (*part.strides[:axis], *[1] * len(at.sizes), *part.strides[axis:])
+        view = Memory(x.dtype, sizes, part.pointer, strides, part.lies_in)
+        return [b.register(view) if view.small else view]
+    listed = b.packed(at)
+    flat = (*x.sizes[:axis], at.count, *x.sizes[axis + 1 :])
+    result = b.room(x.dtype, flat)
+
+    def one(index: str, _: list[str]) -> list[str]:
+        number = b.code.load(b.code.at(listed.pointer, index, at.dtype), at.dtype)
+        part = _part(b, source, axis, number, at, length)
+        home = b.code.at(result.pointer, b.code.times(index, result.strides[axis]), x.dtype)
+        strides = (*result.strides[:axis], *result.strides[axis + 1 :])
+        b.memory(part, Memory(x.dtype, part.sizes, home, strides))
+        return []
+
+    b.code.loop(at.count, one)
+    return [b.reshape(result, sizes)]
+
+
+def _part(b: ProgramBuilder, source: Memory, axis: int, number: str, at: Tensor, length: int) -> Memory:
+    """The part of a tensor at a computed number."""
+    if at.dtype is INT32:
+        number = b.code.line(f"sext i32 {number} to i64")
+    negative = b.code.line(f"icmp slt i64 {number}, 0")
+    turned = b.code.line(f"add i64 {number}, {length}")
+    place = b.code.line(f"select i1 {negative}, i64 {turned}, i64 {number}")
+    inside = b.code.line(f"icmp ult i64 {place}, {length}")
+    b.fail_unless(inside, f"expected an index from {-length} to {length - 1}, but got {{}}", number)
+    pointer = b.code.at(source.pointer, b.code.times(place, source.strides[axis]), source.dtype)
+    sizes, strides = ((*s[:axis], *s[axis + 1 :]) for s in (source.sizes, source.strides))
+    return Memory(source.dtype, sizes, pointer, strides, source.lies_in)
+
+
 OPS = (
     OpInfo("Compress", fold=_compress),
     OpInfo(
         "Gather",
-        native=native.gather,
+        native=_native_gather,
         result=result_types.gathered,
         fold=_gather,
         symbols=_gathered_symbols,

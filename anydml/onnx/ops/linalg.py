@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from onnx import AttributeProto
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.contraction import matrix_product
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.errors import short_repr
-from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops import result_types
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import can_broadcast, if_run
+from anydml.ops import expr
 
 
 def sum_products(compute: Callable[..., Array], *factors: Array) -> Array:
@@ -237,10 +242,46 @@ def _wrong_equation(attributes: Mapping[str, AttributeProto]) -> str | None:
     return f"expected an equation of Einsum such as 'ij,jk->ik', but got {text}"
 
 
+def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """Of matrices and vectors; stacks of matrices one after the other, where there are few."""
+    x, y = operand(inputs), operand(inputs, 1)
+    if not x.sizes or not y.sizes:
+        raise NotNative("products of scalars")
+    left = b.reshape(x, (1, *x.sizes)) if len(x.sizes) == 1 else x
+    right = b.reshape(y, (*y.sizes, 1)) if len(y.sizes) == 1 else y
+    sizes = (*left.sizes[:-1], right.sizes[-1])
+    if len(right.sizes) > 2:
+        raise NotNative("products of stacks of matrices")
+    flat = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
+    product = b.reshape(matrix_product(b, flat, right), sizes)
+    wanted = [*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1)]
+    result = b.reshape(product, tuple(wanted))
+    return [b.register(result) if result.small else result]
+
+
+def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x, y = operand(inputs), operand(inputs, 1)
+    if n.version < 7 or len(x.sizes) != 2 or len(y.sizes) != 2:
+        raise NotNative("products of other ranks")
+    one, two = (
+        b.rearrange(t, np.arange(t.count).reshape(t.sizes).T) if n.int(name) else t
+        for t, name in ((x, "transA"), (y, "transB"))
+    )
+    product: Tensor = matrix_product(b, one, two)
+    a, c = expr.read(0, x.dtype), expr.read(1, x.dtype)
+    if (alpha := n.float("alpha")) != 1:
+        product = b.elementwise(expr.mul(a, alpha), [product])
+    extra = inputs[2] if len(inputs) > 2 else None
+    if extra is not None:
+        scaled = c if (beta := n.float("beta")) == 1 else expr.mul(c, beta)
+        product = b.elementwise(expr.add(a, scaled), [product, extra])
+    return [b.register(product) if product.small else product]
+
+
 OPS = (
     OpInfo(
         "MatMul",
-        native=native.matmul,
+        native=_native_matmul,
         result=result_types.multiplied,
         fold=_matmul,
         speculatable=_multiplies,
@@ -252,7 +293,7 @@ OPS = (
     ),
     OpInfo(
         "Gemm",
-        native=native.gemm,
+        native=_native_gemm,
         result=result_types.gemm,
         fold=_gemm,
         speculatable=_gemm_fits,

@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.reductions import Folding, fold_axes, largest, least, place_of_extreme
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import whole
-from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops import result_types
+from anydml.onnx.ops.native import Inputs, Native, known, operand
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import has_ranks
 from anydml.onnx.ops.symbolic import of_sizes
+from anydml.ops import expr
+from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Array, Axes], Array]
@@ -306,10 +312,64 @@ def _reduces_some(n: KnownNode) -> bool | None:
     return None if _reduces_any(n) else False
 
 
+def _native_axes(n: KnownNode, x: Tensor, told: Known | None) -> list[int]:
+    axes = (n.ints("axes") or []) if told is None else told.integers
+    if not axes:
+        return [] if n.attribute("noop_with_empty_axes") else list(range(len(x.sizes)))
+    return sorted({axis_in(k, len(x.sizes)) for k in axes})
+
+
+def _native(folding: Folding) -> Native:
+    """Of floats, and of integers, which wrap around."""
+
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        x = operand(inputs)
+        if x.dtype is BOOL:
+            raise NotNative("bools that are folded")
+        if folding.floats_only and x.dtype not in FLOATING:
+            raise NotNative("integers, which libraries fold in ways of their own")
+        axes = _native_axes(n, x, known(inputs, 1))
+        if not axes:
+            return [b.elementwise(folding.alone(expr.read(0, x.dtype)), [x])]
+        return [fold_axes(b, x, axes, bool(n.int("keepdims")), folding)]
+
+    return rule
+
+
+def _first(number: float) -> Callable[[object], float]:
+    return lambda dtype: number
+
+
+_SUM = Folding(expr.add, _first(0))
+_MEAN = Folding(expr.add, _first(0), end=lambda x, n: expr.div(x, float(n)), floats_only=True)
+_PRODUCT = Folding(expr.mul, _first(1))
+_MAX = Folding(expr.maximum, least, wide=False)
+_MIN = Folding(expr.minimum, largest, wide=False)
+_L1 = Folding(expr.add, _first(0), of=expr.absolute)
+_L2 = Folding(
+    expr.add,
+    _first(0),
+    of=lambda x: expr.mul(x, x),
+    last=expr.sqrt,
+    floats_only=True,
+)
+_SUM_SQUARE = Folding(expr.add, _first(0), of=lambda x: expr.mul(x, x))
+
+
+def _native_place(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native:
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        x = operand(inputs)
+        if n.attribute("select_last_index") or x.dtype in (BOOL, FLOAT16):
+            raise NotNative("the last of equal ones, or of bools or float16")
+        return [place_of_extreme(b, x, axis_in(n.int("axis"), len(x.sizes)), bool(n.int("keepdims")), better)]
+
+    return rule
+
+
 OPS = (
     OpInfo(
         "ReduceSum",
-        native=native.reduces(native.SUM),
+        native=_native(_SUM),
         result=result_types.reduced,
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
@@ -318,7 +378,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMean",
-        native=native.reduces(native.MEAN),
+        native=_native(_MEAN),
         result=result_types.reduced,
         fold=_rule(_float_mean, _integer_mean),
         speculatable=_reduces_any,
@@ -326,7 +386,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceProd",
-        native=native.reduces(native.PRODUCT),
+        native=_native(_PRODUCT),
         result=result_types.reduced,
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
@@ -335,7 +395,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMax",
-        native=native.reduces(native.MAX),
+        native=_native(_MAX),
         result=result_types.reduced,
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
@@ -344,7 +404,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMin",
-        native=native.reduces(native.MIN),
+        native=_native(_MIN),
         result=result_types.reduced,
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
@@ -353,7 +413,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL1",
-        native=native.reduces(native.L1),
+        native=_native(_L1),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.abs)),
         speculatable=_reduces_any,
@@ -361,7 +421,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL2",
-        native=native.reduces(native.L2),
+        native=_native(_L2),
         result=result_types.reduced,
         fold=_rule(_float_l2, _integer_l2),
         speculatable=_reduces_any,
@@ -385,7 +445,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceSumSquare",
-        native=native.reduces(native.SUM_SQUARE),
+        native=_native(_SUM_SQUARE),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.square)),
         speculatable=_reduces_any,
@@ -394,7 +454,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMax",
-        native=native.LARGEST,
+        native=_native_place(expr.gt),
         result=result_types.found_along,
         fold=_arg(largest=True),
         speculatable=_reduces_some,
@@ -403,7 +463,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMin",
-        native=native.LEAST,
+        native=_native_place(expr.lt),
         result=result_types.found_along,
         fold=_arg(largest=False),
         speculatable=_reduces_some,

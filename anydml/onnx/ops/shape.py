@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, Tensor
 from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.directml import MOVED, unary
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
@@ -179,6 +182,16 @@ def _same_bool(n: KnownNode, truth: bool) -> dict[int, bool]:
     return {0: truth}
 
 
+def _native_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    sizes = np.array(operand(inputs).sizes, np.int64)
+    start, end = n.attribute("start") or 0, n.attribute("end")
+    return [Known.of(sizes[start:end])]
+
+
+def _native_size(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    return [Known.of(np.array(operand(inputs).count, np.int64))]
+
+
 OPS = (
     OpInfo(
         "Expand",
@@ -222,7 +235,7 @@ OPS = (
     ),
     OpInfo(
         "Shape",
-        native=native.shape,
+        native=_native_shape,
         result=result_types.measured,
         fold=_shape,
         speculatable=always,
@@ -231,7 +244,7 @@ OPS = (
     ),
     OpInfo(
         "Size",
-        native=native.size,
+        native=_native_size,
         result=result_types.counted,
         fold=_size,
         speculatable=always,

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero
 from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops.native import Inputs
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
@@ -222,10 +225,26 @@ def _split_evenly(n: KnownNode) -> bool:
 _LARGEST = (2**31 - 1, 2**63 - 1)
 
 
+def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    parts = [t for t in inputs if t is not None]
+    axis = axis_in(1 if n.attribute("axis") is None else n.int("axis"), len(parts[0].sizes))
+    sizes = [*parts[0].sizes]
+    sizes[axis] = sum(p.sizes[axis] for p in parts)
+    start, placed = [0] * len(sizes), []
+    for part in parts:
+        if part.dtype is not parts[0].dtype or [m for k, m in enumerate(part.sizes) if k != axis] != [
+            m for k, m in enumerate(sizes) if k != axis
+        ]:
+            raise NotNative("parts that do not fit")
+        placed.append(([*start], part))
+        start[axis] += part.sizes[axis]
+    return [b.assemble(parts[0].dtype, tuple(sizes), placed)]
+
+
 OPS = (
     OpInfo(
         "Concat",
-        native=native.concat,
+        native=_native_concat,
         result=result_types.moved,
         fold=_concat,
         symbols=_joined_symbols,

@@ -126,6 +126,19 @@ def test_rows_that_are_parameters_once_an_if_is_folded(passed):
         np.testing.assert_array_equal(y, rows)
 
 
+def test_a_scan_whose_state_stays():
+    """onnxruntime gives memory that was never written for a state that its Scan's body returns as it got it."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    m (float[3] x) => (float[3] y, float[3, 3] z) {
+      y, z = Scan <num_scan_inputs = 1, body = b (float[3] s, float c) => (float[3] s, float[3] w) { w = Add (x, c) }> (x, x)
+    }"""
+    model = onnx.parser.parse_model(text)
+    x = np.float32([0, 2.5, -1.25])
+    y, z = dml.load(model).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(z, x + x[:, None])
+
+
 @pytest.mark.parametrize("x", [0.5, 3.5])
 def test_rows_of_one_rank_or_another(x):
     """ONNX's inference takes the rank of one branch, before opset 13."""

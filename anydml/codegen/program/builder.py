@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -392,35 +393,49 @@ def _strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
     return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
 
 
-def _pieces(
-    offsets: NDArray[np.int64], start: tuple[int, ...] = ()
-) -> list[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """Parts that strides lead through, as long as may be, each with where it begins: split along the first
-    axis, and the next one where even one place along that is no such part.
+Piece = tuple[tuple[int, ...], NDArray[np.int64]]
+"""Where a part begins, and its offsets."""
+
+
+def _pieces(offsets: NDArray[np.int64]) -> list[Piece]:
+    """Parts that strides lead through.
+
+    Where each axis adds what only its own place decides, they are blocks of runs along each axis; else the
+    first axis is gone through one by one.
 
     Raises:
         NotNative: there are too many.
     """
-    axis = len(start)
-    if axis == offsets.ndim:
-        return [(start, offsets)]
-    found: list[tuple[tuple[int, ...], NDArray[np.int64]]] = []
-    at = 0
-    while at < offsets.shape[axis]:
-        count = offsets.shape[axis] - at
-        part = offsets
-        while True:
-            part = offsets[(slice(None),) * axis + (slice(at, at + count),)]
-            if count == 1 or _strides_of(part) is not None:
-                break
-            count //= 2
-        if _strides_of(part) is not None:
-            found.append(((*start, at, *[0] * (offsets.ndim - axis - 1)), part))
-        else:
-            found += _pieces(part, (*start, at))
-        if len(found) > MAX_PIECES:
-            raise NotNative("elements in an order without order")
-        at += count
+    shape, base = offsets.shape, offsets.flat[0]
+    lines = [
+        offsets[(0,) * k + (slice(None),) + (0,) * (len(shape) - k - 1)] - base for k in range(len(shape))
+    ]
+    found: list[Piece] = []
+    if (sum(np.ix_(*lines), base) == offsets).all():
+        runs = [_runs(line) for line in lines]
+        if prod(map(len, runs)) <= MAX_PIECES:
+            for block in product(*runs):
+                found.append((tuple(a for a, _ in block), offsets[tuple(slice(a, b) for a, b in block)]))
+    else:
+        axis = next(k for k, n in enumerate(shape) if n > 1)
+        for at in range(min(shape[axis], MAX_PIECES + 1)):
+            part = offsets[(slice(None),) * axis + (slice(at, at + 1),)]
+            for start, piece in _pieces(part):
+                found.append(((*start[:axis], at, *start[axis + 1 :]), piece))
+    if not 0 < len(found) <= MAX_PIECES:
+        raise NotNative("elements in an order that is none")
+    return found
+
+
+def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges along which numbers grow by the same."""
+    found, start = [], 0
+    while start < len(line):
+        end = start + 2
+        while end < len(line) and line[end] - line[end - 1] == line[start + 1] - line[start]:
+            end += 1
+        found.append((start, min(end, len(line))))
+        start = end
     return found
 
 

@@ -152,6 +152,8 @@ class _Writer:
             for output, tensor in zip(node.outputs, self._node(node), strict=True):
                 if output is not None and output in uses:
                     self.tensors[output] = self.b.use(tensor) if uses[output] > 1 else tensor
+            if self.b.work > MAX_WORK:
+                raise NotNative("more work than programs are for")
             for value in node.reads:
                 if last[value] == k and value not in outside:
                     self.tensors.pop(value, None)
@@ -179,8 +181,6 @@ class _Writer:
 
     def _node(self, node: Node | If) -> Sequence[Tensor]:
         self.b.node = node.label
-        if self.b.work > MAX_WORK:
-            raise NotNative("more work than programs are for")
         if isinstance(node, If):
             condition = truth(self.read(node.condition))
             branches = [lambda b=b: self.graph(b, {}) for _, b in node.branches]
@@ -256,7 +256,10 @@ class _Writer:
 
     def _goes_on(self, body: Body) -> bool:
         """Whether a body says nothing but that it goes on."""
+        makers = {v: n for n in body.nodes for v in n.writes}
         said = body.outputs[0]
+        while isinstance(maker := makers.get(said), Node) and maker.is_onnx("Identity"):
+            (said,) = maker.reads
         constant = body.constants.get(said) or self.constants.get(said)
         return said is body.parameters[1] or (constant is not None and bool(np.all(constant.content)))
 

@@ -50,7 +50,7 @@ class NodeWriter:
         proto.attribute.extend(node.attributes.values())
         for word, body in node.bodies.items():
             info = info_of(node.op)
-            states = 0 if info is None else len(info.states(node))
+            states = len(info.states(node)) if info is not None and node.is_onnx("Loop") else 0
             self._fill(proto, word, body, body.conditions_of(node) + states)
         return proto
 
@@ -103,8 +103,8 @@ def with_own_outputs(graph: Graph, states: int = 0) -> Graph:
     """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
 
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
-    body may be returned as they are as the next of its `states`, so many outputs; behind them are rows, for
-    which onnxruntime then gives what was never written.
+    Loop's body may be returned as they are as the next of its `states`, so many outputs; as rows, or from a
+    Scan's body, onnxruntime then gives what was never written.
     """
     written = {v for n in graph.nodes for v in n.writes}
     parameters = {*graph.parameters} if isinstance(graph, Body) else set()

@@ -1,0 +1,537 @@
+"""Models as one function of machine code: what they compute, how they fail, and how they are called."""
+
+import copy
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import anydml as dml
+from tests.robustness.guard_memory import Memory
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> '
+RNG = np.random.default_rng(7)
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEAD + text)
+
+
+def numbers(*shape, dtype=np.float32):
+    return np.asarray(RNG.standard_normal(shape) * 4, dtype)
+
+
+def native(made) -> dml.Session:
+    return dml.load(made, threads=1, native=True)
+
+
+def expected(made, feeds):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    made = made if isinstance(made, bytes) else made.SerializeToString()
+    return ort.InferenceSession(made, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def same(found, wanted, **tolerances):
+    assert len(found) == len(wanted)
+    for x, y in zip(found, wanted, strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        if x.dtype.kind == "f":
+            np.testing.assert_allclose(x, y, **({"rtol": 2e-6, "atol": 1e-6} | tolerances))
+        else:
+            np.testing.assert_array_equal(x, y)
+
+
+def agree(made, *all_feeds, **tolerances):
+    """One session on all feeds, twice each: the second time through the entry."""
+    session = native(made)
+    for feeds in all_feeds:
+        wanted = expected(made, feeds)
+        for _ in range(2):
+            same(session.run(None, feeds), wanted, **tolerances)
+    assert "program: " in session.explain(), session.explain()
+    return session
+
+
+# ---- operators --------------------------------------------------------------------------------------
+
+SHAPES = [(), (1,), (3,), (16,), (17,), (5, 7), (4, 1, 33), (2, 3, 4, 5)]
+
+
+def kind(dtype, sizes):
+    """As ONNX's text has it: `float[3,4]`."""
+    return dtype + (f"[{','.join(map(str, sizes))}]" if sizes else "")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("other", ["same", "scalar", "last"])
+def test_element_by_element(shape, other):
+    """In registers and in memory, with operands that broadcast."""
+    sizes = {"same": shape, "scalar": (), "last": shape[-1:]}[other]
+    made = model(
+        f"m ({kind('float', shape)} x, {kind('float', sizes)} y) =>"
+        f" ({kind('float', shape)} z, {kind('bool', shape)} b, {kind('int64', shape)} n) {{"
+        " p = Mul (x, y) q = Tanh (p) r = Sub (q, x) s = Exp (q) b = Less (x, y) z = Where (b, r, s)"
+        " n = Cast <to = 7> (p) }"
+    )
+    agree(made, {"x": numbers(*shape), "y": numbers(*sizes)})
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "uint64"]
+)
+@pytest.mark.parametrize("size", [5, 16, 40, 129])
+def test_types(dtype, size):
+    name = {"float32": "float", "float64": "double"}.get(dtype, dtype)
+    made = model(
+        f"m ({name}[{size}] x, {name}[{size}] y) => ({name}[{size}] z, bool[{size}] b) {{ w = Add (x, y) z = Mul (w, w) b = Equal (x, y) }}"
+    )
+    x, y = (RNG.integers(0, 5, size).astype(dtype) for _ in range(2))
+    agree(made, {"x": x, "y": y})
+
+
+MOVES = [
+    "Transpose <perm = [2, 0, 1]> (x)",
+    "Transpose (x)",
+    "Reshape (x, {60})",
+    "Reshape (t, {12, -1})",
+    "Slice (x, {1}, {-1}, {2})",
+    "Slice (x, {3, -1}, {0, -100}, {1, 2}, {-1, -2})",
+    "Tile (x, {1, 2, 3})",
+    "Expand (r, {2, 3, 4, 5})",
+    "Concat <axis = 0> (x, x)",
+    "Concat <axis = 2> (x, u, x)",
+    "Gather <axis = 1> (x, {3, 0, -1, 0})",
+    "Gather <axis = 2> (x, {1})",
+    "Pad (x, {1, 0, 2, 0, 3, 1})",
+    'Pad <mode = "reflect"> (x, {1, 2, 2, 0, 1, 3})',
+    'Pad <mode = "edge"> (x, {0, 2, 2, 2, 1, 3})',
+    "Unsqueeze (x, {0, -1})",
+    "Flatten <axis = 2> (x)",
+]
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("first", [True, False], ids=["input", "computed"])
+def test_moves(move, first):
+    """What is read by strides, and what has to be copied."""
+    lists = re.findall(r"\{([-\d, ]+)\}", move)
+    for k, listed in enumerate(lists):
+        move = move.replace("{" + listed + "}", f"k{k}", 1)
+    constants = ", ".join(f"int64[{len(t.split(','))}] k{k} = {{{t}}}" for k, t in enumerate(lists))
+    constants += ", int64[1] one = {1}, int64[1] two = {2}, int64[1] zero = {0}"
+    made = model(
+        f"m (float[3,4,5] a) => (float[q] z) <{constants.lstrip(', ')}> {{ x = {'Identity' if first else 'Neg'} (a)"
+        " t = Transpose <perm = [1, 2, 0]> (x) u = Transpose <perm = [0, 1, 2]> (x) s = Slice (x, one, two)"
+        f" r = Squeeze (s, zero) y = {move} z = Abs (y) }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    agree(made, {"a": numbers(3, 4, 5)})
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare"])
+@pytest.mark.parametrize("axes", [[0], [1], [2], [0, 2], [0, 1], [1, 2], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 4, 35), (2, 20, 17)], ids=str)
+def test_reductions(op, axes, sizes):
+    keep = len(axes) % 2
+    told = "(x, axes)" if op == "Sum" else "(x)"
+    attribute = "" if op == "Sum" else f", axes = {axes}"
+    made = model(
+        f"m (float{list(sizes)} x) => (float[q] z) <int64[{len(axes)}] axes = {{{', '.join(map(str, axes))}}}>"
+        f" {{ z = Reduce{op} <keepdims = {keep}{attribute}> {told} }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    agree(made, {"x": numbers(*sizes) / (2 if op == "Prod" else 1)}, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_places_of_extremes(op, axis):
+    made = model(
+        f"m (int64[4,5,6] x) => (int64[q] z) {{ z = {op} <axis = {axis}, keepdims = {axis % 2}> (x) }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    agree(made, {"x": RNG.integers(0, 4, (4, 5, 6))})
+
+
+@pytest.mark.parametrize("m", [1, 3, 4, 6, 9])
+@pytest.mark.parametrize("n", [1, 5, 16, 33, 130])
+@pytest.mark.parametrize("k", [1, 4, 7, 65])
+def test_products(m, k, n):
+    """Tiles that are whole, and that are not."""
+    made = model(
+        f"m (float[{m},{k}] x, float[{k},{n}] y, float[{n}] c) => (float[{m},{n}] z, float[{m},{n}] g) {{"
+        " z = MatMul (x, y) t = Transpose <perm = [1, 0]> (y) g = Gemm <transB = 1, alpha = 0.5> (x, t, c) }"
+    )
+    agree(made, {"x": numbers(m, k), "y": numbers(k, n), "c": numbers(n)}, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_lstm(steps, batch):
+    h = 20
+    weights = {"w": numbers(1, 4 * h, 6) / 8, "r": numbers(1, 4 * h, h) / 8, "b": numbers(1, 8 * h) / 8}
+    made = model(
+        f"m (float[{steps},{batch},6] x, float[1,{batch},{h}] h, float[1,{batch},{h}] c) =>"
+        f" (float[{steps},1,{batch},{h}] y, float[1,{batch},{h}] yh, float[1,{batch},{h}] yc)"
+        f" {{ y, yh, yc = LSTM <hidden_size = {h}> (x, w, r, b, , h, c) }}"
+    )
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
+    feeds = {"x": numbers(steps, batch, 6), "h": numbers(1, batch, h) / 4, "c": numbers(1, batch, h)}
+    agree(made, feeds, rtol=1e-4, atol=1e-5)
+
+
+def test_softmax():
+    made = model(
+        "m (float[3,4,20] x) => (float[3,4,20] y, float[3,4,20] z) { y = Softmax (x) z = Softmax <axis = 1> (x) }"
+    )
+    agree(made, {"x": numbers(3, 4, 20) * 20})
+
+
+# ---- control flow -----------------------------------------------------------------------------------
+
+BRANCHES = """then_branch = t () => (float[n] p) {{ p = Mul (x, x) }},
+    else_branch = e () => (float[n] q) {{ w = Add (x, y) q = Tanh (w) }}"""
+
+
+@pytest.mark.parametrize("size", [4, 40])
+def test_if_on_data(size):
+    made = model(
+        f"m (float[{size}] x, float[{size}] y) => (float[{size}] z) {{ s = ReduceSum <keepdims = 0> (x)"
+        f" zero = Constant <value = float {{0}}> () c = Less (s, zero) z = If (c) <{BRANCHES.format()}> }}"
+    )
+    x = numbers(size)
+    agree(made, {"x": x, "y": x}, {"x": np.abs(x), "y": x}, {"x": -np.abs(x), "y": x})
+
+
+def test_what_branches_pass_on():
+    """Captures, inputs and constants, and the same twice."""
+    made = model(
+        "m (float[20] x, bool c) => (float[20] a, float[20] b, float[20] d) { n = Neg (x) a, b = If (c) <"
+        "then_branch = t () => (float[20] p, float[20] p2) { p = Identity (n) p2 = Identity (x) },"
+        "else_branch = e () => (float[20] q, float[20] q2) { q = Identity (x) q2 = Identity (x) }> d = Identity (a) }"
+    )
+    x = numbers(20)
+    session = agree(made, {"x": x, "c": np.array(True)}, {"x": x, "c": np.array(False)})
+    a, b, d = session.run(None, {"x": x, "c": np.array(False)})
+    a[:] = 0
+    assert x.any()
+    for other in (b, d):
+        np.testing.assert_array_equal(other, x)
+
+
+LOOP = """m (float[{size}] x, int64 n, float limit) => (float[{size}] y, float[{size}] z, int64 k) {{
+    true = Constant <value = bool {{1}}> () zero = Constant <value = int64 {{0}}> ()
+    y, z, k = Loop (n, true, x, x, zero) <body = b (int64 i, bool go, float[{size}] s, float[{size}] t, int64 j)
+      => (bool on, float[{size}] s2, float[{size}] t2, int64 j2) {{
+        h = Constant <value = float {{0.5}}> () one = Constant <value = int64 {{1}}> ()
+        s2 = Mul (t, h) t2 = Identity (s) j2 = Add (j, one) m = ReduceMax <keepdims = 0> (s2) on = Greater (m, limit) }}> }}"""
+
+
+@pytest.mark.parametrize("size", [3, 50])
+def test_loop_that_ends_itself(size):
+    """States in registers and in memory, which take each other's place."""
+    made = model(LOOP.format(size=size))
+    x = np.abs(numbers(size)) + 1
+    feeds = [
+        {"x": x, "n": np.array(n), "limit": np.float32(limit)}
+        for n in (0, 1, 2, 7, 1000)
+        for limit in (0.1, 2)
+    ]
+    agree(made, *[f | {"limit": np.array(f["limit"])} for f in feeds])
+
+
+def test_rows():
+    made = model(
+        """m (float[5] x) => (float[5] y, float[4,5] r, float[4,30] w) { n = Constant <value = int64 {4}> ()
+        long = Constant <value = int64[1] {6}> () yes = Constant <value = bool {1}> ()
+        y, r, w = Loop (n, yes, x) <body = b (int64 i, bool go, float[5] s) => (bool on, float[5] s2, float[5] row, float[30] wide) {
+          on = Identity (go) s2 = Add (s, s) row = Neg (s2) wide = Tile (s, long) }> }"""
+    )
+    agree(made, {"x": numbers(5)})
+
+
+def test_loops_and_ifs_in_each_other():
+    made = model(
+        """m (float[6] x, int64 n) => (float[6] y) { true = Constant <value = bool {1}> ()
+        y = Loop (n, true, x) <body = b (int64 i, bool go, float[6] s) => (bool on, float[6] s2) { on = Identity (go)
+          two = Constant <value = int64 {2}> () h = Div (i, two) d = Mul (h, two) c = Equal (i, d)
+          s2 = If (c) <then_branch = t () => (float[6] p) { p = Loop (i, on, s) <body = d (int64 j, bool g, float[6] u)
+              => (bool o, float[6] u2) { o = Identity (g) u2 = Sub (u, x) }> },
+            else_branch = e () => (float[6] q) { q = Add (s, s) }> }> }"""
+    )
+    x = numbers(6)
+    agree(made, *({"x": x, "n": np.array(n)} for n in (0, 1, 2, 5)))
+
+
+# ---- failing ----------------------------------------------------------------------------------------
+
+PICK = model("m (float[4,20] x, int64 k) => (float[20] y) { y = Gather (x, k) }")
+
+
+def test_an_index_out_of_range():
+    session = native(PICK)
+    x = numbers(4, 20)
+    for _ in range(2):
+        for k in (0, 3, -4, -1):
+            (y,) = session.run(None, {"x": x, "k": np.array(k)})
+            np.testing.assert_array_equal(y, x[k])
+        for k in (4, -5, 2**62, -(2**63)):
+            with pytest.raises(
+                dml.ExecutionFailed, match=rf"Gather.*expected an index from -4 to 3, but got {k}"
+            ):
+                session.run(None, {"x": x, "k": np.array(k)})
+    assert "program: " in session.explain()
+
+
+ENDLESS = """
+import signal, sys, threading, time
+import numpy as np, onnx, anydml
+made = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]> m (float x, int64 n) => (float y) {
+  true = Constant <value = bool {1}> () y = Loop (n, true, x) <body = b (int64 i, bool go, float s) => (bool on, float s2) {
+    on = Identity (go) h = Constant <value = float {0.5}> () s2 = Mul (s, h) }> }''')
+session = anydml.load(made, threads=1, native=True)
+feeds = {"x": np.array(1, np.float32), "n": np.array(3)}
+session.run(None, feeds), session.run(None, feeds)
+assert "program: " in session.explain()
+ticks = []
+def tick():
+    while True:
+        ticks.append(0)
+        time.sleep(0.001)
+threading.Thread(target=tick, daemon=True).start()
+print("ready", flush=True)
+try:
+    session.run(None, feeds | {"n": np.array(2**62)})
+except KeyboardInterrupt:
+    assert len(ticks) > 5, ticks
+    assert session.run(None, feeds)[0] == 0.125
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_ctrl_c_ends_an_endless_loop():
+    """Other threads run meanwhile."""
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert out == "ended\n"
+
+
+# ---- how it is called -------------------------------------------------------------------------------
+
+SUM = model(
+    "m (float[3,4] x, float[4] y) => (float[3,4] z, float[20] w)"
+    " { z = Add (x, y) s = Constant <value = int64[1] {5}> () f = Tile (y, s) w = Neg (f) }"
+)
+X, Y = numbers(3, 4), numbers(4)
+
+
+def test_feeds_that_are_not_as_before():
+    """Whatever is no plain array of the sizes and type goes the ordinary way."""
+    session, plain = native(SUM), dml.load(SUM, threads=1)
+    session.run(None, {"x": X, "y": Y})
+    raw = np.zeros(49, np.uint8)
+    unaligned = raw[1:].view(np.float32).reshape(3, 4)
+    unaligned[...] = X
+
+    class Sub(np.ndarray):
+        pass
+
+    for x in (
+        X.T.copy().T,
+        X[::-1],
+        X.astype(">f4"),
+        unaligned,
+        X.view(Sub),
+        np.asfortranarray(X),
+    ):
+        for feeds in ({"x": x, "y": Y}, {"y": Y, "x": x}):
+            same(session.run(None, feeds), plain.run(None, feeds))
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    same(session.run(None, {"x": frozen, "y": Y}), plain.run(None, {"x": X, "y": Y}))
+    for feeds in (
+        {"x": X},
+        {"x": X, "y": Y, "z": Y},
+        {"x": X, "w": Y},
+        {"x": X.astype(np.float64), "y": Y},
+        {"x": X[:2], "y": Y},
+        {"x": X[0], "y": Y},
+        {"x": None, "y": Y},
+        {},
+    ):
+        with pytest.raises(dml.InvalidInput) as ours:
+            session.run(None, feeds)
+        with pytest.raises(dml.InvalidInput) as theirs:
+            plain.run(None, feeds)
+        assert str(ours.value) == str(theirs.value)
+    assert [y.shape for y in session.run(["w", "z"], {"x": X, "y": Y})] == [(20,), (3, 4)]
+
+
+def test_other_sizes_get_programs_of_their_own():
+    made = model("m (float[n] x) => (float[n] y) { y = Add (x, x) }")
+    session = native(made)
+    for _ in range(3):
+        for n in (3, 5, 40):
+            x = numbers(n)
+            same(session.run(None, {"x": x}), [x + x])
+
+
+def test_contents_that_decide():
+    made = model(
+        "m (float[3] x, int64 k) => (float[3] y) { two = Constant <value = int64 {2}> () c = Equal (k, two)"
+        " y = If (c) <then_branch = t () => (float[3] p) { p = Neg (x) }, else_branch = e () => (float[3] q) { q = Abs (x) }> }"
+    )
+    session = native(made)
+    x = numbers(3)
+    for k in (2, 1, 2, 3, 2, 2, 1, 1):
+        same(session.run(None, {"x": x, "k": np.array(k)}), [-x if k == 2 else np.abs(x)])
+
+
+def test_results_are_the_callers():
+    session = native(SUM)
+    feeds = {"x": X.copy(), "y": Y}
+    first = session.run(None, feeds)
+    kept = [y.copy() for y in first]
+    second = session.run(None, {"x": X + 1, "y": Y})
+    for y, k, other in zip(first, kept, second, strict=True):
+        assert y.flags.owndata
+        assert y.flags.writeable
+        assert not np.may_share_memory(y, other)
+        np.testing.assert_array_equal(y, k)
+
+
+def test_references_stay():
+    session = native(SUM)
+    x = X.copy()
+    feeds = {"x": x, "y": Y}
+    session.run(None, feeds)
+    before = [sys.getrefcount(o) for o in (x, feeds, X.dtype, None)]
+    for _ in range(5000):
+        session.run(None, feeds)
+    after = [sys.getrefcount(o) for o in (x, feeds, X.dtype, None)]
+    assert all(abs(a - b) < 100 for a, b in zip(before, after, strict=True))
+
+
+def test_memory_that_is_poisoned():
+    """Nothing is read that was not written, nor written behind what it has."""
+    made = model(LOOP.format(size=50))
+    session = native(made)
+    feeds = {"x": np.abs(numbers(50)) + 1, "n": np.array(9), "limit": np.array(0.01, np.float32)}
+    wanted = expected(made, feeds)
+    strided = feeds | {"x": np.repeat(feeds["x"], 2)[::2]}  # which takes the ordinary way
+    session.run(None, strided)
+    (planned,) = session._program._plans.values()
+    program = planned.plan.steps[0].program
+    for pattern in (0x00, 0xFF, 0x7F):
+        program._spare[:] = []
+        block, address = program._memory()
+        block[:] = pattern
+        program._spare.append((block, address))
+        same(session.run(None, strided), wanted)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs mprotect")
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("size", [1, 3, 16, 17, 35, 64, 65])
+def test_inputs_between_guard_pages(at_end, size):
+    made = model(
+        f"m (float[5,{size}] x, uint8[{size}] u) => (float[5,{size}] y, float[5] s, float[{size}] t, uint8[{size}] v, float[5,5] p) {{"
+        " y = Tanh (x) s = ReduceMean <axes = [1], keepdims = 0> (x) t = ReduceMax <axes = [0], keepdims = 0> (x)"
+        " v = Add (u, u) w = Transpose (x) p = MatMul (x, w) }"
+    )
+    memory = Memory()
+
+    def held(array):
+        place = memory.take(array.nbytes, at_end=at_end)
+        found = place.window[place.start : place.start + place.size].view(array.dtype).reshape(array.shape)
+        found[...] = array
+        return found
+
+    x, u = numbers(5, size), RNG.integers(0, 99, size).astype(np.uint8)
+    session = agree(made, {"x": held(x), "u": held(u)}, rtol=1e-4, atol=1e-4)
+    outputs = session.run(None, {"x": x, "u": u})
+    bound = {i.name: held(y) for i, y in zip(session.get_outputs(), outputs, strict=True)}
+    binding = session.bind({"x": held(x), "u": held(u)}, bound)
+    for _ in range(2):
+        same(binding.run(), outputs)
+
+
+def test_several_threads():
+    made = model(LOOP.format(size=300))
+    session = native(made)
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(200):
+            x = rng.random(300, np.float32) + 1
+            y, _, k = session.run(None, {"x": x, "n": np.array(4), "limit": np.array(-1, np.float32)})
+            if k != 4 or not (y == x / 4).all():
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child():
+    script = """
+    import os, numpy as np, onnx, anydml
+    made = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[40] x) => (float[40] y) { y = Add (x, x) }')
+    session = anydml.load(made, threads=1, native=True)
+    feeds = {"x": np.ones(40, np.float32)}
+    session.run(None, feeds)
+    child = os.fork()
+    assert (session.run(None, feeds)[0] == 2).all()
+    if child == 0:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+
+
+def test_pickles_and_copies():
+    session = native(SUM)
+    feeds = {"x": X, "y": Y}
+    wanted = session.run(None, feeds)
+    for other in (pickle.loads(pickle.dumps(session)), copy.deepcopy(session)):
+        same(other.run(None, feeds), wanted)
+        assert "program: " in other.explain()
+    assert "program: " not in dml.load(SUM, threads=1).explain()
+
+
+def test_what_programs_leave_to_others():
+    """Strings, sequences, sizes of nothing, too much work: as without."""
+    texts = model("m (string[2] x) => (string[2] y) { y = Identity (x) }")
+    session = native(texts)
+    assert session.run(None, {"x": np.array(["a", "b"], object)})[0].tolist() == ["a", "b"]
+    assert "program: " not in session.explain()
+    large = model("m (float[700,700] x) => (float[700,700] y) { y = MatMul (x, x) }")
+    session = native(large)
+    x = numbers(700, 700)
+    same(session.run(None, {"x": x}), expected(large, {"x": x}), rtol=1e-3, atol=1e-2)
+    assert "program: " not in session.explain()
+    session = native(model("m (float[n] x) => (float[n] y) { y = Neg (x) }"))
+    assert session.run(None, {"x": np.zeros(0, np.float32)})[0].shape == (0,)
+    assert "program: " not in session.explain()

@@ -177,6 +177,50 @@ def test_products(m, k, n):
     agree(made, {"x": numbers(m, k), "y": numbers(k, n), "c": numbers(n)}, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((3, 4, 5), (3, 5, 6)),
+        ((2, 1, 4, 5), (3, 5, 20)),
+        ((4, 5), (2, 5, 3)),
+        ((5,), (2, 5, 3)),
+        ((2, 4, 5), (5,)),
+    ],
+)
+def test_stacks_of_products(one, other):
+    made = model(f"m (float{list(one)} x, float{list(other)} y) => (float[q] z) {{ z = MatMul (x, y) }}")
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    agree(made, {"x": numbers(*one), "y": numbers(*other)}, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_layer_normalization(axis):
+    sizes = (4, 20) if axis == 1 else (20,)
+    made = model(
+        f"m (float[3,4,20] x, float{list(sizes)} s, float{list(sizes)} b) => (float[3,4,20] y, float[q] m, float[q] d)"
+        f" {{ y, m, d = LayerNormalization <axis = {axis}> (x, s, b) }}"
+    )
+    for output in made.graph.output[1:]:
+        output.type.tensor_type.ClearField("shape")
+    agree(
+        made, {"x": numbers(3, 4, 20) + 9, "s": numbers(*sizes), "b": numbers(*sizes)}, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("size", [3, 30])
+@pytest.mark.parametrize("ways", [[0, 0], [1, 0], [0, 1]])
+def test_scan(size, ways):
+    """A sequence along the second axis, and one from the end."""
+    made = model(
+        f"""m (float[{size}] s, float[{size},4] x, float[4] f) => (float[{size}] y, float[q] r, float[4] t) {{
+        y, r, t = Scan <num_scan_inputs = 2, scan_input_axes = [1, 0], scan_input_directions = {ways}, scan_output_axes = [1, 0],
+          scan_output_directions = {ways[::-1]}, body = b (float[{size}] a, float[{size}] c, float g) => (float[{size}] d, float[{size}] row, float k) {{
+          p = Mul (c, g) d = Add (a, p) row = Neg (d) k = ReduceMax <keepdims = 0> (d) }}> (s, x, f) }}"""
+    )
+    made.graph.output[1].type.tensor_type.ClearField("shape")
+    agree(made, {"s": numbers(size), "x": numbers(size, 4), "f": numbers(4)})
+
+
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_lstm(steps, batch):

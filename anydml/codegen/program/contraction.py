@@ -6,9 +6,13 @@ order, whatever the tiles are.
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+
 from anydml.codegen.emit import mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Memory, NotNative, Tensor
+from anydml.codegen.program.values import Memory, NotNative, Tensor, broadcast_strides
 from anydml.ops.dtypes import FLOAT32, FLOAT64, SIZE
 
 TILE_ROWS = 4
@@ -18,25 +22,56 @@ UNROLLED = 4
 
 
 def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
-    """[M, K] times [K, N], of floats, in memory.
+    """[..., M, K] times [..., K, N], of floats, in memory; axes in front broadcast.
 
     Raises:
-        NotNative: another type.
+        NotNative: another type; sizes that do not fit.
     """
     dtype = one.dtype
     if dtype not in (FLOAT32, FLOAT64) or other.dtype != dtype:
         raise NotNative(f"products of {dtype.label}")
     x, y = b.memory(one), b.memory(other)
-    if y.sizes[1] > 1 and y.strides[1] != 1:
+    if y.sizes[-1] > 1 and y.strides[-1] != 1:
         y = b.memory(y, b.room(dtype, y.sizes))
-    (m, k), n = x.sizes, y.sizes[1]
-    result = b.room(dtype, (m, n))
-    b.work += m * k * n // 8
-    write_product(b, x, y, result)
+    (m, k), (k_too, n) = x.sizes[-2:], y.sizes[-2:]
+    try:
+        stack = np.broadcast_shapes(x.sizes[:-2], y.sizes[:-2])
+    except ValueError:
+        raise NotNative("stacks of matrices that do not broadcast") from None
+    if k != k_too:
+        raise NotNative(f"a product over {k} and {k_too}")
+    result = b.room(dtype, (*stack, m, n))
+    b.work += prod(stack) * m * k * n // 8
+    whole = [
+        (matrices, broadcast_strides(matrices, (*stack, *matrices.sizes[-2:]))) for matrices in (x, y, result)
+    ]
+
+    def over(axis: int, pointers: list[str]) -> None:
+        if axis == len(stack):
+            one, two, made = (
+                Memory(dtype, t.sizes[-2:], p, strides[-2:])
+                for (t, strides), p in zip(whole, pointers, strict=True)
+            )
+            _write_product(b, one, two, made)
+            return
+
+        def inner(index: str, _: list[str]) -> list[str]:
+            over(
+                axis + 1,
+                [
+                    p if s[axis] == 0 else b.code.at(p, b.code.times(index, s[axis]), dtype)
+                    for (_, s), p in zip(whole, pointers, strict=True)
+                ],
+            )
+            return []
+
+        b.code.loop(stack[axis], inner)
+
+    over(0, [t.pointer for t, _ in whole])
     return result
 
 
-def write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> None:
+def _write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> None:
     """The product, tile by tile; the last one begins earlier where it would not be full."""
     code, dtype = b.code, x.dtype
     (m, depth), n = x.sizes, y.sizes[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -51,7 +51,13 @@ def least(dtype: ScalarType) -> int | float:
 
 
 TOTAL = Folding(expr.add, lambda dtype: 0)
-LARGEST = Folding(expr.maximum, least, wide=False)
+AVERAGE = replace(TOTAL, end=lambda x, n: expr.div(x, float(n)), floats_only=True)
+SUM_OF_ABSOLUTES = replace(TOTAL, of=expr.absolute)
+SUM_OF_SQUARES = replace(TOTAL, of=lambda x: expr.mul(x, x))
+MEAN_SQUARE = replace(AVERAGE, of=lambda x: expr.mul(x, x))
+NORM = replace(SUM_OF_SQUARES, last=expr.sqrt, floats_only=True)
+PRODUCT = Folding(expr.mul, lambda dtype: 1)
+LARGEST, LEAST = Folding(expr.maximum, least, wide=False), Folding(expr.minimum, largest, wide=False)
 
 
 def fold_axes(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding) -> Tensor:

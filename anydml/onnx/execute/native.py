@@ -13,15 +13,15 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import Iterated, choose, repeat
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inputs, write_outputs
-from anydml.codegen.program.values import Known, NotNative, Register, Tensor, scalar_type
+from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor, scalar_type
 from anydml.directml.fusion import row_axes
-from anydml.errors import ExecutionFailed, Problem
+from anydml.errors import ExecutionFailed, InvalidModel, Problem
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.native import truth
+from anydml.onnx.ops.native import operand, truth
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
@@ -149,7 +149,7 @@ class _Writer:
             uses[value] = uses.get(value, 0) + 1
             last[value] = len(graph.nodes)
         for k, node in enumerate(graph.nodes):
-            for output, tensor in zip(node.outputs, self._node(node), strict=True):
+            for output, tensor in zip(node.outputs, self._results(node), strict=True):
                 if output is not None and output in uses:
                     self.tensors[output] = self.b.use(tensor) if uses[output] > 1 else tensor
             if self.b.work > MAX_WORK:
@@ -179,6 +179,16 @@ class _Writer:
 
     # ---- nodes
 
+    def _results(self, node: Node | If) -> Sequence[Tensor]:
+        """What a node gives. What is wrong with one is left to others to tell."""
+        try:
+            found = self._node(node)
+        except (NotFoldable, NodeFailed, InvalidModel, ValueError, IndexError) as error:
+            raise NotNative(f"{node.label}: {error}") from error
+        if any(t.count == 0 for t in found):
+            raise NotNative(f"{node.label} gives no elements")
+        return found
+
     def _node(self, node: Node | If) -> Sequence[Tensor]:
         self.b.node = node.label
         if isinstance(node, If):
@@ -203,13 +213,7 @@ class _Writer:
             for v, t in zip(node.inputs, inputs, strict=True)
             if v is not None and isinstance(t, Known)
         }
-        try:
-            results = list(info.native(self.b, KnownNode(node, known), inputs))
-        except (NotFoldable, NodeFailed, ValueError, IndexError, TypeError, KeyError) as error:
-            raise NotNative(f"{node.label}: {error}") from error
-        if any(t.count == 0 for t in results):
-            raise NotNative(f"{node.label} gives no elements")
-        return results
+        return info.native(self.b, KnownNode(node, known), inputs)
 
     def _elementwise(self, node: Node, inputs: Sequence[Tensor | None]) -> Tensor | None:
         """By the DirectML operator that computes the same."""
@@ -232,6 +236,8 @@ class _Writer:
             raise NotNative(f"{node.op} in {node.label}")
         if node.is_onnx("Loop"):
             return self._loop(typed, body)
+        if node.is_onnx("Scan") and node.op.version >= 9:
+            return self._scan(typed, body)
         raise NotNative(f"{node.op} in {node.label}")
 
     def _loop(self, node: Node, body: Body) -> Sequence[Tensor]:
@@ -253,6 +259,45 @@ class _Writer:
 
         final, rows = repeat(self.b, count, begins, states, write)
         return [*final, *rows]
+
+    def _scan(self, node: Node, body: Body) -> Sequence[Tensor]:
+        n, b = KnownNode(node, {}), self.b
+        given = [operand([None if v is None else self.read(v)]) for v in node.inputs]
+        first = len(given) - n.int("num_scan_inputs")
+        rows = len(node.outputs) - first
+
+        def ways(what: str, count: int) -> list[tuple[int, int]]:
+            """The axis and direction of each."""
+            axes, directions = (
+                n.ints(f"scan_{what}_{word}") or [0] * count for word in ("axes", "directions")
+            )
+            return list(zip(axes, directions, strict=True))
+
+        turned: list[Memory] = []
+        inputs = given[first:]
+        for tensor, (axis, backward) in zip(inputs, ways("input", len(inputs)), strict=True):
+            places = np.moveaxis(np.arange(tensor.count).reshape(tensor.sizes), axis, 0)
+            turned.append(b.memory(b.rearrange(tensor, places[::-1] if backward else places)))
+        if len({t.sizes[0] for t in turned}) != 1:
+            raise NotNative("sequences of several lengths")
+        b.held += turned
+
+        def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
+            items = []
+            for t in turned:
+                at = b.code.at(t.pointer, b.code.times(number.name, t.strides[0]), t.dtype)
+                item = Memory(t.dtype, t.sizes[1:], at, t.strides[1:], t.lies_in)
+                items.append(b.register(item) if item.small else item)
+            results = self.graph(body, dict(zip(body.parameters, (*current, *items), strict=True)))
+            return Iterated(None, results[:first], results[first:])
+
+        count = Known.of(np.array(turned[0].sizes[0]))
+        final, made = repeat(b, count, None, given[:first], write)
+        del b.held[len(b.held) - len(turned) :]
+        for tensor, (axis, backward) in zip(made, ways("output", rows), strict=True):
+            places = np.arange(tensor.count).reshape(tensor.sizes)
+            final.append(b.rearrange(tensor, np.moveaxis(places[::-1] if backward else places, 0, axis)))
+        return final
 
     def _goes_on(self, body: Body) -> bool:
         """Whether a body says nothing but that it goes on."""

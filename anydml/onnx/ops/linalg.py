@@ -243,19 +243,20 @@ def _wrong_equation(attributes: Mapping[str, AttributeProto]) -> str | None:
 
 
 def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of matrices and vectors; stacks of matrices one after the other, where there are few."""
+    """Of matrices, stacks of them, and vectors."""
     x, y = operand(inputs), operand(inputs, 1)
     if not x.sizes or not y.sizes:
         raise NotNative("products of scalars")
     left = b.reshape(x, (1, *x.sizes)) if len(x.sizes) == 1 else x
     right = b.reshape(y, (*y.sizes, 1)) if len(y.sizes) == 1 else y
-    sizes = (*left.sizes[:-1], right.sizes[-1])
-    if len(right.sizes) > 2:
-        raise NotNative("products of stacks of matrices")
-    flat = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
-    product = b.reshape(matrix_product(b, flat, right), sizes)
-    wanted = [*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1)]
-    result = b.reshape(product, tuple(wanted))
+    if len(right.sizes) == 2:  # a stack times one matrix is one product
+        rows = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
+        product = b.reshape(matrix_product(b, rows, right), (*left.sizes[:-1], right.sizes[-1]))
+    else:
+        product = matrix_product(b, left, right)
+    sizes = product.sizes
+    wanted = (*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1))
+    result = b.reshape(product, wanted)
     return [b.register(result) if result.small else result]
 
 

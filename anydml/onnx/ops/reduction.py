@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import Folding, fold_axes, largest, least, place_of_extreme
+from anydml.codegen.program.reductions import (
+    AVERAGE,
+    LARGEST,
+    LEAST,
+    NORM,
+    PRODUCT,
+    SUM_OF_ABSOLUTES,
+    SUM_OF_SQUARES,
+    TOTAL,
+    Folding,
+    fold_axes,
+    place_of_extreme,
+)
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import whole
 from anydml.onnx.ops import result_types
@@ -336,26 +348,6 @@ def _native(folding: Folding) -> Native:
     return rule
 
 
-def _first(number: float) -> Callable[[object], float]:
-    return lambda dtype: number
-
-
-_SUM = Folding(expr.add, _first(0))
-_MEAN = Folding(expr.add, _first(0), end=lambda x, n: expr.div(x, float(n)), floats_only=True)
-_PRODUCT = Folding(expr.mul, _first(1))
-_MAX = Folding(expr.maximum, least, wide=False)
-_MIN = Folding(expr.minimum, largest, wide=False)
-_L1 = Folding(expr.add, _first(0), of=expr.absolute)
-_L2 = Folding(
-    expr.add,
-    _first(0),
-    of=lambda x: expr.mul(x, x),
-    last=expr.sqrt,
-    floats_only=True,
-)
-_SUM_SQUARE = Folding(expr.add, _first(0), of=lambda x: expr.mul(x, x))
-
-
 def _native_place(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native:
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
@@ -369,7 +361,7 @@ def _native_place(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native
 OPS = (
     OpInfo(
         "ReduceSum",
-        native=_native(_SUM),
+        native=_native(TOTAL),
         result=result_types.reduced,
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
@@ -378,7 +370,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMean",
-        native=_native(_MEAN),
+        native=_native(AVERAGE),
         result=result_types.reduced,
         fold=_rule(_float_mean, _integer_mean),
         speculatable=_reduces_any,
@@ -386,7 +378,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceProd",
-        native=_native(_PRODUCT),
+        native=_native(PRODUCT),
         result=result_types.reduced,
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
@@ -395,7 +387,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMax",
-        native=_native(_MAX),
+        native=_native(LARGEST),
         result=result_types.reduced,
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
@@ -404,7 +396,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceMin",
-        native=_native(_MIN),
+        native=_native(LEAST),
         result=result_types.reduced,
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
@@ -413,7 +405,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL1",
-        native=_native(_L1),
+        native=_native(SUM_OF_ABSOLUTES),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.abs)),
         speculatable=_reduces_any,
@@ -421,7 +413,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceL2",
-        native=_native(_L2),
+        native=_native(NORM),
         result=result_types.reduced,
         fold=_rule(_float_l2, _integer_l2),
         speculatable=_reduces_any,
@@ -445,7 +437,7 @@ OPS = (
     ),
     OpInfo(
         "ReduceSumSquare",
-        native=_native(_SUM_SQUARE),
+        native=_native(SUM_OF_SQUARES),
         result=result_types.reduced,
         fold=_rule(*_sum_of(np.square)),
         speculatable=_reduces_any,

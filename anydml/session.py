@@ -70,7 +70,7 @@ def load(
     providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     sess_options: object = None,
-    native: bool = False,
+    native: bool | None = False,
 ) -> Session:
     """An ONNX model, ready to run.
 
@@ -83,8 +83,9 @@ def load(
         provider_options: options for each of them.
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; a warning
             names what else it asks for, which has no meaning here.
-        native: whether graphs of small tensors of fixed sizes become one function of machine code, branches
-            and loops included. Making that takes some 10 to 100 ms the first time on a machine.
+        native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
+            branches and loops included. True: where it can; None: where that takes no more than some 100 ms
+            the first time on a machine; False: never.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
@@ -111,7 +112,7 @@ class _Loaded:
         threads: int | None,
         dims: Mapping[str, int] | None,
         providers: ExecutionProviders,
-        native: bool,
+        native: bool | None,
     ) -> None:
         self.source = Source(model)
         self.model = read(model, dims, mapped=copies_weights())
@@ -133,7 +134,7 @@ class _Loaded:
         return described, self.threads, tuple(sorted(self.dims.items())), self.providers, self.native
 
 
-Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders, bool]
+Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders, bool | None]
 """What a session is pickled as: its model, the threads that were asked for, sizes for symbols, providers, and
 whether machine code is wanted."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anydml.codegen.emit import value_type
 from anydml.codegen.jit import Target
 from anydml.codegen.program.function_writer import FunctionWriter
-from anydml.codegen.program.layout import ArenaPlan, WeightBlock
+from anydml.codegen.program.layout import MAX_BYTES, ArenaPlan, WeightBlock
 from anydml.codegen.program.values import (
     MAX_REGISTER_ELEMENTS,
     Buffer,
@@ -48,9 +48,10 @@ class Failure:
 
 
 class ProgramBuilder:
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, most: int) -> None:
+        """`most`: instructions that it may have."""
         self.target = target
-        self.code = FunctionWriter(target)
+        self.code = FunctionWriter(target, most)
         self.arena, self.weights = ArenaPlan(), WeightBlock()
         self.failures: list[Failure] = []
         self.polls = False
@@ -203,6 +204,9 @@ class ProgramBuilder:
             (value,) = self.code.evaluate([expr], lanes, known)
             self.code.store(value, pointers[0], into.dtype, lanes)
 
+        dense = (0, 1)
+        if any(s[-1] not in dense for s in strides if s):
+            self.work += 3 * tensor.count  # elements that do not lie side by side are fetched one by one
         types = [into.dtype, *(m.dtype for m in sources.values())]
         pointers = [into.pointer, *(m.pointer for m in sources.values())]
         self.nest(tensor.sizes, list(zip(types, pointers, strides, strict=True)), write, max(widths))
@@ -304,6 +308,8 @@ class ProgramBuilder:
         Without a copy where strides lead to them.
         """
         sizes = places.shape
+        if places.size * SIZE[tensor.dtype] > MAX_BYTES:
+            raise NotNative("more memory than programs take")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(-1)[places])
         tensor = self.use(tensor)

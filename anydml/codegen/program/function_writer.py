@@ -17,13 +17,12 @@ Carried = Sequence[tuple[str, str]]
 """LLVM types and first values of what a loop hands from one iteration to the next."""
 Body = Callable[[str, list[str]], Sequence[str]]
 """(index, what is carried) -> what is carried on."""
-MAX_LINES = 40_000
-"""Instructions of a program: what LLVM translates in a second or so."""
 
 
 class FunctionWriter:
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, most: int) -> None:
+        """`most`: instructions, beyond which there is none."""
+        self.target, self.most = target, most
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.block = "entry"
@@ -45,8 +44,8 @@ class FunctionWriter:
 
     def effect(self, instruction: str) -> None:
         self.lines.append(f"  {instruction}")
-        if len(self.lines) > MAX_LINES:
-            raise NotNative(f"more than {MAX_LINES} instructions")
+        if len(self.lines) > self.most:
+            raise NotNative(f"more than {self.most} instructions, which take long to compile")
 
     def begin(self, label: str) -> None:
         """A block, to which somebody jumps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,11 @@ from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
 """Branches and bodies included: what a second or so compiles."""
-MAX_WORK = 1 << 18
-"""Elements computed, those of loops once: beyond, libraries and kernels with threads do better."""
+MAX_WORK, MAX_WORK_PER_NODE = 1 << 16, 1 << 12
+"""Elements computed, those of loops once: beyond, libraries and kernels with threads do better, though they
+have a call for each node."""
+MAX_INSTRUCTIONS, QUICK_INSTRUCTIONS = 40_000, 6_000
+"""What LLVM translates in a second or so; and in 150 ms."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,14 @@ def native_step(
     provider: Provider,
     feeds: Sequence[Fed],
     fed: Sequence[int],
+    quick: bool,
 ) -> NativeStep:
     """The step that runs a whole graph.
 
     Args:
         slot: of a value.
         feeds: what a user feeds; `fed`: the places of the graph's inputs among that.
+        quick: only what takes no time worth mentioning to compile.
         provider: for types in bodies.
 
     Raises:
@@ -101,7 +107,9 @@ def native_step(
     count = sum(1 for _ in graph.walk(bodies=True))
     if count > MAX_NODES:
         raise NotNative(f"more than {MAX_NODES} nodes")
-    writer = _Writer(ProgramBuilder(host()), opsets, provider)
+    most = QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS
+    work = MAX_WORK + MAX_WORK_PER_NODE * count
+    writer = _Writer(ProgramBuilder(host(), most), opsets, provider, work)
     types = [_type_of(v) for v in graph.inputs]
     inputs = read_inputs(writer.b, types)
     results = writer.graph(graph, dict(zip(graph.inputs, inputs, strict=True)))
@@ -125,8 +133,9 @@ def _type_of(value: Value) -> tuple[Any, tuple[int, ...]]:
 class _Writer:
     """Writes graphs and what is in them, in the order in which they run."""
 
-    def __init__(self, b: ProgramBuilder, opsets: Mapping[str, int], provider: Provider) -> None:
-        self.b, self.opsets, self.provider = b, opsets, provider
+    def __init__(self, b: ProgramBuilder, opsets: Mapping[str, int], provider: Provider, work: int) -> None:
+        """`work`: as much as it may do."""
+        self.b, self.opsets, self.provider, self.work = b, opsets, provider, work
         self.tensors: dict[Value, Tensor] = {}
         """Those that somebody will still read."""
         self.constants: dict[Value, Constant] = {}
@@ -152,7 +161,7 @@ class _Writer:
             for output, tensor in zip(node.outputs, self._results(node), strict=True):
                 if output is not None and output in uses:
                     self.tensors[output] = self.b.use(tensor) if uses[output] > 1 else tensor
-            if self.b.work > MAX_WORK:
+            if self.b.work > self.work:
                 raise NotNative("more work than programs are for")
             for value in node.reads:
                 if last[value] == k and value not in outside:
@@ -181,6 +190,8 @@ class _Writer:
 
     def _results(self, node: Node | If) -> Sequence[Tensor]:
         """What a node gives. What is wrong with one is left to others to tell."""
+        if any(prod(v.known_sizes or ()) > self.work for v in node.writes):
+            raise NotNative("more work than programs are for")
         try:
             found = self._node(node)
         except (NotFoldable, NodeFailed, InvalidModel, ValueError, IndexError) as error:

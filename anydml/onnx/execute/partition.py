@@ -37,8 +37,8 @@ class ProviderRegistry:
     """What the user wants; None: what each library takes by default."""
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
-    native: bool = False
-    """Whether whole plans become machine code where they can."""
+    native: bool | None = False
+    """Whether whole plans become machine code where they can; None: where that is quickly done."""
     file: MappedFile | None = None
     """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)

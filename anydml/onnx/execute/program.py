@@ -297,7 +297,8 @@ class Program:
 
     def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
         """The plan as one function of machine code, if that is wanted, and to be had."""
-        if self._inner or not self.libraries.native or not self.libraries.fast.on_processor:
+        asked = self.libraries.native
+        if self._inner or asked is False or not self.libraries.fast.on_processor:
             return None
         if not all(isinstance(x, np.ndarray) for x in values):
             return None
@@ -310,9 +311,8 @@ class Program:
         for value in (*special.inputs, *special.outputs):
             slots.setdefault(value, len(slots))
         try:
-            step = native_step(
-                special, slots.__getitem__, self.libraries.opsets, self.libraries.fast, feeds, fed
-            )
+            opsets, provider = self.libraries.opsets, self.libraries.fast
+            step = native_step(special, slots.__getitem__, opsets, provider, feeds, fed, asked is None)
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None

@@ -221,18 +221,23 @@ def test_scan(size, ways):
     agree(made, {"s": numbers(size), "x": numbers(size, 4), "f": numbers(4)})
 
 
+@pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_lstm(steps, batch):
-    h = 20
-    weights = {"w": numbers(1, 4 * h, 6) / 8, "r": numbers(1, 4 * h, h) / 8, "b": numbers(1, 8 * h) / 8}
+@pytest.mark.parametrize(("batch", "h"), [(1, 20), (3, 20), (1, 3)])
+def test_lstm(way, steps, batch, h):
+    d = 1 + (way == "bidirectional")
+    weights = {"w": numbers(d, 4 * h, 6) / 8, "r": numbers(d, 4 * h, h) / 8, "b": numbers(d, 8 * h) / 8}
     made = model(
-        f"m (float[{steps},{batch},6] x, float[1,{batch},{h}] h, float[1,{batch},{h}] c) =>"
-        f" (float[{steps},1,{batch},{h}] y, float[1,{batch},{h}] yh, float[1,{batch},{h}] yc)"
-        f" {{ y, yh, yc = LSTM <hidden_size = {h}> (x, w, r, b, , h, c) }}"
+        f"m (float[{steps},{batch},6] x, float[{d},{batch},{h}] h, float[{d},{batch},{h}] c) =>"
+        f" (float[{steps},{d},{batch},{h}] y, float[{d},{batch},{h}] yh, float[{d},{batch},{h}] yc)"
+        f' {{ y, yh, yc = LSTM <hidden_size = {h}, direction = "{way}"> (x, w, r, b, , h, c) }}'
     )
     made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
-    feeds = {"x": numbers(steps, batch, 6), "h": numbers(1, batch, h) / 4, "c": numbers(1, batch, h)}
+    feeds = {
+        "x": numbers(steps, batch, 6),
+        "h": numbers(d, batch, h) / 4,
+        "c": numbers(d, batch, h),
+    }
     agree(made, feeds, rtol=1e-4, atol=1e-5)
 
 

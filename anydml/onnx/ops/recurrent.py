@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -34,57 +35,86 @@ def _no_batch(n: KnownNode) -> bool:
     return n.rank(0) not in (None, 3)
 
 
+_DIRECTIONS = {"": (False,), "forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+_I, _O, _F, _C = (expr.read(k, FLOAT32) for k in range(4))
+_CELL = expr.read(4, FLOAT32)
+_NEW_CELL = expr.add(
+    expr.mul(elementary.sigmoid(_F), _CELL), expr.mul(elementary.sigmoid(_I), elementary.tanh(_C))
+)
+_NEW_HIDDEN = expr.mul(elementary.sigmoid(_O), elementary.tanh(_CELL))
+_SUM = expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
+
+
 def _native_lstm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of float32, in one direction, with the usual functions and known weights."""
-    x, w, r = operand(inputs), known(inputs, 1), known(inputs, 2)
-    bias = known(inputs, 3)
+    """Of float32, with the usual functions and known weights."""
+    x, w, r, bias = operand(inputs), known(inputs, 1), known(inputs, 2), known(inputs, 3)
     given = [*inputs, *[None] * (8 - len(inputs))]
-    if n.given - {"hidden_size", "direction"} or n.mode("direction") not in ("", "forward"):
-        raise NotNative("LSTM that is not the usual one")
+    ways = _DIRECTIONS.get(n.mode("direction"))
+    if n.given - {"hidden_size", "direction"} or ways is None:
+        raise NotNative("LSTM with functions or a layout of its own")
     if given[4] is not None or given[7] is not None or w is None or r is None or x.dtype is not FLOAT32:
         raise NotNative("LSTM with lengths or peepholes, or not of float32")
-    steps, batch, width = x.sizes
-    hidden = r.sizes[2]
-    if (n.attribute("hidden_size"), w.sizes, r.sizes) != (
-        hidden,
-        (1, 4 * hidden, width),
-        (1, 4 * hidden, hidden),
-    ):
+    batch, width, hidden = *x.sizes[1:], r.sizes[-1]
+    expected = [(len(ways), 4 * hidden, width), (len(ways), 4 * hidden, hidden)]
+    if n.attribute("hidden_size") != hidden or [w.sizes, r.sizes] != expected:
         raise NotNative("LSTM whose sizes do not fit")
-    weights = Known.of(np.ascontiguousarray(np.concatenate([w.array[0], r.array[0]], 1).T))
-    both = np.zeros(8 * hidden, np.float32) if bias is None else bias.array[0]
-    shift = Known.of(both[: 4 * hidden] + both[4 * hidden :])
-    nothing = Known.of(np.zeros((batch, hidden), np.float32))
-    first = [nothing if s is None else b.reshape(s, (batch, hidden)) for s in given[5:7]]
     source = b.packed(x)
-    gates = [expr.read(k, FLOAT32) for k in range(4)]
-    cell = expr.read(4, FLOAT32)
-    kept = expr.mul(elementary.sigmoid(gates[2]), cell)
-    grown = expr.add(kept, expr.mul(elementary.sigmoid(gates[0]), elementary.tanh(gates[3])))
-    shown = expr.mul(elementary.sigmoid(gates[1]), elementary.tanh(cell))
-
-    def step(number: Register, on: Register, states: list[Tensor]) -> Iterated:
-        h, c = states
-        at = b.code.at(source.pointer, b.code.times(number.name, batch * width), FLOAT32)
-        now = Memory(FLOAT32, (batch, width), at, source.strides[1:], source.lies_in)
-        row = b.assemble(FLOAT32, (batch, width + hidden), [((0, 0), now), ((0, width), h)])
-        sums = b.elementwise(
-            expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), [matrix_product(b, row, weights), shift]
+    found: list[list[Tensor]] = []
+    for d, backward in enumerate(ways):
+        both = np.zeros(8 * hidden, np.float32) if bias is None else bias.array[d]
+        weights = [Known.of(np.ascontiguousarray(m.array[d].T)) for m in (w, r)]
+        states: list[Tensor] = []
+        for state in given[5:7]:
+            places = np.arange(batch * hidden).reshape(batch, hidden) + d * batch * hidden
+            nothing = Known.of(np.zeros((batch, hidden), np.float32))
+            states.append(nothing if state is None else b.rearrange(state, places))
+        shift = Known.of(both[: 4 * hidden] + both[4 * hidden :])
+        found.append(_one_way(b, source, weights, shift, states, backward))
+    rows, *last = (
+        b.assemble(
+            FLOAT32,
+            (*front, len(ways), batch, hidden),
+            [((*[0] * len(front), d, 0, 0), results[k]) for d, results in enumerate(found)],
         )
-        every = b.use(sums)
+        for k, front in enumerate([(x.sizes[0],), (), ()])
+    )
+    return [rows, *last][: len(n.outputs)]
+
+
+def _one_way(
+    b: ProgramBuilder,
+    x: Memory,
+    weights: Sequence[Known],
+    shift: Known,
+    states: Sequence[Tensor],
+    backward: bool,
+) -> list[Tensor]:
+    """One direction of an LSTM: all hidden states, the last one, and the last cell."""
+    steps, batch, width = x.sizes
+    hidden = weights[1].sizes[0]
+    flat = b.reshape(x, (steps * batch, width))
+    fed = b.memory(b.elementwise(_SUM, [matrix_product(b, flat, weights[0]), shift]))
+
+    def step(number: Register, on: Register, current: list[Tensor]) -> Iterated:
+        h, c = current
+        index = b.code.line(f"sub i64 {steps - 1}, {number.name}") if backward else number.name
+        at = b.code.at(fed.pointer, b.code.times(index, batch * fed.strides[0]), FLOAT32)
+        now = Memory(FLOAT32, (batch, 4 * hidden), at, fed.strides, fed.lies_in)
+        every = b.use(b.elementwise(_SUM, [now, matrix_product(b, h, weights[1])]))
         places = np.arange(every.count).reshape(batch, 4, hidden)
-        parts = [b.rearrange(every, places[:, k]) for k in range(4)]
-        new = b.use(b.elementwise(grown, [*parts, c]))
-        out = b.use(b.elementwise(shown, [*parts, new]))
+        gates = [b.rearrange(every, places[:, k]) for k in range(4)]
+        new = b.use(b.elementwise(_NEW_CELL, [*gates, c]))
+        out = b.use(b.elementwise(_NEW_HIDDEN, [*gates, new]))
         return Iterated(None, [out, new], [out])
 
     if steps == 1:
-        made = step(Register(INT64, (), "0"), Register(BOOL, (), "true"), first)
-        last, rows = list(made.states), [b.reshape(made.rows[0], (1, batch, hidden))]
+        made = step(Register(INT64, (), "0"), Register(BOOL, (), "true"), [*states])
+        last, rows = list(made.states), list(made.rows)
     else:
-        last, rows = repeat(b, Known.of(np.array(steps)), None, first, step)
-    every = b.reshape(rows[0], (steps, 1, batch, hidden))
-    return [every, *(b.reshape(s, (1, batch, hidden)) for s in last)][: len(n.outputs)]
+        last, rows = repeat(b, Known.of(np.array(steps)), None, states, step)
+    places = np.arange(steps * batch * hidden).reshape(steps, 1, batch, hidden)
+    whole = b.rearrange(rows[0], places[::-1] if backward else places)
+    return [whole, *(b.reshape(s, (1, batch, hidden)) for s in last)]
 
 
 OPS = (

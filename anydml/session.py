@@ -313,6 +313,24 @@ class Session:
         """The plans made so far: the shapes and contents that each is for, and what runs where."""
         return self._program.explain()
 
+    def emit(self, form: str = "llvm") -> str:
+        """The programs made so far, to read: in LLVM's language, or as this processor's assembly.
+
+        Args:
+            form: "llvm" or "asm".
+
+        Raises:
+            InvalidInput: another form; or no plan is a program, so far: see `load`'s `native`.
+        """
+        if form not in ("llvm", "asm"):
+            raise InvalidInput(Problem("form", f"expected 'llvm' or 'asm', but got {short_repr(form)}"))
+        found = self._program.emit(form)
+        if not found:
+            message = "expected a plan that is a program, but there is none so far"
+            remedy = "load with native=True, and run once; the logger 'anydml.session' tells why not, at INFO"
+            raise InvalidInput(Problem("session", message, remedy))
+        return found
+
     def _results(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs. Kinds of arrays that were right before are not checked again."""
         if len(feed) == len(self._names):

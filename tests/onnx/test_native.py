@@ -584,3 +584,14 @@ def test_what_programs_leave_to_others():
     session = native(model("m (float[n] x) => (float[n] y) { y = Neg (x) }"))
     assert session.run(None, {"x": np.zeros(0, np.float32)})[0].shape == (0,)
     assert "program: " not in session.explain()
+
+
+def test_emit():
+    session = native(SUM)
+    with pytest.raises(dml.InvalidInput, match="there is none so far; load with native=True"):
+        session.emit()
+    session.run(None, {"x": X, "y": Y})
+    assert "define i32 @program(ptr %words)" in session.emit("llvm")
+    assert "program:" in session.emit("asm")
+    with pytest.raises(dml.InvalidInput, match="form: expected 'llvm' or 'asm', but got 'c'"):
+        session.emit("c")

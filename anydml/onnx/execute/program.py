@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from anydml.codegen.jit import assembly
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import AnyDMLError, ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
-from anydml.onnx.execute.native import native_step
+from anydml.onnx.execute.native import NativeStep, native_step
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
@@ -333,6 +334,11 @@ class Program:
             if not planned.plan.steps:
                 lines.append("  nothing to run")
         return "\n".join(lines)
+
+    def emit(self, form: str) -> str:
+        """The plans that are one function of machine code, as text: "llvm" or "asm"."""
+        steps = [step for p in self._plans.values() for step in p.plan.steps if isinstance(step, NativeStep)]
+        return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)
 
     def _guards(self, shapes: Key, contents: Key) -> str:
         parts = [f"{v.name} {key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]

@@ -65,6 +65,7 @@ How it was abused <reliability>
 :caption: Inside
 
 Sessions <sessions>
+Programs <programs>
 Where everything is <map>
 Why it is so <decisions/README>
 What changed <changelog>

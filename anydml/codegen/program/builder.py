@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -13,6 +12,14 @@ from numpy.typing import NDArray
 from anydml.codegen.emit import value_type
 from anydml.codegen.jit import Target
 from anydml.codegen.program.function_writer import FunctionWriter
+from anydml.codegen.program.geometry import (
+    broadcast_strides,
+    is_dense,
+    loops,
+    pieces,
+    reshaped_strides,
+    strides_of,
+)
 from anydml.codegen.program.layout import MAX_BYTES, ArenaPlan, WeightBlock
 from anydml.codegen.program.values import (
     MAX_REGISTER_ELEMENTS,
@@ -23,8 +30,6 @@ from anydml.codegen.program.values import (
     NotNative,
     Register,
     Tensor,
-    broadcast_strides,
-    reshaped_strides,
 )
 from anydml.directml.fusion import replace_reads
 from anydml.ops.dtypes import BOOL, SIZE, ScalarType
@@ -34,8 +39,6 @@ from anydml.ops.tensor_desc import packed_strides
 MAX_FUSED_OPS = 48
 """Ops of an expression beyond which what it reads is computed before."""
 MAX_LANES = 16
-MAX_PIECES = 64
-"""Copies of parts, of elements in an order that no strides have."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class ProgramBuilder:
             else:
                 sources[number] = self.memory(leaf)
         if into is None:
-            like = next((m for m in sources.values() if m.sizes == tensor.sizes and _is_dense(m)), None)
+            like = next((m for m in sources.values() if m.sizes == tensor.sizes and is_dense(m)), None)
             into = self.room(tensor.dtype, tensor.sizes, None if like is None else like.strides)
         reads = {n: leaf.as_read for n, leaf in leaves.items()}
         strides = [into.strides, *(broadcast_strides(m, tensor.sizes) for m in sources.values())]
@@ -237,7 +240,7 @@ class ProgramBuilder:
             operands: type, pointer and strides of each.
             width: bytes of the widest element.
         """
-        dims = _loops(sizes, [strides for _, _, strides in operands])
+        dims = loops(sizes, [strides for _, _, strides in operands])
         count, steps = dims[-1]
         lanes = min(self.vector_lanes(width), count) if steps[0] == 1 else 1
 
@@ -326,7 +329,7 @@ class ProgramBuilder:
         if view is not None:
             return view
         result = self.room(tensor.dtype, sizes)
-        for start, part in _pieces(offsets):
+        for start, part in pieces(offsets):
             found = self._view(tensor, part)
             assert found is not None
             self.memory(found, self.part_of(result, start, part.shape))
@@ -334,7 +337,7 @@ class ProgramBuilder:
 
     def _view(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
         """The elements so many behind a pointer, if strides lead to them."""
-        strides = _strides_of(offsets)
+        strides = strides_of(offsets)
         if strides is None:
             return None
         pointer = self.code.at(tensor.pointer, int(offsets.flat[0]), tensor.dtype)
@@ -386,79 +389,3 @@ def _over(meaning: Expr, operands: Sequence[Tensor], truth: bool) -> Expr:
     reads = {e.value: e.dtype for e in walk(meaning) if e.opcode == "read"}
     expr = replace_reads(meaning, {k: convert(operands[k].as_read, dtype) for k, dtype in reads.items()})
     return ne(expr, 0) if truth and expr.dtype is not BOOL else expr
-
-
-def _strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
-    """The strides by which all offsets follow from the first one; None where there are none."""
-    strides = []
-    for axis, n in enumerate(offsets.shape):
-        one = tuple(int(axis == k) for k in range(offsets.ndim))
-        strides.append(int(offsets[one] - offsets.flat[0]) if n > 1 else 0)
-    steps = (np.arange(n) * s for n, s in zip(offsets.shape, strides, strict=True))
-    grid = np.ix_(*steps) if offsets.ndim else ()
-    return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
-
-
-Piece = tuple[tuple[int, ...], NDArray[np.int64]]
-"""Where a part begins, and its offsets."""
-
-
-def _pieces(offsets: NDArray[np.int64]) -> list[Piece]:
-    """Parts that strides lead through.
-
-    Where each axis adds what only its own place decides, they are blocks of runs along each axis; else the
-    first axis is gone through one by one.
-
-    Raises:
-        NotNative: there are too many.
-    """
-    shape, base = offsets.shape, offsets.flat[0]
-    lines = [
-        offsets[(0,) * k + (slice(None),) + (0,) * (len(shape) - k - 1)] - base for k in range(len(shape))
-    ]
-    found: list[Piece] = []
-    if (sum(np.ix_(*lines), base) == offsets).all():
-        runs = [_runs(line) for line in lines]
-        if prod(map(len, runs)) <= MAX_PIECES:
-            for block in product(*runs):
-                found.append((tuple(a for a, _ in block), offsets[tuple(slice(a, b) for a, b in block)]))
-    else:
-        axis = next(k for k, n in enumerate(shape) if n > 1)
-        for at in range(min(shape[axis], MAX_PIECES + 1)):
-            part = offsets[(slice(None),) * axis + (slice(at, at + 1),)]
-            for start, piece in _pieces(part):
-                found.append(((*start[:axis], at, *start[axis + 1 :]), piece))
-    if not 0 < len(found) <= MAX_PIECES:
-        raise NotNative("elements in an order that is none")
-    return found
-
-
-def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges along which numbers grow by the same."""
-    found, start = [], 0
-    while start < len(line):
-        end = start + 2
-        while end < len(line) and line[end] - line[end - 1] == line[start + 1] - line[start]:
-            end += 1
-        found.append((start, min(end, len(line))))
-        start = end
-    return found
-
-
-def _is_dense(tensor: Memory) -> bool:
-    """Whether its elements fill their memory, in whatever order of axes."""
-    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.sizes, tensor.strides, strict=True))
-    return reach == tensor.count and 0 not in tensor.strides
-
-
-def _loops(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
-    """Dimensions as size and strides, outermost first by the first operand's, as few as these allow."""
-    order = sorted((d for d, n in enumerate(sizes) if n > 1), key=lambda d: -strides[0][d])
-    found: list[tuple[int, tuple[int, ...]]] = []
-    for d in order:
-        n, steps = sizes[d], tuple(s[d] for s in strides)
-        if found and all(outer == inner * n for outer, inner in zip(found[-1][1], steps, strict=True)):
-            found[-1] = (found[-1][0] * n, steps)
-        else:
-            found.append((n, steps))
-    return found or [(1, (0,) * len(strides))]

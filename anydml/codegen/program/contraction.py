@@ -12,7 +12,8 @@ import numpy as np
 
 from anydml.codegen.emit import mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Memory, NotNative, Tensor, broadcast_strides
+from anydml.codegen.program.geometry import broadcast_strides
+from anydml.codegen.program.values import Memory, NotNative, Tensor
 from anydml.ops.dtypes import FLOAT32, FLOAT64, SIZE
 
 TILE_ROWS = 4

@@ -10,7 +10,7 @@ All have sizes that are numbers. A tensor is never written to once it is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -110,7 +110,9 @@ class Memory(Tensor):
 
     @property
     def packed(self) -> bool:
-        return same_memory(self.sizes, self.strides, packed_strides(self.sizes))
+        """Whether its elements lie row by row."""
+        steps = zip(self.sizes, self.strides, packed_strides(self.sizes), strict=True)
+        return all(n == 1 or own == packed for n, own, packed in steps)
 
     @property
     def buffers(self) -> Iterator[Buffer]:
@@ -154,49 +156,3 @@ def scalar_type(dtype: np.dtype | str) -> ScalarType:
 
 def numpy_type(dtype: ScalarType) -> np.dtype:
     return NUMPY[dtype]
-
-
-def same_memory(sizes: Iterable[int], one: Iterable[int], other: Iterable[int]) -> bool:
-    """Whether strides lead to the same elements."""
-    return all(n == 1 or a == b for n, a, b in zip(sizes, one, other, strict=True))
-
-
-def broadcast_strides(tensor: Memory, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The strides through which memory is read over larger sizes."""
-    own = [0 if n == 1 else s for n, s in zip(tensor.sizes, tensor.strides, strict=True)]
-    return (0,) * (len(sizes) - len(own)) + tuple(own)
-
-
-def reshaped_strides(
-    sizes: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
-) -> tuple[int, ...] | None:
-    """The strides of the same elements under other sizes, in the same order; None where there are none.
-
-    >>> reshaped_strides((4, 6), (12, 2), (2, 2, 3, 2))
-    (24, 12, 4, 2)
-    >>> reshaped_strides((4, 6), (1, 4), (24,)) is None
-    True
-    """
-    runs: list[list[int]] = []
-    """Dimensions, innermost first, that one stride passes: elements, stride."""
-    for n, s in zip(reversed(sizes), reversed(strides), strict=True):
-        if n == 1:
-            continue
-        if runs and s == runs[-1][0] * runs[-1][1]:
-            runs[-1][0] *= n
-        else:
-            runs.append([n, s])
-    left = iter(runs)
-    rest, step = 1, 1
-    result = []
-    for n in reversed(wanted):
-        if n == 1:
-            result.append(1)
-            continue
-        if rest == 1:
-            rest, step = next(left)
-        if rest % n:
-            return None
-        result.append(step)
-        rest, step = rest // n, step * n
-    return tuple(reversed(result))

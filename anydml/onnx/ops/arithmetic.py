@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor
-from anydml.onnx.ops import meanings, result_types
+from anydml.onnx.ops import meanings, native, result_types
 from anydml.onnx.ops.directml import (
     FLOAT,
     FLOATING,
@@ -23,7 +21,6 @@ from anydml.onnx.ops.directml import (
     no_attributes,
     unary,
 )
-from anydml.onnx.ops.native import Inputs, known, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
@@ -38,9 +35,8 @@ from anydml.onnx.ops.shared import (
 )
 from anydml.onnx.ops.speculation import always, broadcasts, if_run, is_integer, scalar_parameters
 from anydml.onnx.ops.symbolic import map_symbols, numbers
-from anydml.ops import arithmetic, elementwise, expr
+from anydml.ops import arithmetic, elementwise
 from anydml.ops import unary as unary_ops
-from anydml.ops.dtypes import FLOATING as FLOATS_OF_KERNELS
 
 
 def _divide(node: NodeView, a: Array, b: Array) -> Array:
@@ -235,15 +231,6 @@ def _fmod(n: NodeView) -> Attributes | None:
     return {} if n.int("fmod") else None
 
 
-def _native_division(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Integers, cut off towards zero; by what is known, and not 0."""
-    x, y = operand(inputs), known(inputs, 1)
-    assert y is not None
-    if x.dtype in FLOATS_OF_KERNELS or not y.array.all():
-        raise NotNative("a division by 0")
-    return [b.elementwise(expr.div(expr.read(0, x.dtype), expr.read(1, x.dtype)), [x, y])]
-
-
 OPS = (
     OpInfo(
         "Abs",
@@ -321,7 +308,7 @@ OPS = (
     ),
     OpInfo(
         "Div",
-        native=_native_division,
+        native=native.division,
         result=result_types.broadcast,
         fold=_divide,
         symbols=_divided_symbols,

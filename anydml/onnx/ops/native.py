@@ -13,7 +13,8 @@ import numpy as np
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
-from anydml.ops.dtypes import BOOL
+from anydml.ops import expr
+from anydml.ops.dtypes import BOOL, FLOATING
 
 Inputs = Sequence[Tensor | None]
 Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
@@ -21,8 +22,9 @@ Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
 
 def operand(inputs: Inputs, k: int = 0) -> Tensor:
     """An input that is not left out."""
-    found = inputs[k]
-    assert found is not None
+    found = inputs[k] if k < len(inputs) else None
+    if found is None:
+        raise NotNative(f"input {k} that is left out")
     return found
 
 
@@ -36,9 +38,9 @@ def known(inputs: Inputs, k: int) -> Known | None:
 
 def _placed(fold: Fold, n: NodeView, x: Tensor, rest: Inputs) -> list[Array]:
     """For each output, the places of its elements in x: the rule in NumPy, of places."""
-    contents = [None if known(rest, k) is None else known(rest, k).array for k in range(len(rest))]  # type: ignore[union-attr]
+    others = [known(rest, k) for k in range(len(rest))]
     places = np.arange(x.count).reshape(x.sizes)
-    found = fold(n, places, *contents)
+    found = fold(n, places, *(None if other is None else other.array for other in others))
     listed = list(found) if isinstance(found, tuple) else [found]
     return [np.asarray(p) for p in listed]
 
@@ -72,3 +74,11 @@ def truth(tensor: Tensor) -> Tensor:
     if tensor.dtype is not BOOL or tensor.count != 1:
         raise NotNative("a condition that is not one bool")
     return tensor
+
+
+def division(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """Of integers, cut off towards zero; by what is known, and not 0. Floats are a DirectML operator's."""
+    x, y = operand(inputs), known(inputs, 1)
+    if x.dtype in FLOATING or y is None or not y.array.all():
+        raise NotNative("a division by what may be 0")
+    return [b.elementwise(expr.div(expr.read(0, x.dtype), expr.read(1, x.dtype)), [x, y])]

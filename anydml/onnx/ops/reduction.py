@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from operator import add
 from typing import Any
@@ -358,90 +358,73 @@ def _native_place(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native
     return rule
 
 
+_reduction = partial(OpInfo, result=result_types.reduced, quirks=(_FROM_THE_END,))
 OPS = (
-    OpInfo(
+    _reduction(
         "ReduceSum",
         native=_native(TOTAL),
-        result=result_types.reduced,
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
     ),
-    OpInfo(
+    _reduction(
         "ReduceMean",
         native=_native(AVERAGE),
-        result=result_types.reduced,
         fold=_rule(_float_mean, _integer_mean),
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
     ),
-    OpInfo(
+    _reduction(
         "ReduceProd",
         native=_native(PRODUCT),
-        result=result_types.reduced,
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
     ),
-    OpInfo(
+    _reduction(
         "ReduceMax",
         native=_native(LARGEST),
-        result=result_types.reduced,
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
-    OpInfo(
+    _reduction(
         "ReduceMin",
         native=_native(LEAST),
-        result=result_types.reduced,
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=_reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
-    OpInfo(
+    _reduction(
         "ReduceL1",
         native=_native(SUM_OF_ABSOLUTES),
-        result=result_types.reduced,
         fold=_rule(*_sum_of(np.abs)),
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
     ),
-    OpInfo(
+    _reduction(
         "ReduceL2",
         native=_native(NORM),
-        result=result_types.reduced,
         fold=_rule(_float_l2, _integer_l2),
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
     ),
-    OpInfo(
+    _reduction(
         "ReduceLogSum",
-        result=result_types.reduced,
         fold=_rule(_float_log_sum, _integer_log_sum),
         speculatable=_reduces_some,
-        quirks=(_FROM_THE_END,),
         moves_first=True,
     ),
-    OpInfo(
+    _reduction(
         "ReduceLogSumExp",
-        result=result_types.reduced,
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
         speculatable=_reduces_some,
-        quirks=(_FROM_THE_END,),
         moves_first=True,
     ),
-    OpInfo(
+    _reduction(
         "ReduceSumSquare",
         native=_native(SUM_OF_SQUARES),
-        result=result_types.reduced,
         fold=_rule(*_sum_of(np.square)),
         speculatable=_reduces_any,
-        quirks=(_FROM_THE_END,),
         reference_error=("gives another type", lambda n: n.dtype() in ("int32", "uint32")),
     ),
     OpInfo(

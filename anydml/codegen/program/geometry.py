@@ -1,0 +1,132 @@
+"""Where elements lie: strides of views, runs of places, loops over dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.codegen.program.values import Memory, NotNative
+
+MAX_PIECES = 64
+"""Copies of parts, of elements in an order that no strides have."""
+
+
+def broadcast_strides(tensor: Memory, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides through which memory is read over larger sizes."""
+    own = [0 if n == 1 else s for n, s in zip(tensor.sizes, tensor.strides, strict=True)]
+    return (0,) * (len(sizes) - len(own)) + tuple(own)
+
+
+def reshaped_strides(
+    sizes: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The strides of the same elements under other sizes, in the same order; None where there are none.
+
+    >>> reshaped_strides((4, 6), (12, 2), (2, 2, 3, 2))
+    (24, 12, 4, 2)
+    >>> reshaped_strides((4, 6), (1, 4), (24,)) is None
+    True
+    """
+    runs: list[list[int]] = []
+    """Dimensions, innermost first, that one stride passes: elements, stride."""
+    for n, s in zip(reversed(sizes), reversed(strides), strict=True):
+        if n == 1:
+            continue
+        if runs and s == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= n
+        else:
+            runs.append([n, s])
+    left = iter(runs)
+    rest, step = 1, 1
+    result = []
+    for n in reversed(wanted):
+        if n == 1:
+            result.append(1)
+            continue
+        if rest == 1:
+            rest, step = next(left)
+        if rest % n:
+            return None
+        result.append(step)
+        rest, step = rest // n, step * n
+    return tuple(reversed(result))
+
+
+def strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
+    """The strides by which all offsets follow from the first one; None where there are none."""
+    strides = []
+    for axis, n in enumerate(offsets.shape):
+        one = tuple(int(axis == k) for k in range(offsets.ndim))
+        strides.append(int(offsets[one] - offsets.flat[0]) if n > 1 else 0)
+    steps = (np.arange(n) * s for n, s in zip(offsets.shape, strides, strict=True))
+    grid = np.ix_(*steps) if offsets.ndim else ()
+    return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
+
+
+Piece = tuple[tuple[int, ...], NDArray[np.int64]]
+"""Where a part begins, and its offsets."""
+
+
+def pieces(offsets: NDArray[np.int64]) -> list[Piece]:
+    """Parts that strides lead through.
+
+    Where each axis adds what only its own place decides, they are blocks of runs along each axis; else the
+    first axis is gone through one by one.
+
+    Raises:
+        NotNative: there are too many.
+    """
+    shape, base = offsets.shape, offsets.flat[0]
+    lines = [
+        offsets[(0,) * k + (slice(None),) + (0,) * (len(shape) - k - 1)] - base for k in range(len(shape))
+    ]
+    found: list[Piece] = []
+    if (sum(np.ix_(*lines), base) == offsets).all():
+        runs = [_runs(line) for line in lines]
+        if prod(map(len, runs)) <= MAX_PIECES:
+            for block in product(*runs):
+                found.append((tuple(a for a, _ in block), offsets[tuple(slice(a, b) for a, b in block)]))
+    else:
+        axis = next(k for k, n in enumerate(shape) if n > 1)
+        for at in range(min(shape[axis], MAX_PIECES + 1)):
+            part = offsets[(slice(None),) * axis + (slice(at, at + 1),)]
+            for start, piece in pieces(part):
+                found.append(((*start[:axis], at, *start[axis + 1 :]), piece))
+    if not 0 < len(found) <= MAX_PIECES:
+        raise NotNative("elements in an order that is none")
+    return found
+
+
+def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges along which numbers grow by the same."""
+    found, start = [], 0
+    while start < len(line):
+        end = start + 2
+        while end < len(line) and line[end] - line[end - 1] == line[start + 1] - line[start]:
+            end += 1
+        found.append((start, min(end, len(line))))
+        start = end
+    return found
+
+
+def is_dense(tensor: Memory) -> bool:
+    """Whether its elements fill their memory, in whatever order of axes."""
+    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.sizes, tensor.strides, strict=True))
+    return reach == tensor.count and 0 not in tensor.strides
+
+
+def loops(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Dimensions as size and strides, outermost first by the first operand's, as few as these allow."""
+    order = sorted((d for d, n in enumerate(sizes) if n > 1), key=lambda d: -strides[0][d])
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for d in order:
+        n, steps = sizes[d], tuple(s[d] for s in strides)
+        if found and all(outer == inner * n for outer, inner in zip(found[-1][1], steps, strict=True)):
+            found[-1] = (found[-1][0] * n, steps)
+        else:
+            found.append((n, steps))
+    return found or [(1, (0,) * len(strides))]

@@ -373,13 +373,15 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_ctrl_c_ends_an_endless_loop():
     """Other threads run meanwhile."""
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
-    assert out == "ended\n"
+    out, err = process.communicate(timeout=30)
+    assert out == "ended\n", err
 
 
 # ---- how it is called -------------------------------------------------------------------------------

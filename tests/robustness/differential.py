@@ -79,6 +79,7 @@ class Check:
         self.case, self.checks, self.progress = case, checks, progress
         self.rng = np.random.default_rng(case.seed + 1)
         self.outcome = Outcome(case.seed)
+        self.native = case.seed % 4 < 2  # programs, where there are some, in half of the cases
         self.count = len(case.feeds)
         self.seen: list[bytes] = []
 
@@ -138,7 +139,9 @@ class Check:
 
     def run(self) -> None:
         """Every feed several times, in changing order, with garbage written to what was given and returned."""
-        session = self.ours("load", lambda: anydml.load(self.case.model, threads=1 + self.case.seed % 2))
+        session = self.ours(
+            "load", lambda: anydml.load(self.case.model, threads=1 + self.case.seed % 2, native=self.native)
+        )
         if session is None or self.refused(session):
             return None
         if self.case.seed % 16 == 0:
@@ -242,7 +245,7 @@ class Check:
         del model.graph.initializer[:]
         model.graph.initializer.extend(defaults)
         model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in feeds.items())
-        session = self.ours("load of constants", lambda: anydml.load(model, threads=1))
+        session = self.ours("load of constants", lambda: anydml.load(model, threads=1, native=self.native))
         if session is None:
             return
         got = session

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from anydml.codegen import cache
 from anydml.codegen.descriptor import with_layout
@@ -99,11 +100,14 @@ def _machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for the one inline instruction in forkjoin.ll
-    features = _features()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=level, jit=True
+    return _keep(_new_machine(level))
+
+
+def _new_machine(level: int) -> llvm.TargetMachine:
+    llvm = _llvm()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=_features().flatten(), opt=level, jit=True
     )
-    return _keep(machine)
 
 
 def _features() -> llvm.FeatureMap:
@@ -129,26 +133,59 @@ def host() -> Target:
 
 
 def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int]:
-    """Machine code of the module `text`; the addresses of the `symbols` that it defines.
+    """Machine code of the module `text`, for good; the addresses of the `symbols` that it defines.
 
     LLVM's middle end is not run: the text is vector code already, and it would double the time. `level`
     is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
-    llvm = _llvm()
     with compiling:
-        machine = _machine(level)
-        key = cache.key_of(text, _identity(level))
-        code = cache.load(key)
-        if code is None:
-            module = llvm.parse_assembly(text)
-            module.verify()
-            code = machine.emit_object(module)
-            cache.store(key, code)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(level))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        _keep(engine)
+        engine = _keep(_link(_object_code(text, level), _machine(level)))
         return [engine.get_function_address(name) for name in symbols]
+
+
+class Code:
+    """Machine code that lives as long as this object."""
+
+    def __init__(self, engine: llvm.ExecutionEngine) -> None:
+        self._engine = engine
+
+    def address(self, symbol: str) -> int:
+        found: int = self._engine.get_function_address(symbol)
+        return found
+
+
+_in_use: WeakValueDictionary[str, Code] = WeakValueDictionary()
+
+
+def load_code(text: str) -> Code:
+    """Machine code of the module `text`: what is in use already, or made now."""
+    with compiling:
+        code = _in_use.get(text)
+        if code is None:
+            # an engine takes its machine along when it goes
+            code = _in_use[text] = Code(_link(_object_code(text, 2), _new_machine(2)))
+        return code
+
+
+def _object_code(text: str, level: int) -> bytes:
+    """From the disk, or compiled."""
+    llvm, machine = _llvm(), _machine(level)
+    key = cache.key_of(text, _identity(level))
+    code = cache.load(key)
+    if code is None:
+        module = llvm.parse_assembly(text)
+        module.verify()
+        code = bytes(machine.emit_object(module))
+        cache.store(key, code)
+    return code
+
+
+def _link(code: bytes, machine: llvm.TargetMachine) -> llvm.ExecutionEngine:
+    llvm = _llvm()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
 
 
 def add_symbol(name: str, address: int) -> None:

@@ -301,6 +301,20 @@ def test_loop_that_ends_itself(size):
     agree(made, *[f | {"limit": np.array(f["limit"])} for f in feeds])
 
 
+def test_a_condition_that_begins_with_none():
+    """Nobody listens to what the body says, says ONNX; onnxruntime does. Programs leave it alone."""
+    made = model(
+        """m (float[20] x) => (float[20] y) { n = Constant <value = int64 {3}> ()
+        y = Loop (n, , x) <body = b (int64 i, bool go, float[20] s) => (bool on, float[20] s2) {
+          on = Constant <value = bool {0}> () s2 = Add (s, x) }> }"""
+    )
+    session, x = native(made), numbers(20)
+    same(session.run(None, {"x": x}), dml.load(made, threads=1).run(None, {"x": x}))
+    assert "program: " not in session.explain()
+    made.graph.node[1].attribute[0].g.node[0].CopyFrom(onnx.helper.make_node("Identity", ["go"], ["on"]))
+    agree(made, {"x": x})
+
+
 def test_rows():
     made = model(
         """m (float[5] x) => (float[5] y, float[4,5] r, float[4,30] w) { n = Constant <value = int64 {4}> ()
@@ -586,6 +600,31 @@ def test_what_programs_leave_to_others():
     session = native(model("m (float[n] x) => (float[n] y) { y = Neg (x) }"))
     assert session.run(None, {"x": np.zeros(0, np.float32)})[0].shape == (0,)
     assert "program: " not in session.explain()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
+def test_code_goes_with_its_sessions():
+    def maps():
+        with open("/proc/self/maps") as file:
+            return len(file.readlines())
+
+    def load_and_run(k):
+        session = native(
+            model(
+                f"m (float[5] x) => (float[5] y) {{ c = Constant <value = float {{{k}}}> () y = Mul (x, c) }}"
+            )
+        )
+        assert session.run(None, {"x": np.ones(5, np.float32)})[0].tolist() == [k] * 5
+        return session
+
+    load_and_run(1)
+    before = maps()
+    for k in range(50):
+        load_and_run(k % 5)
+    assert maps() < before + 20
+    entry = load_and_run(7)._program.entry
+    assert entry({"x": np.ones(5, np.float32)})[0].tolist() == [7] * 5  # of a session that is gone
+    assert load_and_run(3)._program._plans.keys()
 
 
 def test_emit():

@@ -50,8 +50,14 @@ def can_enter(feeds: Sequence[Fed]) -> bool:
     return True
 
 
+class _Context(np.ndarray[Any, Any]):
+    """The words that an entry reads, which is called with them. It keeps what they lead to, and the code."""
+
+    kept: object = None
+
+
 class NativeEntry:
-    """A program's entry, with everything that it needs to stay alive."""
+    """A program's entry."""
 
     def __init__(
         self,
@@ -65,16 +71,17 @@ class NativeEntry:
         """Args:
         address: of the code.
         makes: the outputs' types.
-        memory: the address of the program's memory; `weights`: of its constants; `kept`: owns both.
+        memory: the address of the program's memory; `weights`: of its constants.
+        kept: owns both, and the code.
         """
         names = [sys.intern(f.name) for f in feeds]
         objects = [np.ndarray, dict, None, *names, *(f.dtype for f in feeds), *makes]
-        self._context = np.array([0, memory, weights, *map(id, objects)], np.uint64)
-        self._kept = (kept, objects)
-        self._definition = _MethodDef(b"run", address, _METH_FASTCALL, None)
+        definition = _MethodDef(b"run", address, _METH_FASTCALL, None)
+        self._context = np.array([0, memory, weights, *map(id, objects)], np.uint64).view(_Context)
+        self._context.kept = (kept, objects, definition)
         make = ctypes.pythonapi["PyCFunction_NewEx"]
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        self.call: Entry = make(ctypes.addressof(self._definition), self._context, None)
+        self.call: Entry = make(ctypes.addressof(definition), self._context, None)
 
     def after_fork(self) -> None:
         """In a child: whoever was using the memory is not there any more."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import add_symbol, compile_ir
+from anydml.codegen.jit import add_symbol, load_code
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
@@ -56,19 +56,20 @@ class NativeProgram:
         self.text = _text(b, len(inputs), len(outputs))
         if fed:
             self.text += entry_text(feeds, reads, [sizes for sizes, _ in self._makes])
-        address, *entry = compile_ir(self.text, ["program", *["entry"] * fed])
+        self._code = load_code(self.text)
         function = ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE
-        self._run = function(ctypes.c_int32, ctypes.c_void_p)(address)
+        self._run = function(ctypes.c_int32, ctypes.c_void_p)(self._code.address("program"))
         self._words = array("Q", [0, self._weights.ctypes.data, 0] + [0] * (len(inputs) + len(outputs)))
         self._spare: list[tuple[Array, int]] = []
         """Memory of runs that are over, and its addresses."""
         self.entry: NativeEntry | None = None
         """The same, called with a dictionary."""
-        if entry:
+        if fed:
             memory, start = self._memory()
             dtypes = [dtype for _, dtype in self._makes]
-            kept = (self._weights, memory)
-            self.entry = NativeEntry(entry[0], feeds, dtypes, start, self._weights.ctypes.data, kept)
+            kept = (self._code, self._weights, memory)
+            place = self._code.address("entry")
+            self.entry = NativeEntry(place, feeds, dtypes, start, self._weights.ctypes.data, kept)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs, which are new, for inputs of the sizes and types that it was made for: packed, aligned

@@ -257,7 +257,9 @@ class _Writer:
         states = [t for t in given[2 : len(node.inputs)] if t is not None]
         if count is not None and (count.dtype is not INT64 or count.count != 1):
             raise NotNative("a trip count that is not one int64")
-        ends = going is not None and not self._goes_on(body)
+        ends = not self._goes_on(body)
+        if going is None and ends:  # ONNX says that nobody listens to the body, and onnxruntime does
+            raise NotNative("a condition that begins with none")
         always = going is None or (isinstance(going, Known) and bool(going.array.all()) and not ends)
         begins = None if going is None or always else truth(going)
         handed = () if going is None else going.sizes

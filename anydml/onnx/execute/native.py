@@ -17,8 +17,9 @@ from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inp
 from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor, scalar_type
 from anydml.directml.fusion import row_axes
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
-from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value, walk
 from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.steps import list_nodes
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.fold import fold, has_rule
@@ -44,7 +45,7 @@ class NativeStep:
     """A whole graph as machine code."""
 
     program: NativeProgram
-    nodes: int
+    nodes: tuple[Node | If, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     fresh: bool = True
@@ -81,7 +82,11 @@ class NativeStep:
         return None if self.program.entry is None else self.program.entry.call
 
     def describe(self) -> str:
-        return f"program: {self.nodes} nodes as machine code, {self.program.arena_size} bytes of memory"
+        told = [f"program: {list_nodes(self.nodes)}, as machine code with {self.program.arena_size} bytes"]
+        for node in walk(self.nodes, bodies=True):
+            if isinstance(node, If):
+                told.append(f"  {node.label}: the condition is known only when it runs; a branch in the code")
+        return "\n".join(told)
 
 
 def native_step(
@@ -118,7 +123,7 @@ def native_step(
     if program.entry is not None:
         renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
-    return NativeStep(program, count, reads, writes)
+    return NativeStep(program, graph.nodes, reads, writes)
 
 
 def _type_of(value: Value) -> tuple[Any, tuple[int, ...]]:

@@ -107,7 +107,7 @@ class RegionStep:
 
     def describe(self) -> str:
         lines = [
-            f"{self.provider}: {_list_nodes(self.nodes)}" + (f" ({self.because})" if self.because else "")
+            f"{self.provider}: {list_nodes(self.nodes)}" + (f" ({self.because})" if self.because else "")
         ]
         for node in every_node(self.nodes):
             if isinstance(node, If):
@@ -168,7 +168,8 @@ class UnlessEmptyStep:
         return f"{self.fast.describe()}; without elements {self.slow.describe()}"
 
 
-def _list_nodes(nodes: Sequence[Node | If]) -> str:
+def list_nodes(nodes: Sequence[Node | If]) -> str:
+    """The operators of the first few, for a line of `explain()`."""
     names = ["If" if isinstance(n, If) else str(n.op) for n in nodes]
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
 
@@ -234,7 +235,7 @@ class ElementwiseStep:
         raise ExecutionFailed(Problem(self.nodes[0].label, f"expected {expected}, but got {got}"))
 
     def describe(self) -> str:
-        return f"kernels: {_list_nodes(self.nodes)}"
+        return f"kernels: {list_nodes(self.nodes)}"
 
 
 @dataclass(frozen=True)

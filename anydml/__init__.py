@@ -18,6 +18,7 @@ from anydml.names import FUNCTIONS
 
 if TYPE_CHECKING:
     from anydml.builder import CompiledGraph, GraphBuilder
+    from anydml.compilation import CompiledModel, compile_model
     from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
     from anydml.directml.descriptions import OperatorDesc
     from anydml.errors import (
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "anydml.builder": ("CompiledGraph", "GraphBuilder"),
+    "anydml.compilation": ("CompiledModel", "compile_model"),
     "anydml.expression": ("Expression",),
     "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
     "anydml.flattening": ("Report", "flatten"),
@@ -88,6 +90,7 @@ __all__ = [
     "AnyDMLError",
     "Binding",
     "CompiledGraph",
+    "CompiledModel",
     "CompiledOperator",
     "Device",
     "DeviceOperator",
@@ -115,6 +118,7 @@ __all__ = [
     "Unsupported",
     "VerificationFailed",
     "__version__",
+    "compile_model",
     "flatten",
     "inspect",
     "load",

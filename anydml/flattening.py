@@ -153,7 +153,7 @@ def flatten(
             if len(proto.functions) == count:  # ONNX's inliner did not know one
                 break
     read = read_proto(proto, folder, where)
-    contents, types = _check_request(read, fixed or {}, shapes or {}, witness or {}, convert)
+    contents, types = check_request(read, fixed or {}, shapes or {}, witness or {}, convert)
     witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
 
     def attempt(avoided: Mapping[str, str]) -> Attempt:
@@ -336,7 +336,7 @@ class _Flattening:
 # ---- what is asked for -------------------------------------------------------------------------------
 
 
-def _check_request(
+def check_request(
     model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Shapes, convert: str
 ) -> tuple[dict[Value, Constant], dict[Value, Type]]:
     """Contents and types of inputs, or all that is wrong with them."""

@@ -18,7 +18,7 @@ LAYERS = """
 errors files ops ir directml codegen runtime
 onnx.types onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.serde onnx.partial_eval
 onnx.node_builder onnx.input_shapes onnx.feeds onnx.rewrites onnx.if_conversion onnx.execute onnx.verification
-expression eager names templates functions device builder session flattening inspection benchmark backend
+expression eager names templates functions device builder session flattening compilation inspection benchmark backend
 dxdispatch cli __init__ __main__
 """.split()
 """Packages and modules; each imports only from those before it, and from itself."""

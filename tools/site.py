@@ -43,6 +43,7 @@ Check and run operators <howto/operators>
 Run DxDispatch models <howto/dxdispatch>
 Make one kernel of many <howto/graphs>
 Look into a model, measure it <howto/models>
+A model as a C function <howto/c-function>
 Get rid of If <flatten>
 Add an operator <contributing>
 ```

@@ -211,6 +211,31 @@ def assembly(text: str) -> str:
         return str(_machine(2).emit_assembly(module))
 
 
+def emit_object_file(text: str, processor: str | None) -> bytes:
+    """The module `text` as an object file to be linked; for the processor at hand, or one that LLVM names."""
+    llvm = _llvm()
+    with compiling:
+        _machine(2)
+        triple, cpu, features = llvm.get_default_triple(), processor or llvm.get_host_cpu_name(), ""
+        if processor is None:
+            features = _features().flatten()
+        elif processor == "aarch64" or platform.machine().lower() not in ("x86_64", "amd64"):
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            arm = processor == "aarch64"
+            triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
+            cpu = "generic" if arm else processor
+        if processor == "x86-64-v4":
+            features = "-prefer-256-bit"
+        target = llvm.Target.from_triple(triple)
+        machine = target.create_target_machine(
+            cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default"
+        )
+        module = llvm.parse_assembly(text)
+        module.verify()
+        return bytes(machine.emit_object(module))
+
+
 @dataclass(frozen=True)
 class Driver:
     """The compiled entries of forkjoin.ll, as C functions that release the GIL."""

@@ -51,14 +51,18 @@ class Failure:
 
 
 class ProgramBuilder:
-    def __init__(self, target: Target, most: int) -> None:
-        """`most`: instructions that it may have."""
+    def __init__(self, target: Target, most: int, polls: bool = True) -> None:
+        """Args:
+        most: instructions that it may have.
+        polls: whether it looks for Ctrl-C, in loops that may take long.
+        """
+        self.may_poll = polls
         self.target = target
         self.code = FunctionWriter(target, most)
         self.arena, self.weights = ArenaPlan(), WeightBlock()
         self.failures: list[Failure] = []
         self.polls = False
-        """Whether it looks for Ctrl-C now and then, in loops that may take long."""
+        """Whether it does so somewhere."""
         self.work = 0
         """About how many elements are computed, those of loops and branches once."""
         self.node = ""

@@ -115,7 +115,7 @@ def repeat(
     on_next = "true" if made.going is None else b.scalar(made.going)
     following = code.line(f"add i64 {number}, 1")
     iterations = count.integers[0] if isinstance(count, Known) else 1 << 63
-    if iterations * max(b.work - work, 1) > POLL_WORK:
+    if b.may_poll and iterations * max(b.work - work, 1) > POLL_WORK:
         _poll(b, following, b.work - work)
     phis = [("i64", number, "0", following), ("i1", on, begins, on_next)]
     phis += [phi for c in carried for phi in c.phis()]

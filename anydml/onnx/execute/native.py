@@ -27,7 +27,7 @@ from anydml.onnx.ops.native import operand, truth
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
-from anydml.ops.dtypes import BOOL, INT64, UINT8
+from anydml.ops.dtypes import BOOL, INT64, UINT8, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.runtime.process import renew_after_fork
 
@@ -112,21 +112,37 @@ def native_step(
     count = sum(1 for _ in graph.walk(bodies=True))
     if count > MAX_NODES:
         raise NotNative(f"more than {MAX_NODES} nodes")
-    most = QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS
-    work = MAX_WORK + MAX_WORK_PER_NODE * count
-    writer = _Writer(ProgramBuilder(host(), most), opsets, provider, work)
-    types = [_type_of(v) for v in graph.inputs]
-    inputs = read_inputs(writer.b, types)
-    results = writer.graph(graph, dict(zip(graph.inputs, inputs, strict=True)))
-    outputs = write_outputs(writer.b, results)
-    program = NativeProgram(writer.b, [dtype for dtype, _ in types], outputs, feeds, fed)
+    b = ProgramBuilder(host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
+    types, outputs = write_graph(graph, b, opsets, provider, MAX_WORK + MAX_WORK_PER_NODE * count)
+    program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
     return NativeStep(program, graph.nodes, reads, writes)
 
 
-def _type_of(value: Value) -> tuple[Any, tuple[int, ...]]:
+def write_graph(
+    graph: Graph,
+    b: ProgramBuilder,
+    opsets: Mapping[str, int],
+    provider: Provider,
+    work: int = 1 << 62,
+) -> tuple[list[tuple[ScalarType, tuple[int, ...]]], list[Memory]]:
+    """Write the code of a graph, and answer with the types of its inputs, and its outputs.
+
+    Args:
+        work: as many elements as it may compute.
+
+    Raises:
+        NotNative: why there is none.
+    """
+    writer = _Writer(b, opsets, provider, work)
+    types = [_type_of(v) for v in graph.inputs]
+    results = writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)))
+    return types, write_outputs(b, results)
+
+
+def _type_of(value: Value) -> tuple[ScalarType, tuple[int, ...]]:
     sizes = value.known_sizes
     if not isinstance(value.type, TensorType) or sizes is None:
         raise NotNative(f"{value.name!r} has no fixed sizes")

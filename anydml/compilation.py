@@ -1,0 +1,175 @@
+"""An ONNX model as a C function: `compile_model`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.object_file import PROCESSORS, failures, memory_bytes, object_file, target_of
+from anydml.codegen.program.values import NotNative
+from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
+from anydml.flattening import check_request
+from anydml.onnx.execute.native import write_graph
+from anydml.onnx.input_shapes import Shapes
+from anydml.onnx.partial_eval.bodies import specialize_bodies
+from anydml.onnx.partial_eval.evaluator import specialize
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.rewrites.pipeline import simplify
+from anydml.onnx.serde.deserialize import read
+from anydml.onnx.serde.parse import ModelSource
+from anydml.ops.dtypes import ScalarType
+
+MAX_INSTRUCTIONS = 200_000
+_C_TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bool": "uint8_t"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An array that the function is called with: `name` in C, the model's name, data type and sizes."""
+
+    name: str
+    of_model: str
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def c_type(self) -> str:
+        return _C_TYPES.get(self.dtype, f"{self.dtype}_t")
+
+    def __str__(self) -> str:
+        return f"{self.of_model} {self.dtype}[{','.join(map(str, self.sizes))}]"
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A model as an object file."""
+
+    name: str
+    """Of the function."""
+    object_file: bytes
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    memory: int
+    """Bytes that a call needs."""
+    failures: tuple[str, ...]
+    """What the function's result means, from 1 on."""
+
+    def header(self) -> str:
+        """For C and C++."""
+        guard = f"{self.name.upper()}_H"
+        arguments = [f"const {p.c_type} *{p.name}" for p in self.inputs]
+        arguments += [f"{p.c_type} *{p.name}" for p in self.outputs]
+        told = [f"{p.name}: {p}, {prod(p.sizes)} elements" for p in (*self.inputs, *self.outputs)]
+        results = [f"{k}: {text}" for k, text in enumerate(self.failures, start=1)]
+        comment = "\n".join(
+            f" * {line}".replace("*/", "* /")
+            for line in (
+                *told,
+                f"memory: {self.name.upper()}_MEMORY bytes for the length of the call",
+                "Outputs and memory are apart from each other and from all inputs.",
+                "Returns 0, or the number of what failed:" if results else "Returns 0.",
+                *results,
+            )
+        )
+        return f"""#ifndef {guard}
+#define {guard}
+#include <stdint.h>
+#define {self.name.upper()}_MEMORY {self.memory}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+/*
+{comment}
+ */
+int32_t {self.name}({", ".join([*arguments, "void *memory"])});
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+@translate_memory_error
+def compile_model(
+    model: ModelSource,
+    *,
+    shapes: Shapes | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    name: str = "model",
+    cpu: str | None = None,
+) -> CompiledModel:
+    """A model as a C function in an object file, weights included, which needs no library.
+
+    Args:
+        model: a path, a file's bytes, or an `onnx.ModelProto`.
+        shapes: sizes of inputs, by name, where the model leaves them open.
+        fixed: contents of inputs, by name. They are no parameters of the function.
+        name: of the function.
+        cpu: "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64"; None: the processor at hand.
+
+    Raises:
+        InvalidInput: an unknown input, a value or a shape that does not fit it; no name for a function; a
+            processor that is not listed.
+        InvalidModel, OSError: as `load` does.
+        Unsupported: the model cannot be one function of machine code, and why.
+    """
+    problems = []
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        problems.append(Problem("name", f"expected a name that C has, but got {short_repr(name)}"))
+    if cpu is not None and cpu not in PROCESSORS:
+        message = f"expected {' | '.join(PROCESSORS)}, but got {short_repr(cpu)}"
+        problems.append(Problem("cpu", message, nearest(cpu, PROCESSORS)))
+    if problems:
+        raise InvalidInput(*problems)
+    read_model = read(model, None, mapped=False)
+    contents, types = check_request(read_model, fixed or {}, shapes or {}, {}, "never")
+    provider = OnnxRuntime()
+    special = specialize(read_model.graph, types, contents, read_model.opsets, provider, deep=True)
+    graph, _ = specialize_bodies(special.graph, read_model.opsets, provider)
+    graph = simplify(graph, on_processor=True)
+    b = ProgramBuilder(target_of(cpu), MAX_INSTRUCTIONS, polls=False)
+    try:
+        given, made = write_graph(graph, b, read_model.opsets, provider)
+    except NotNative as reason:
+        remedy = "--shape, or `shapes`, fixes sizes" if "no fixed sizes" in str(reason) else ""
+        raise Unsupported(Problem("model", f"cannot be one function: {reason}", remedy)) from None
+    names = _c_names([v.name for v in graph.inputs], [o.name for o in read_model.outputs])
+    typed: list[tuple[str, ScalarType, tuple[int, ...]]] = [
+        *((v.name, *t) for v, t in zip(graph.inputs, given, strict=True)),
+        *((o.name, m.dtype, m.sizes) for o, m in zip(read_model.outputs, made, strict=True)),
+    ]
+    parameters = tuple(
+        Parameter(c, told, dtype.label, sizes) for c, (told, dtype, sizes) in zip(names, typed, strict=True)
+    )
+    return CompiledModel(
+        name,
+        object_file(b, name, len(given), len(made), cpu),
+        parameters[: len(given)],
+        parameters[len(given) :],
+        memory_bytes(b),
+        tuple(failures(b)),
+    )
+
+
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+    "volatile while memory class new delete this template namespace bool true false".split()
+)
+
+
+def _c_names(inputs: list[str], outputs: list[str]) -> list[str]:
+    """Names that C has, each once, like those of the model."""
+    found: list[str] = []
+    for k, name in enumerate((*inputs, *outputs)):
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or f"value{k}"
+        if plain[0].isdigit() or plain in _KEYWORDS:
+            plain = f"v_{plain}"
+        while plain in found:
+            plain += "_"
+        found.append(plain)
+    return found

@@ -22,7 +22,7 @@ from anydml.codegen.jit import add_symbol
 from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
 
 Entry = Callable[[dict[str, Any]], list[Any] | None]
-MAX_CONTENT_BYTES = 64
+MAX_CONTENT_BYTES = 128
 """Of an input whose content is compared."""
 _METH_FASTCALL = 0x80
 _PACKED_AND_ALIGNED = 0x101
@@ -237,8 +237,14 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
         for axis, size in enumerate(fed.sizes):
             t.same("i64", t.field(sizes, 8 * axis, "i64"), size)
         data = t.field(x, DATA)
-        for at, byte in enumerate(fed.content or b""):
-            t.same("i8", t.field(data, at, "i8"), byte)
+        content = fed.content or b""
+        whole = len(content) // 8 * 8
+        for at in range(0, whole, 8):
+            place = t.line(f"getelementptr i8, ptr {data}, i64 {at}")
+            word = t.line(f"load i64, ptr {place}, align 1")
+            t.same("i64", word, int.from_bytes(content[at : at + 8], sys.byteorder, signed=True))
+        for at in range(whole, len(content)):
+            t.same("i8", t.field(data, at, "i8"), content[at])
     busy = t.line(f"getelementptr i64, ptr {context}, i64 {_BUSY}")
     t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
     t.answer("null")

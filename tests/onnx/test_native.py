@@ -241,6 +241,52 @@ def test_lstm(way, steps, batch, h):
     agree(made, feeds, rtol=1e-4, atol=1e-5)
 
 
+CONVOLUTIONS = [
+    ((1, 3, 12), (5, 3, 3), "pads = [1, 1]"),
+    ((2, 4, 33), (6, 4, 5), "strides = [3], dilations = [2]"),
+    ((1, 3, 9, 8), (7, 3, 3, 2), "pads = [1, 0, 2, 1], strides = [2, 1]"),
+    ((2, 3, 6, 6), (4, 3, 1, 1), "strides = [1, 1]"),
+    ((1, 5, 9, 9), (5, 1, 3, 3), "group = 5, pads = [1, 1, 1, 1]"),
+    ((2, 4, 40), (4, 1, 9), "group = 4, strides = [2]"),
+    ((1, 3, 8, 8), (4, 3, 3, 3), 'auto_pad = "SAME_UPPER", strides = [2, 2]'),
+]
+
+
+@pytest.mark.parametrize(("sizes", "filters", "attributes"), CONVOLUTIONS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions(sizes, filters, attributes, bias):
+    made = model(
+        f"m (float{list(sizes)} x) => (float[q] y)"
+        f" {{ n = Neg (x) c = Conv <{attributes}> (n, w{', b' if bias else ''}) y = Relu (c) }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(numbers(*filters) / 4, "w"))
+    if bias:
+        made.graph.initializer.append(onnx.numpy_helper.from_array(numbers(filters[0]), "b"))
+    agree(made, {"x": numbers(*sizes)}, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "attributes"),
+    [
+        ((1, 2, 20), "kernel_shape = [3]"),
+        ((2, 3, 9, 8), "kernel_shape = [2, 3], strides = [2, 2], pads = [1, 1, 0, 1]"),
+        ((1, 5, 7, 7), "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"),
+    ],
+)
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "AveragePool <count_include_pad = 1>"])
+def test_pools(sizes, attributes, op):
+    name, _, more = op.partition(" <")
+    told = f"{attributes}, {more.removesuffix('>')}" if more else attributes
+    made = model(
+        f"m (float{list(sizes)} x) => (float[q] y, float[q] z, float[q] w)"
+        f" {{ y = {name} <{told}> (x) z = GlobalAveragePool (x) w = GlobalMaxPool (x) }}"
+    )
+    for output in made.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    agree(made, {"x": numbers(*sizes)}, rtol=1e-5)
+
+
 def test_softmax():
     made = model(
         "m (float[3,4,20] x) => (float[3,4,20] y, float[3,4,20] z) { y = Softmax (x) z = Softmax <axis = 1> (x) }"

@@ -6,12 +6,18 @@ from math import prod
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.contraction import matrix_product
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
+from anydml.onnx.ops.native import Inputs, known, operand, windowed
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import Index, numbers, window_too_long, windows
+from anydml.ops import expr
+from anydml.ops.dtypes import FLOAT32
 
 
 def _check_groups(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
@@ -143,9 +149,51 @@ def _conv_fits(n: KnownNode) -> bool:
     return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
 
 
+def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """By known filters: windows as rows of a matrix; or one place of the window upon the other, where each
+    channel is alone."""
+    x, filters, bias = operand(inputs), known(inputs, 1), known(inputs, 2)
+    if filters is None or len(x.sizes) < 3 or x.dtype is not FLOAT32:
+        raise NotNative("Conv by what is computed, or not of float32")
+    w, groups = filters.array, n.int("group")
+    if x.sizes[1] != w.shape[1] * groups or (n.ints("kernel_shape") or list(w.shape[2:])) != list(
+        w.shape[2:]
+    ):
+        raise NotNative("filters that do not fit")
+    where = windows(n, x.sizes[2:], w.shape[2:])
+    seen = windowed(b, x, where, 0.0)
+    axes = len(where.kernel)
+    if groups == 1:
+        order = [0, *range(2, 2 + axes), 1, *range(2 + axes, 2 + 2 * axes)]
+        rows = x.sizes[0] * prod(where.count)
+        moved = b.rearrange(seen, np.arange(seen.count).reshape(seen.sizes).transpose(order))
+        flat = b.reshape(moved, (rows, seen.count // rows))
+        made: Tensor = matrix_product(b, flat, Known.of(np.ascontiguousarray(w.reshape(len(w), -1).T)))
+        if bias is not None:
+            made = b.elementwise(_SUM, [made, bias])
+        whole = b.reshape(made, (x.sizes[0], *where.count, len(w)))
+        places = np.moveaxis(np.arange(whole.count).reshape(whole.sizes), -1, 1)
+        return [b.rearrange(whole, places)]
+    if groups != x.sizes[1] or len(w) != groups:
+        raise NotNative("groups of several channels")
+    places = np.arange(seen.count).reshape(*seen.sizes[: 2 + axes], -1)
+    taps = places.shape[-1]
+    parts = [b.rearrange(seen, places[..., k]) for k in range(taps)]
+    column = (groups, *[1] * axes)
+    weights = [Known.of(w.reshape(groups, taps)[:, k].reshape(column)) for k in range(taps)]
+    first = Known.of((np.zeros(groups, np.float32) if bias is None else bias.array).reshape(column))
+    total = expr.read(2 * taps, FLOAT32)
+    for k in range(taps):
+        total = expr.fma(expr.read(k, FLOAT32), expr.read(taps + k, FLOAT32), total)
+    b.work += 2 * seen.count
+    return [b.elementwise(total, [*parts, *weights, first])]
+
+
+_SUM = expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
 OPS = (
     OpInfo(
         "Conv",
+        native=_native_conv,
         result=result_types.convolved,
         fold=_conv,
         impossible=window_too_long,

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.values import Known, NotNative, Tensor, numpy_type
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
+from anydml.onnx.ops.windows import Windows
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, FLOATING
 
@@ -82,3 +84,36 @@ def division(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     if x.dtype in FLOATING or y is None or not y.array.all():
         raise NotNative("a division by what may be 0")
     return [b.elementwise(expr.div(expr.read(0, x.dtype), expr.read(1, x.dtype)), [x, y])]
+
+
+def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill: int | float) -> Tensor:
+    """With so many elements of one content in front and behind, along each axis."""
+    if not any(map(any, widths)):
+        return x
+    sizes = tuple(first + m + last for (first, last), m in zip(widths, x.sizes, strict=True))
+    before = [first for first, _ in widths]
+    around: list[tuple[Sequence[int], Tensor]] = []
+    for axis, (first, last) in enumerate(widths):  # blocks around it, those along the first axis first
+        for start, width in ((0, first), (sizes[axis] - last, last)):
+            if width:
+                block = (*x.sizes[:axis], width, *sizes[axis + 1 :])
+                at = [*before[:axis], start, *[0] * (len(sizes) - axis - 1)]
+                around.append((at, Known.of(np.full(block, fill, numpy_type(x.dtype)))))
+    return b.assemble(x.dtype, sizes, [*around, (before, x)])
+
+
+def windowed(b: ProgramBuilder, x: Tensor, where: Windows, fill: int | float) -> Tensor:
+    """[N, C, ...] as [N, C, windows along each axis..., places in a window...], which are views of it."""
+    x = padded(b, x, [(0, 0), (0, 0), *where.needed(x.sizes[2:])], fill)
+    places = np.arange(x.count).reshape(x.sizes)
+    axes = len(where.kernel)
+    every = [np.arange(n) for n in x.sizes[:2]]
+    starts = [np.arange(c) * s for c, s in zip(where.count, where.strides, strict=True)]
+    steps = [np.arange(k) * d for k, d in zip(where.kernel, where.dilations, strict=True)]
+    index: list[NDArray[np.int64]] = []
+    for k, line in enumerate(every):
+        index.append(line.reshape([-1 if j == k else 1 for j in range(2 + 2 * axes)]))
+    for k in range(axes):
+        first = starts[k].reshape([-1 if j == 2 + k else 1 for j in range(2 + 2 * axes)])
+        index.append(first + steps[k].reshape([-1 if j == 2 + axes + k else 1 for j in range(2 + 2 * axes)]))
+    return b.rearrange(x, places[tuple(index)])

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Type
 from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, known, operand
+from anydml.onnx.ops.native import Inputs, known, operand, padded
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
 from anydml.onnx.ops.symbolic import numbers as integers
-from anydml.ops.dtypes import NUMPY
 
 
 def _pad(
@@ -129,8 +128,7 @@ def _native_pad(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
     if pads is None or axes is not None or len(pads) != 2 * rank or min(pads, default=0) < 0:
         raise NotNative("pads of some axes, or that take away")
     mode = n.text("mode")
-    before, after = pads[:rank], pads[rank:]
-    widths = list(zip(before, after, strict=True))
+    widths = list(zip(pads[:rank], pads[rank:], strict=True))
     if mode != "constant":
         places = np.arange(x.count).reshape(x.sizes)
         if mode == "reflect" and any(p >= m for w, m in zip(widths, x.sizes, strict=True) for p in w):
@@ -138,20 +136,8 @@ def _native_pad(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
         if mode not in ("reflect", "edge", "wrap"):
             raise NotNative(f"mode {mode}")
         return [b.rearrange(x, np.pad(places, widths, mode=mode))]  # type: ignore[call-overload]
-    sizes = tuple(a + m + c for a, m, c in zip(before, x.sizes, after, strict=True))
     fill = n.attribute("value") or 0.0 if value is None else value.array.item()
-    around = []
-    for axis in range(rank):  # blocks around it, the outermost axis' first
-        for start, width in ((0, before[axis]), (sizes[axis] - after[axis], after[axis])):
-            block = [
-                *x.sizes[:axis],
-                width,
-                *sizes[axis + 1 :],
-            ]
-            if width:
-                at = [*before[:axis], start, *[0] * (rank - axis - 1)]
-                around.append((at, Known.of(np.full(block, fill, NUMPY[x.dtype]))))
-    return [b.assemble(x.dtype, sizes, [*around, (before, x)])]
+    return [padded(b, x, widths, fill)]
 
 
 OPS = (

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from onnx import helper
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.reductions import AVERAGE, LARGEST, Folding, fold_axes
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.graph import Node
 from anydml.onnx.ops import result_types
+from anydml.onnx.ops.native import Inputs, Native, operand, windowed
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import Windows, window_too_long, windows
+from anydml.ops import expr
+from anydml.ops.dtypes import FLOAT32
 
 
 def _spatial(x: Array) -> tuple[int, ...]:
@@ -186,9 +193,43 @@ def _without_ceil_mode(node: Node) -> Node:
     return replace(node, attributes=attributes)
 
 
+def _native_pool(folding: Folding, fill: float) -> Native:
+    """Of float32; windows are views. Averages with ceil_mode, and places of maxima, are left to others."""
+
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        x, kernel = operand(inputs), n.ints("kernel_shape")
+        if x.dtype is not FLOAT32 or len(x.sizes) < 3 or kernel is None or any(n.outputs[1:]):
+            raise NotNative("pooling of another type than float32, or places of maxima")
+        if n.attribute("ceil_mode") and folding is not LARGEST:
+            raise NotNative("averages with ceil_mode")
+        where = windows(n, x.sizes[2:], kernel)
+        seen = windowed(b, x, where, fill)
+        axes = [*range(len(seen.sizes) - len(kernel), len(seen.sizes))]
+        result = fold_axes(b, seen, axes, False, folding)
+        if folding is LARGEST or n.attribute("count_include_pad") or not any((*where.before, *where.after)):
+            return [result]
+        ones = np.pad(np.ones(x.sizes[2:]), where.needed(x.sizes[2:]))
+        counts = sum((ones[where.at(position)] for position in where.positions()), np.zeros(where.count))
+        factor = Known.of((prod(kernel) / counts).astype(np.float32))
+        return [b.elementwise(expr.mul(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), [result, factor])]
+
+    return rule
+
+
+def _native_global(folding: Folding) -> Native:
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        x = operand(inputs)
+        if x.dtype is not FLOAT32 or len(x.sizes) < 3:
+            raise NotNative("pooling of another type than float32")
+        return [fold_axes(b, x, [*range(2, len(x.sizes))], True, folding)]
+
+    return rule
+
+
 OPS = (
     OpInfo(
         "MaxPool",
+        native=_native_pool(LARGEST, -np.inf),
         result=result_types.pooled,
         fold=_max,
         impossible=window_too_long,
@@ -203,6 +244,7 @@ OPS = (
     ),
     OpInfo(
         "AveragePool",
+        native=_native_pool(AVERAGE, 0.0),
         result=result_types.pooled,
         fold=_average,
         impossible=window_too_long,
@@ -223,6 +265,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalMaxPool",
+        native=_native_global(LARGEST),
         result=result_types.pooled_as_a_whole,
         fold=_global(_global_max),
         speculatable=if_run,
@@ -231,6 +274,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalAveragePool",
+        native=_native_global(AVERAGE),
         result=result_types.pooled_as_a_whole,
         fold=_global(_global_average),
         speculatable=if_run,

@@ -139,6 +139,22 @@ def test_a_scan_whose_state_stays():
     np.testing.assert_array_equal(z, x + x[:, None])
 
 
+@pytest.mark.parametrize("opset", [13, 14, 17])
+def test_a_sequence_that_a_loop_returns_as_it_got_it(opset):
+    """onnxruntime takes the items out of the sequence that it came from."""
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    m (float[2] x, int64 n) => (seq(float[2]) one, seq(float[2]) two) {{
+      yes = Constant <value = bool {{1}}> ()
+      one = SequenceConstruct (x)
+      two = Loop (n, yes, one) <body = b (int64 i, bool c, seq(float[2]) s) => (bool d, seq(float[2]) s) {{ d = Identity (c) }}>
+    }}"""
+    session = dml.load(onnx.parser.parse_model(text))
+    x = np.float32([3, 4])
+    for n in (2, 0):
+        for found in session.run(None, {"x": x, "n": np.array(n)}):
+            np.testing.assert_array_equal(found, [x])
+
+
 @pytest.mark.parametrize("x", [0.5, 3.5])
 def test_rows_of_one_rank_or_another(x):
     """ONNX's inference takes the rank of one branch, before opset 13."""

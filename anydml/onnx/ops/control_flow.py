@@ -85,8 +85,23 @@ def _rows_by_if(n: KnownNode) -> bool:
 
 _ROWS = Quirk("onnxruntime fails on rows of unknown sizes that an If gives", _rows_by_if)
 
+
+def _gives_back_lists(n: KnownNode) -> bool:
+    """Whether a state that is a sequence stays what it was; from opset 14 on an Identity helps."""
+    body = n.bodies.get("body")
+    if body is None or n.version >= 14:
+        return False
+    told = dict(zip(body.parameters, body.takes, strict=True))
+    return any(
+        v in told and isinstance(v.type or told[v], SequenceType) for v in body.outputs[1 : n.count - 1]
+    )
+
+
+_LISTS = Quirk(
+    "onnxruntime takes the items out of a sequence that its body returns as it got it", _gives_back_lists
+)
 OPS = (
-    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states),
+    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states, quirks=(_LISTS,)),
     OpInfo(
         "Scan",
         parameter=_scan_parameter,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
-from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.types import only_ranks, to_proto
@@ -51,7 +51,7 @@ class NodeWriter:
         for word, body in node.bodies.items():
             info = info_of(node.op)
             states = len(info.states(node)) if info is not None and node.is_onnx("Loop") else 0
-            self._fill(proto, word, body, body.conditions_of(node) + states)
+            self._fill(proto, word, body, body.conditions_of(node) + states, node.op.version >= 14)
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
@@ -64,10 +64,12 @@ class NodeWriter:
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
-    def _fill(self, node: NodeProto, attribute: str, graph: Graph, states: int = 0) -> None:
+    def _fill(
+        self, node: NodeProto, attribute: str, graph: Graph, states: int = 0, lists: bool = False
+    ) -> None:
         proto = node.attribute.add(name=attribute, type=AttributeProto.GRAPH).g
         proto.name = graph.name
-        graph = with_own_outputs(graph, states)
+        graph = with_own_outputs(graph, states, lists)
         if isinstance(graph, Body):
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph))
@@ -99,19 +101,26 @@ def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
     yield from known(graph.outputs)
 
 
-def with_own_outputs(graph: Graph, states: int = 0) -> Graph:
+def with_own_outputs(graph: Graph, states: int = 0, lists: bool = False) -> Graph:
     """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
 
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
     Loop's body may be returned as they are as the next of its `states`, so many outputs; as rows, or from a
     Scan's body, onnxruntime then gives what was never written.
+
+    Args:
+        lists: whether sequences among these states get one, too, which is possible from opset 14 on:
+            onnxruntime takes the items out of the sequence that they come from.
     """
     written = {v for n in graph.nodes for v in n.writes}
-    parameters = {*graph.parameters} if isinstance(graph, Body) else set()
+    parameters: dict[Value, Type | None] = {}
+    if isinstance(graph, Body):
+        parameters = {v: v.type or t for v, t in zip(graph.parameters, graph.takes, strict=True)}
     extra: list[Node] = []
     outputs: list[Value] = []
     for k, value in enumerate(graph.outputs):
         passed_on = value in parameters and k < states
+        passed_on = passed_on and not (lists and isinstance(parameters[value], SequenceType))
         if not (value in written or passed_on) or value in outputs:
             result = Value(f"{graph.name}~output{k}", value.type)
             extra.append(Node(IDENTITY, (value,), (result,), {}, result.name))

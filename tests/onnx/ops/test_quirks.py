@@ -144,8 +144,8 @@ BY_THE_SUITE = frozenset("Bernoulli DFT Dropout MaxUnpool STFT".split())
 RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 INVALID = {"ConcatFromSequence", "OneHot", "Tile"}
 """Of which the cases are no valid models: tensors of different ranks, negative lengths."""
-WITH_BODIES = {"Scan"}
-"""Of which the cases are in test_minimal_cases.py."""
+WITH_BODIES = {"Loop", "Scan"}
+"""Of which the cases are in test_loop_ifs.py and test_minimal_cases.py."""
 NO_RULE = {"regions of no image", "transposed convolution of nothing"}
 """Cases that nothing runs rightly: a session says so."""
 

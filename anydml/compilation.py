@@ -14,11 +14,9 @@ from anydml.codegen.program.values import NotNative
 from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
 from anydml.flattening import check_request
 from anydml.onnx.execute.native import write_graph
+from anydml.onnx.execute.program import specialized
 from anydml.onnx.input_shapes import Shapes
-from anydml.onnx.partial_eval.bodies import specialize_bodies
-from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.ops.dtypes import ScalarType
@@ -128,9 +126,7 @@ def compile_model(
     read_model = read(model, None, mapped=False)
     contents, types = check_request(read_model, fixed or {}, shapes or {}, {}, "never")
     provider = OnnxRuntime()
-    special = specialize(read_model.graph, types, contents, read_model.opsets, provider, deep=True)
-    graph, _ = specialize_bodies(special.graph, read_model.opsets, provider)
-    graph = simplify(graph, on_processor=True)
+    graph, _ = specialized(read_model.graph, types, contents, read_model.opsets, provider)
     b = ProgramBuilder(target_of(cpu), MAX_INSTRUCTIONS, polls=False)
     try:
         given, made = write_graph(graph, b, read_model.opsets, provider)

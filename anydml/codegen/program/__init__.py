@@ -1,1 +1,1 @@
-"""Graphs as one function of machine code: a loop IR's worth of values, kernels, branches and loops."""
+"""Graphs as one function of machine code: values, element-wise loops, products, branches and loops."""

@@ -248,26 +248,43 @@ class ProgramBuilder:
         count, steps = dims[-1]
         lanes = min(self.vector_lanes(width), count) if steps[0] == 1 else 1
 
-        def walk_dims(depth: int, pointers: list[str]) -> None:
-            if depth == len(dims) - 1:
-                blocks = -(-count // lanes)
-
-                def one(index: str, _: list[str]) -> list[str]:
-                    first = self.block_start(index, lanes, count)
-                    write(self._advanced(operands, pointers, first, steps), lanes, steps)
-                    return []
-
-                self.code.loop(blocks, one)
-                return
-            n, strides = dims[depth]
-
-            def inner(index: str, _: list[str]) -> list[str]:
-                walk_dims(depth + 1, self._advanced(operands, pointers, index, strides))
+        def line(pointers: list[str]) -> None:
+            def one(index: str, _: list[str]) -> list[str]:
+                first = self.block_start(index, lanes, count)
+                write(self._advanced(types, pointers, first, steps), lanes, steps)
                 return []
 
-            self.code.loop(n, inner)
+            self.code.loop(-(-count // lanes), one)
 
-        walk_dims(0, [pointer for _, pointer, _ in operands])
+        types = [dtype for dtype, _, _ in operands]
+        self.over(dims[:-1], [(dtype, pointer) for dtype, pointer, _ in operands], line)
+
+    def over(
+        self,
+        dims: Sequence[tuple[int, Sequence[int]]],
+        operands: Sequence[tuple[ScalarType, str]],
+        body: Callable[[list[str]], None],
+    ) -> None:
+        """Loops over dimensions, outermost first.
+
+        Args:
+            dims: the size of each, and the strides of the operands.
+            operands: type and pointer of each.
+            body: is told the pointers of an iteration.
+        """
+        pointers = [pointer for _, pointer in operands]
+        if not dims:
+            body(pointers)
+            return
+        (n, strides), *inner = dims
+        types = [dtype for dtype, _ in operands]
+
+        def one(index: str, _: list[str]) -> list[str]:
+            advanced = self._advanced(types, pointers, index, strides)
+            self.over(inner, list(zip(types, advanced, strict=True)), body)
+            return []
+
+        self.code.loop(n, one)
 
     def vector_lanes(self, width: int) -> int:
         """Elements of so many bytes in a vector."""
@@ -282,14 +299,14 @@ class ProgramBuilder:
 
     def _advanced(
         self,
-        operands: Sequence[tuple[ScalarType, str, Sequence[int]]],
+        types: Sequence[ScalarType],
         pointers: list[str],
         index: str,
         strides: Sequence[int],
     ) -> list[str]:
         return [
             p if s == 0 else self.code.at(p, self.code.times(index, s), dtype)
-            for (dtype, _, _), p, s in zip(operands, pointers, strides, strict=True)
+            for dtype, p, s in zip(types, pointers, strides, strict=True)
         ]
 
     # ---- the same elements in other sizes

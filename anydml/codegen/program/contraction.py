@@ -43,32 +43,18 @@ def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
         raise NotNative(f"a product over {k} and {k_too}")
     result = b.room(dtype, (*stack, m, n))
     b.work += prod(stack) * m * k * n // 8
-    whole = [
-        (matrices, broadcast_strides(matrices, (*stack, *matrices.sizes[-2:]))) for matrices in (x, y, result)
-    ]
+    matrices = (x, y, result)
+    strides = [broadcast_strides(t, (*stack, *t.sizes[-2:])) for t in matrices]
 
-    def over(axis: int, pointers: list[str]) -> None:
-        if axis == len(stack):
-            one, two, made = (
-                Memory(dtype, t.sizes[-2:], p, strides[-2:])
-                for (t, strides), p in zip(whole, pointers, strict=True)
-            )
-            _write_product(b, one, two, made)
-            return
+    def one_product(pointers: list[str]) -> None:
+        one, two, made = (
+            Memory(dtype, t.sizes[-2:], pointer, t.strides[-2:])
+            for t, pointer in zip(matrices, pointers, strict=True)
+        )
+        _write_product(b, one, two, made)
 
-        def inner(index: str, _: list[str]) -> list[str]:
-            over(
-                axis + 1,
-                [
-                    p if s[axis] == 0 else b.code.at(p, b.code.times(index, s[axis]), dtype)
-                    for (_, s), p in zip(whole, pointers, strict=True)
-                ],
-            )
-            return []
-
-        b.code.loop(stack[axis], inner)
-
-    over(0, [t.pointer for t, _ in whole])
+    dims = [(size, [s[axis] for s in strides]) for axis, size in enumerate(stack)]
+    b.over(dims, [(dtype, t.pointer) for t in matrices], one_product)
     return result
 
 

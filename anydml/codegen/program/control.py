@@ -103,7 +103,7 @@ def repeat(
     place = len(code.lines)
     number, on = f"%{head}.number", f"%{head}.on"
     current = [c.enter(f"%{head}.s{k}") for k, c in enumerate(carried)]
-    code.lines += [""] * (2 + sum(len(c.kinds) for c in carried))
+    code.lines += [""] * (2 + sum(c.words for c in carried))
     more = code.line(f"icmp slt i64 {number}, {limit}")
     code.effect(f"br i1 {code.line(f'and i1 {more}, {on}')}, label %{inside}, label %{end}")
     code.begin(inside)
@@ -132,7 +132,7 @@ def repeat(
 class _Small:
     """A state in a register."""
 
-    kinds = ("value",)
+    words = 1
 
     def __init__(self, b: ProgramBuilder, state: Tensor) -> None:
         self.b, self.first = b, b.register(state)
@@ -153,7 +153,7 @@ class _Small:
 class _Large:
     """A state in memory: read from one buffer, written to the other."""
 
-    kinds = ("here", "there")
+    words = 2
 
     def __init__(self, b: ProgramBuilder, state: Tensor) -> None:
         self.b = b

@@ -14,8 +14,8 @@ from anydml.codegen.jit import add_symbol, load_code
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Memory, Tensor, numpy_type
-from anydml.ops.dtypes import ScalarType
+from anydml.codegen.program.values import Memory, Tensor
+from anydml.ops.dtypes import NUMPY, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[np.generic]
@@ -47,7 +47,7 @@ class NativeProgram:
         Args:
             feeds: what a dictionary of arrays has, if one is to be taken; `reads`: the inputs among them.
         """
-        self._makes = [(o.sizes, numpy_type(o.dtype)) for o in outputs]
+        self._makes = [(o.sizes, NUMPY[o.dtype]) for o in outputs]
         self._failures, self.arena_size = b.failures, b.arena.size
         self._weights = b.weights.content()
         # In loops it gives way to other threads itself; else it is short, or runs without the lock.

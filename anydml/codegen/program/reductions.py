@@ -34,9 +34,15 @@ class Folding:
 
     def alone(self, x: Expr) -> Expr:
         """What one element becomes."""
-        dtype = x.dtype
-        folded = convert(self.of(x), self.type(dtype))
-        return convert(self.last(convert(self.end(folded, 1), dtype)), dtype)
+        return self.closed(self.opened(x), 1, x.dtype)
+
+    def opened(self, x: Expr) -> Expr:
+        """An element as it is folded."""
+        return convert(self.of(x), self.type(x.dtype))
+
+    def closed(self, x: Expr, count: int, dtype: ScalarType) -> Expr:
+        """What so many elements have become, in their own type."""
+        return convert(self.last(convert(self.end(x, count), dtype)), dtype)
 
     def type(self, dtype: ScalarType) -> ScalarType:
         return FLOAT64 if self.wide and dtype in FLOATING else dtype
@@ -86,8 +92,7 @@ def _as_register(b: ProgramBuilder, tensor: Tensor) -> Tensor:
 
 def _opened(b: ProgramBuilder, folding: Folding, name: str, dtype: ScalarType, lanes: int) -> str:
     x = read(0, dtype)
-    expr = convert(folding.of(x), folding.type(dtype))
-    return b.code.evaluate([expr], lanes, {x: name})[0]
+    return b.code.evaluate([folding.opened(x)], lanes, {x: name})[0]
 
 
 def _combined(b: ProgramBuilder, folding: Folding, dtype: ScalarType, one: str, two: str, lanes: int) -> str:
@@ -97,9 +102,7 @@ def _combined(b: ProgramBuilder, folding: Folding, dtype: ScalarType, one: str, 
 
 def _closed(b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, lanes: int, count: int) -> str:
     x = read(0, folding.type(dtype))
-    return b.code.evaluate(
-        [convert(folding.last(convert(folding.end(x, count), dtype)), dtype)], lanes, {x: name}
-    )[0]
+    return b.code.evaluate([folding.closed(x, count, dtype)], lanes, {x: name})[0]
 
 
 def _folded(
@@ -145,30 +148,24 @@ class _Nest:
 
     def write(self) -> None:
         """Across rows where these lie side by side, else along each."""
-        lanes, across = 1, bool(self.stays) and self.stays[-1][1:] == (1, 1)
-        if across:
-            lanes = min(self.b.vector_lanes(SIZE[self.dtype]), self.stays[-1][0])
-        self._stay(0, self.source.pointer, self.result.pointer, lanes if across else 0)
-
-    def _stay(self, depth: int, source: str, result: str, across: int) -> None:
-        b = self.b
-        if depth == len(self.stays):
-            self._row(source, result, across)
+        b, dims = self.b, [(n, steps) for n, *steps in self.stays]
+        operands = [(self.dtype, self.source.pointer), (self.dtype, self.result.pointer)]
+        if not self.stays or self.stays[-1][1:] != (1, 1):
+            b.over(dims, operands, lambda pointers: self._row(pointers[0], pointers[1], 0))
             return
-        n, step, out = self.stays[depth]
-        last = bool(across) and depth == len(self.stays) - 1
+        n = self.stays[-1][0]
+        lanes = min(b.vector_lanes(SIZE[self.dtype]), n)
 
-        def inner(index: str, _: list[str]) -> list[str]:
-            first = b.block_start(index, across, n) if last else index
-            self._stay(
-                depth + 1,
-                b.code.at(source, b.code.times(first, step), self.dtype),
-                b.code.at(result, b.code.times(first, out), self.dtype),
-                across,
-            )
-            return []
+        def rows(pointers: list[str]) -> None:
+            def block(index: str, _: list[str]) -> list[str]:
+                first = b.block_start(index, lanes, n)
+                source, result = (b.code.at(p, first, self.dtype) for p in pointers)
+                self._row(source, result, lanes)
+                return []
 
-        b.code.loop(-(-n // across) if last else n, inner)
+            b.code.loop(-(-n // lanes), block)
+
+        b.over(dims[:-1], operands, rows)
 
     def _row(self, source: str, result: str, across: int) -> None:
         """One row, or `across` rows side by side."""
@@ -249,7 +246,7 @@ def place_of_extreme(
     kept = tuple(1 if k == axis else n for k, n in enumerate(tensor.sizes))
     result = b.room(INT64, kept)
     n, step = source.sizes[axis], source.strides[axis]
-    stays = [(m, source.strides[k], result.strides[k]) for k, m in enumerate(source.sizes) if k != axis]
+    stays = [(m, (source.strides[k], result.strides[k])) for k, m in enumerate(source.sizes) if k != axis]
     new, old = read(0, dtype), read(1, dtype)
 
     def row(pointer: str, place: str) -> None:
@@ -264,22 +261,7 @@ def place_of_extreme(
         _, found = b.code.loop(n, one, [(value_type(dtype, 1), first), ("i64", "0")])
         b.code.store(found, place, INT64)
 
-    def over(depth: int, pointer: str, place: str) -> None:
-        if depth == len(stays):
-            row(pointer, place)
-            return
-        m, s, out = stays[depth]
-
-        def inner(index: str, _: list[str]) -> list[str]:
-            over(
-                depth + 1,
-                b.code.at(pointer, b.code.times(index, s), dtype),
-                b.code.at(place, b.code.times(index, out), INT64),
-            )
-            return []
-
-        b.code.loop(m, inner)
-
-    over(0, source.pointer, result.pointer)
+    operands = [(dtype, source.pointer), (INT64, result.pointer)]
+    b.over(stays, operands, lambda pointers: row(*pointers))
     wanted = kept if keep else tuple(m for k, m in enumerate(tensor.sizes) if k != axis)
     return _as_register(b, b.reshape(result, wanted))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type
-from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, ScalarType
+from anydml.ops.dtypes import BOOL, FROM_NUMPY, ScalarType
 from anydml.ops.expr import Expr, constant, read
 from anydml.ops.tensor_desc import packed_strides
 
@@ -152,7 +152,3 @@ def scalar_type(dtype: np.dtype | str) -> ScalarType:
     if name not in _TYPES:
         raise NotNative(f"elements of {name}")
     return _TYPES[name]
-
-
-def numpy_type(dtype: ScalarType) -> np.dtype:
-    return NUMPY[dtype]

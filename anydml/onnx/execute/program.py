@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,8 @@ from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.bodies import specialize_bodies
-from anydml.onnx.partial_eval.evaluator import specialize
-from anydml.onnx.providers.provider import Call, RanksDiffer, Region, RegionFailed, Sizes
+from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
+from anydml.onnx.providers.provider import Call, Provider, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inline_functions
@@ -272,10 +273,8 @@ class Program:
         opsets, provider = self.libraries.opsets, self.libraries.fast
         deep = any(isinstance(n, If) for n in self.graph.nodes)
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
-        special = specialize(self.graph, types, known, opsets, provider, deep=deep, least=1, likely=likely)
-        graph, inside = specialize_bodies(special.graph, opsets, provider)
-        notes = [f"{f.node.label}: {f.because}" for f in (*special.folded, *inside)]
-        graph = simplify(graph, on_processor=provider.on_processor)
+        graph, folded = specialized(self.graph, types, known, opsets, provider, deep, 1, likely)
+        notes = [f"{f.node.label}: {f.because}" for f in folded]
         left = [n for n in graph.nodes if isinstance(n, If)]
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
             conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
@@ -347,6 +346,23 @@ class Program:
                 if content is not None:
                     parts.append(f"{self.graph.inputs[k].name} = {content_text(content)}")
         return ", ".join(parts) or "no input"
+
+
+def specialized(
+    graph: Graph,
+    types: Mapping[Value, Type],
+    known: Mapping[Value, Constant],
+    opsets: Mapping[str, int],
+    provider: Provider,
+    deep: bool = True,
+    least: int = 0,
+    likely: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
+) -> tuple[Graph, list[FoldedIf]]:
+    """A graph for inputs of these types and contents, bodies of loops included, simplified; and the Ifs that
+    are not in it any more. Arguments as for `specialize`."""
+    special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
+    inner, folded = specialize_bodies(special.graph, opsets, provider)
+    return simplify(inner, on_processor=provider.on_processor), [*special.folded, *folded]
 
 
 class OwnPlans:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor, numpy_type
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
 from anydml.onnx.ops.windows import Windows
 from anydml.ops import expr
-from anydml.ops.dtypes import BOOL, FLOATING
+from anydml.ops.dtypes import BOOL, FLOATING, NUMPY
 
 Inputs = Sequence[Tensor | None]
 Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
@@ -98,7 +98,7 @@ def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill
             if width:
                 block = (*x.sizes[:axis], width, *sizes[axis + 1 :])
                 at = [*before[:axis], start, *[0] * (len(sizes) - axis - 1)]
-                around.append((at, Known.of(np.full(block, fill, numpy_type(x.dtype)))))
+                around.append((at, Known.of(np.full(block, fill, NUMPY[x.dtype]))))
     return b.assemble(x.dtype, sizes, [*around, (before, x)])
 
 

@@ -70,7 +70,7 @@ def load(
     providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     sess_options: object = None,
-    native: bool | None = False,
+    native: bool | None = None,
 ) -> Session:
     """An ONNX model, ready to run.
 
@@ -84,8 +84,8 @@ def load(
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; a warning
             names what else it asks for, which has no meaning here.
         native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
-            branches and loops included. True: where it can; None: where that takes no more than some 100 ms
-            the first time on a machine; False: never.
+            branches and loops included. None: models with control flow do, where that takes no more than
+            some 150 ms the first time on a machine; True: whatever can; False: never.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.

@@ -223,15 +223,18 @@ def models() -> list[Row]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
 
-    def pair(what: str, model: bytes, feeds: dict[str, Any], native: bool = False) -> Row | None:
-        """None: it is wanted as a program, and is none."""
+    def pair(what: str, model: bytes, feeds: dict[str, Any], native: bool | None = None) -> Row | None:
+        """None: programs are not wanted, and it is none anyway."""
         ours = dml.load(model, threads=1, native=native)
         theirs = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         for mine, its in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
             assert np.allclose(mine, its, atol=1e-5), what
-        if native and "program: " not in ours.explain():
-            return None
-        what += ", as a program" * native
+        if native is False:
+            programs = dml.load(model, threads=1)
+            programs.run(None, feeds)
+            if "program: " not in programs.explain():
+                return None
+            what += ", native=False"
         return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 1.0)
 
     def decoding() -> Row:
@@ -243,7 +246,7 @@ def models() -> list[Row]:
         return compared(what, lambda: generate(ours.run), lambda: generate(theirs.run), 2.0)
 
     made = list(cases())
-    pairs = [row for case in made for n in (False, True) if (row := pair(*case, native=n)) is not None]
+    pairs = [row for case in made for n in (None, False) if (row := pair(*case, native=n)) is not None]
     return [*pairs, decoding(), *_loading(*made[0], options)]
 
 

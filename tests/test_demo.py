@@ -41,12 +41,13 @@ def test_speech_is_where_it_is_spoken(tracks):
             assert any(start < b and a < end for start, end in track.segments())
 
 
-def test_as_a_program(tracks):
-    session = dml.load(model_path(), threads=1, native=True)
+def test_without_programs(tracks, sessions):
+    session = dml.load(model_path(), threads=1, native=False)
     for sound, ours, _ in tracks:
         found = listen(session.run, sound, ours.rate)
         assert np.abs(found.probabilities - ours.probabilities).max() <= 1e-5
-    assert session.explain().count("program: ") == 2
+    assert sessions[0].explain().count("program: ") == 2
+    assert session.explain().count("onnxruntime: ") == 2
 
 
 def test_no_if_is_left_and_one_plan_serves_each_rate(sessions, tracks):

@@ -70,6 +70,7 @@ def loaded(nodes, *inputs, outputs=("y",), weights=()):
     return anydml.load(
         model(nodes, [info("x"), *inputs], [info(o) for o in outputs], initializers=[*WEIGHTS, *weights]),
         threads=1,
+        native=False,
     )
 
 

@@ -36,7 +36,7 @@ MAX_NODES = 2000
 MAX_WORK, MAX_WORK_PER_NODE = 1 << 16, 1 << 12
 """Elements computed, those of loops once: beyond, libraries and kernels with threads do better, though they
 have a call for each node."""
-MAX_INSTRUCTIONS, QUICK_INSTRUCTIONS = 40_000, 6_000
+MAX_INSTRUCTIONS, QUICK_INSTRUCTIONS, QUICK_NODES = 40_000, 6_000, 100
 """What LLVM translates in a second or so; and in 150 ms."""
 
 
@@ -110,15 +110,36 @@ def native_step(
         NotNative: why there is none.
     """
     count = sum(1 for _ in graph.walk(bodies=True))
-    if count > MAX_NODES:
-        raise NotNative(f"more than {MAX_NODES} nodes")
+    most = QUICK_NODES if quick else MAX_NODES
+    if count > most:
+        raise NotNative(f"more than {most} nodes")
+    work = MAX_WORK + MAX_WORK_PER_NODE * count
+    _screen(graph, work)
     b = ProgramBuilder(host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
-    types, outputs = write_graph(graph, b, opsets, provider, MAX_WORK + MAX_WORK_PER_NODE * count)
+    types, outputs = write_graph(graph, b, opsets, provider, work)
     program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
     return NativeStep(program, graph.nodes, reads, writes)
+
+
+def _screen(graph: Graph, work: int) -> None:
+    """Tell at once of most graphs that are no programs: before LLVM comes into the process.
+
+    Raises:
+        NotNative: why there is none.
+    """
+    for value in graph.inputs:
+        _type_of(value)
+    for node in graph.walk():
+        info = None if isinstance(node, If) else info_of(node.op)
+        if isinstance(node, Node) and not (
+            node.bodies or (info is not None and info.native) or lower_to_directml(node) or node.fails
+        ):
+            raise NotNative(f"{node.op} in {node.label}")
+        if any(prod(v.known_sizes or ()) > work for v in node.writes):
+            raise NotNative("more work than programs are for")
 
 
 def write_graph(

@@ -38,7 +38,8 @@ class ProviderRegistry:
     fast: Provider = field(default_factory=OnnxRuntime)
     complete: Provider = field(default_factory=Reference)
     native: bool | None = False
-    """Whether whole plans become machine code where they can; None: where that is quickly done."""
+    """Whether whole plans become machine code where they can; None: those of models with control flow, where
+    that is quickly done."""
     file: MappedFile | None = None
     """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)

@@ -96,6 +96,7 @@ class Program:
         self.graph, self.libraries, self._inner = graph, libraries, inner
         self._deciding = guard_inputs(graph)
         self._large = _weight_bytes(graph) >= LARGE_WEIGHTS
+        self._forks = any(isinstance(n, If) or n.bodies for n in graph.nodes)
         self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
@@ -298,6 +299,8 @@ class Program:
     def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
         """The plan as one function of machine code, if that is wanted, and to be had."""
         asked = self.libraries.native
+        if asked is None and not self._forks:
+            return None
         if self._inner or asked is False or not self.libraries.fast.on_processor:
             return None
         if not all(isinstance(x, np.ndarray) for x in values):

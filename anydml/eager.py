@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -19,15 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.group import KernelSpec
-from anydml.codegen.kernel import group
+from anydml.codegen.kernel import group, streams
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.errors import InvalidInput, InvalidOperator, Problem
-from anydml.ops.attributes import AxesKind, signs
+from anydml.ops.attributes import AxesKind, ScaleBias, signs
 from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, UINT8, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
+from anydml.runtime.call import Argument, KnownCall, a_number, a_scalar, an_array, an_object, laid_out
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
 
 Array = NDArray[Any]
@@ -64,20 +66,7 @@ def compute(
     output_data_type: TensorDataType | str | None = None,
 ) -> Any:
     """`operator` on arrays (None: an optional one that is not there) and values of its parameters."""
-    given: list[Any] = [
-        x
-        if type(x) is np.ndarray or (x is None and operand.optional is not None)
-        else _to_array(operator, operand, x)
-        for operand, x in zip(operator.inputs, arguments, strict=True)
-    ]
-    kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
-    values = read_parameters(operator, attributes) if attributes else ()
-    wanted = asked_type(operator, output_data_type)
-    if wanted is None and operator.free_output and isinstance(out, np.ndarray):
-        wanted = _type_of_out(operator, out)
-    numbers = tuple(None if isinstance(x, np.ndarray) else x for x in given)
-    rank = max(np.ndim(given[0]), 1) if operator.has_axes else 1
-    signature = _signature(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank)
+    given, numbers, values, signature = _meaning(operator, arguments, attributes, out, output_data_type)
     inputs: list[Array] = []
     for k, (x, dtype) in enumerate(zip(given, signature.inputs, strict=True)):
         if dtype is not None:
@@ -109,6 +98,99 @@ def compute(
     if late is not None:
         late[...] = target
     return result
+
+
+def _meaning(
+    operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], out: Any, output_data_type: Any
+) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...], _Signature]:
+    """The arguments as arrays or numbers, the numbers among them, the attributes, and what that means."""
+    given: list[Any] = [
+        x
+        if type(x) is np.ndarray or (x is None and operand.optional is not None)
+        else _to_array(operator, operand, x)
+        for operand, x in zip(operator.inputs, arguments, strict=True)
+    ]
+    kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
+    values = read_parameters(operator, attributes) if attributes else ()
+    wanted = asked_type(operator, output_data_type)
+    if wanted is None and operator.free_output and isinstance(out, np.ndarray):
+        wanted = _type_of_out(operator, out)
+    numbers = tuple(None if isinstance(x, np.ndarray) else x for x in given)
+    rank = max(np.ndim(given[0]), 1) if operator.has_axes else 1
+    return (
+        given,
+        numbers,
+        values,
+        _signature(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank),
+    )
+
+
+def known_call(
+    operator: Operator,
+    arguments: Sequence[Any],
+    attributes: Sequence[Any],
+    others: Sequence[Any],
+    output_data_type: Any,
+    out: Any,
+    result: Any,
+) -> KnownCall | None:
+    """What a call that went well says of others like it; None if that is too much for machine code.
+
+    Args:
+        others: what the function takes between its tensors and `out`.
+    """
+    arrays = [x for x in arguments if type(x) is np.ndarray]
+    if not arrays or type(result) is not np.ndarray or not result.size:
+        return None
+    if out is None and not result.flags.c_contiguous:
+        return None
+    if not all(map(_stays, others)):
+        return None
+    given, numbers, values, signature = _meaning(operator, arguments, attributes, out, output_data_type)
+    kernel = signature.group
+    if streams(kernel, result.size) or (result.dtype is not signature.output and result.dtype != np.bool_):
+        return None
+    decided = {s.dtype for s, n in zip(operator.inputs, numbers, strict=True) if n is None}
+    packed = kernel.axes is None and not operator.has_special_shapes
+    packed = packed and all(x.shape == result.shape and x.flags.c_contiguous for x in (*arrays, result))
+    known: list[Argument | None] = []
+    inputs: list[Array] = []
+    for k, (x, y, dtype) in enumerate(zip(arguments, given, signature.inputs, strict=True)):
+        if dtype is None:
+            known.append(an_object(x))
+            continue
+        inputs.append(_as_type(operator, k, y, dtype))
+        if not isinstance(y, np.ndarray):
+            known.append(a_number(x, inputs[-1], operator.inputs[k].dtype in decided))
+        elif y.dtype is not dtype and y.dtype != np.bool_:
+            return None
+        elif isinstance(x, np.generic):
+            known.append(a_scalar(x))
+        elif x is y:
+            known.append(an_array(x) if packed else laid_out(x, result, kernel.axes is not None))
+        else:
+            return None
+    known += map(an_object, others)
+    if out is None:
+        known.append(an_object(None))
+    elif out is result:
+        known.append(an_array(out, True) if packed else laid_out(out, result, kernel.axes is not None, True))
+    if not all(known):
+        return None
+    listed = [a for a in known if a is not None]
+    if packed:
+        return KnownCall(kernel, listed, result.dtype)
+    if operator.has_special_shapes:
+        inputs = _check_shapes(operator, given, inputs, values, signature.output)
+    operands = [np.broadcast_to(x, result.shape) for x in inputs]
+    return KnownCall(kernel, listed, result.dtype, (*operands, result))
+
+
+def _stays(x: object) -> bool:
+    """Whether an object means the same whenever it is met again."""
+    if isinstance(x, tuple):
+        return all(map(_stays, x))
+    return x is None or isinstance(x, bool | int | float | str | Enum | ScaleBias)
 
 
 def _deciding(operator: Operator, numbers: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -7,55 +7,75 @@ from types import FunctionType
 from typing import Any
 
 from anydml.directml.descriptions import OperatorDesc  # noqa: F401
-from anydml.eager import Array, Out, Tensor, compute  # noqa: F401
+from anydml.eager import Array, Out, Tensor, compute, known_call  # noqa: F401
 from anydml.errors import InvalidInput, Problem
 from anydml.expression import Expression
 from anydml.ops.attributes import ScaleBias  # noqa: F401
 from anydml.ops.docstring import docstring
 from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType  # noqa: F401
 from anydml.ops.opdef import REQUIRED, Operator
+from anydml.runtime.call import KnownCall, KnownCalls, are_known
 
 
-def _call(
-    operator: Operator,
-    tensors: tuple[Any, ...],
-    attributes: tuple[Any, ...],
-    out: Any,
-    output_data_type: TensorDataType | str | None = None,
-) -> Any:
-    for x in tensors:
-        if isinstance(x, Expression):
-            if out is not None:
-                problem = "expected no `out` beside an expression, which has no memory before its graph runs"
-                raise InvalidInput(Problem(operator.name, problem))
-            return x._builder.record(operator, tensors, attributes, output_data_type)
-    return compute(operator, tensors, attributes, out, output_data_type)
+class _Function:
+    """What an operator's function does; calls like earlier ones need none of it."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._order = [len(operator.inputs) + operator.asked.index(a) for a in operator.parameters]
+        self._typed = bool(operator.output_types)
+        self._known: KnownCalls | None = None
+        self.made: FunctionType | None = None
+
+    def __call__(self, *given: Any) -> Any:
+        """`given`: tensors, other parameters as the function takes them, the output's type where that may be
+        chosen, and `out`."""
+        operator, out = self._operator, given[-1]
+        tensors = given[: len(operator.inputs)]
+        attributes = tuple([given[k] for k in self._order])
+        output_data_type = given[-2] if self._typed else None
+        for x in tensors:
+            if isinstance(x, Expression):
+                if out is not None:
+                    problem = (
+                        "expected no `out` beside an expression, which has no memory before its graph runs"
+                    )
+                    raise InvalidInput(Problem(operator.name, problem))
+                return x._builder.record(operator, tensors, attributes, output_data_type)
+        result = compute(operator, tensors, attributes, out, output_data_type)
+        if are_known() and not (self._known is not None and self._known.full):
+            others = given[len(operator.inputs) : -1]
+            call = known_call(operator, tensors, attributes, others, output_data_type, out, result)
+            if call is not None:
+                self._know(call)
+        return result
+
+    def _know(self, call: KnownCall) -> None:
+        if self._known is None:
+            self._known = KnownCalls(self)
+            self._known.add(call)
+            assert self.made is not None
+            assert self.made.__closure__ is not None
+            self.made.__closure__[0].cell_contents = self._known.function()
+        else:
+            self._known.add(call)
 
 
-# By how many tensors there are, which of the parameters after them each attribute is (functions take them
-# in another order than DirectML), and whether the caller may choose the output's type.
-_TEMPLATES: dict[tuple[int, tuple[int, ...], bool], Callable[[Operator], Any]] = {
-    (1, (), False): lambda o: lambda a, *, out=None: _call(o, (a,), (), out),
-    (1, (0,), False): lambda o: lambda a, p, *, out=None: _call(o, (a,), (p,), out),
-    (1, (0, 1), False): lambda o: lambda a, p, q, *, out=None: _call(o, (a,), (p, q), out),
-    (1, (1, 0), False): lambda o: lambda a, p, q, *, out=None: _call(o, (a,), (q, p), out),
-    (1, (2, 0, 1), False): lambda o: lambda a, p, q, r, *, out=None: _call(o, (a,), (r, p, q), out),
-    (2, (), False): lambda o: lambda a, b, *, out=None: _call(o, (a, b), (), out),
-    (2, (0,), False): lambda o: lambda a, b, p, *, out=None: _call(o, (a, b), (p,), out),
-    (2, (0, 1), False): lambda o: lambda a, b, p, q, *, out=None: _call(o, (a, b), (p, q), out),
-    (3, (), False): lambda o: lambda a, b, c, *, out=None: _call(o, (a, b, c), (), out),
-    (1, (), True): lambda o: (
-        lambda a, *, output_data_type=None, out=None: _call(o, (a,), (), out, output_data_type)
+# By how many parameters there are beside keywords, and whether the caller may choose the output's type. `f`
+# is a `_Function`, or, once that knows calls, the machine code that knows them.
+_TEMPLATES: dict[tuple[int, bool], Callable[[Callable[..., Any]], Any]] = {
+    (1, False): lambda f: lambda a, *, out=None: f(a, out),
+    (2, False): lambda f: lambda a, b, *, out=None: f(a, b, out),
+    (3, False): lambda f: lambda a, b, c, *, out=None: f(a, b, c, out),
+    (4, False): lambda f: lambda a, b, c, d, *, out=None: f(a, b, c, d, out),
+    (1, True): lambda f: lambda a, *, output_data_type=None, out=None: f(a, output_data_type, out),
+    (2, True): lambda f: lambda a, b, *, output_data_type=None, out=None: f(a, b, output_data_type, out),
+    (3, True): lambda f: (
+        lambda a, b, c, *, output_data_type=None, out=None: f(a, b, c, output_data_type, out)
     ),
-    (2, (), True): lambda o: (
-        lambda a, b, *, output_data_type=None, out=None: _call(o, (a, b), (), out, output_data_type)
-    ),
-    (3, (), True): lambda o: (
-        lambda a, b, c, *, output_data_type=None, out=None: _call(o, (a, b, c), (), out, output_data_type)
-    ),
-    (8, (), True): lambda o: (
-        lambda a, b, c, d, e, f, g, h, *, output_data_type=None, out=None: _call(
-            o, (a, b, c, d, e, f, g, h), (), out, output_data_type
+    (8, True): lambda f: (
+        lambda a, b, c, d, e, f_, g, h, *, output_data_type=None, out=None: f(
+            a, b, c, d, e, f_, g, h, output_data_type, out
         )
     ),
 }
@@ -69,8 +89,10 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
     messages of wrong calls, signatures and tracebacks are those of a function written out, and no call does
     more. (No inner function may use a parameter: it would go by the name.)
     """
-    order = tuple(operator.asked.index(a) for a in operator.parameters)
-    made: FunctionType = _TEMPLATES[len(operator.inputs), order, bool(operator.output_types)](operator)
+    behind = _Function(operator)
+    count = len(operator.inputs) + len(operator.asked)
+    made: FunctionType = _TEMPLATES[count, bool(operator.output_types)](behind)
+    behind.made = made
     parameters = {s.parameter: "Tensor | Expression" for s in operator.inputs}
     parameters |= {
         s.parameter: "Tensor | Expression | None" for s in operator.inputs if s.optional is not None

@@ -36,7 +36,7 @@ class Fields(NamedTuple):
     pool: int
     """Address of the thread pool, or 0."""
     wake: int
-    """Whether sleeping workers are woken."""
+    """Whether sleeping workers are woken: 2, or now and then: 1."""
 
 
 ADDRESSES = len(Fields._fields)

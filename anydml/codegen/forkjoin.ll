@@ -3,6 +3,7 @@
 ; A pool is shared memory of 64-bit words, one cache line (8 words) for each thing that changes:
 ;
 ;    0 busy        1 descriptor 2 workers     3 stop        4 lock that the caller sleeps on
+;    5 calls until workers are woken again, for work that may pay     6 and after that
 ;    8 ticket: generation << 32 | first << 16 | end         the chunks [first, end) nobody has taken
 ;   16 pending: chunks not finished
 ;   24 state: 0 running, 1 the caller sleeps, 2 finished
@@ -15,6 +16,8 @@
 declare i32 @anydml_acquire(ptr, i32)
 declare void @anydml_release(ptr)
 declare void @anydml_drive(ptr, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 
 define internal void @pause() {
   call void asm sideeffect "PAUSE_INSTRUCTION", ""()
@@ -63,7 +66,9 @@ return:
   ret void
 }
 
-; Run a descriptor: alone if it has one chunk, or if the pool has no worker or another caller.
+; Run a descriptor: alone if it has one chunk, or if the pool has no worker or another caller. Waking costs some
+; 20 us. Work of which that is a part wakes workers once in a while, ever more rarely if they sleep again by the
+; next call, and is done alone while they sleep; where calls come so quickly that they are awake, they join.
 define void @anydml_run(ptr %descriptor) {
 entry:
   %chunks = load i64, ptr %descriptor
@@ -81,14 +86,48 @@ ask:
   %workers.p = getelementptr i64, ptr %pool, i64 2
   %workers = load atomic i64, ptr %workers.p seq_cst, align 8
   %nobody = icmp eq i64 %workers, 0
-  br i1 %nobody, label %serial, label %own
+  br i1 %nobody, label %serial, label %weigh
+weigh:
+  %large.p = getelementptr i64, ptr %descriptor, i64 FIELD(wake)
+  %large = load i64, ptr %large.p
+  %left.p = getelementptr i64, ptr %pool, i64 5
+  %pause.p = getelementptr i64, ptr %pool, i64 6
+  %pause = load atomic i64, ptr %pause.p monotonic, align 8
+  %surely = icmp eq i64 %large, 2
+  br i1 %surely, label %own, label %listen
+listen:
+  %parked.p = getelementptr i64, ptr %pool, i64 32
+  %parked = load atomic i64, ptr %parked.p seq_cst, align 8
+  %sleeps = icmp ne i64 %parked, 0
+  br i1 %sleeps, label %asleep, label %awake
+awake:
+  %shorter = lshr i64 %pause, 1
+  store atomic i64 %shorter, ptr %pause.p monotonic, align 8
+  store atomic i64 %shorter, ptr %left.p monotonic, align 8
+  br label %own
+asleep:
+  %never = icmp eq i64 %large, 0
+  br i1 %never, label %serial, label %count
+count:
+  %left = load atomic i64, ptr %left.p monotonic, align 8
+  %left1 = sub i64 %left, 1
+  store atomic i64 %left1, ptr %left.p monotonic, align 8
+  %later = icmp sgt i64 %left1, 0
+  br i1 %later, label %serial, label %now
+now:
+  %twice = shl i64 %pause, 1
+  %least = call i64 @llvm.umax.i64(i64 %twice, i64 8)
+  %longer = call i64 @llvm.umin.i64(i64 %least, i64 1024)
+  store atomic i64 %longer, ptr %pause.p monotonic, align 8
+  store atomic i64 %longer, ptr %left.p monotonic, align 8
+  br label %own
 own:
   %got = cmpxchg ptr %pool, i64 0, i64 1 seq_cst seq_cst
   %ours = extractvalue { i64, i1 } %got, 1
   br i1 %ours, label %publish, label %serial
 
 serial:
-  %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %own ], [ %i1, %serial ]
+  %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %asleep ], [ 0, %count ], [ 0, %own ], [ %i1, %serial ]
   call void @anydml_drive(ptr %descriptor, i64 %i)
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %chunks

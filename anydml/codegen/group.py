@@ -76,6 +76,11 @@ class KernelSpec:
         return found.pop() if found else None
 
     @cached_property
+    def cost(self) -> int:
+        """How many bytes take about as long to move as one element to compute."""
+        return self.width + len(self.words) // 4
+
+    @cached_property
     def plain(self) -> bool:
         return (
             self.axes is None

@@ -262,6 +262,7 @@ def driver() -> Driver:
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
     entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")
     run, run_arrays, work, stop = compile_ir(text, entries, level=0)
+    llvm.add_symbol("anydml_run", run)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return Driver(
         ctypes.CFUNCTYPE(None, pointer)(run),

@@ -26,9 +26,12 @@ MAX_SCRATCH_ROW_ELEMENTS = 512
 MIN_STREAMED_BYTES = 1 << 25
 """Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
 MIN_SPLIT_BYTES = 1 << 15
-"""Bytes moved from which a launch descriptor is cut into chunks that a waiting worker may take."""
-MIN_WAKE_BYTES = 1 << 17
-"""Bytes moved from which a sleeping worker is woken, which costs some microseconds."""
+"""Bytes moved, or other work that takes as long, from which a launch descriptor is cut into chunks that a
+waiting worker may take."""
+MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
+"""Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
+
+MIN_CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS = 1 << 10, 1 << 17
 
 
 @cache
@@ -199,11 +202,11 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
     """The launch descriptor, with chunks for so many threads."""
     row = layout.row
     elements = layout.inner * prod(size for size, _ in layout.outer)
-    moved = elements * row * group.width
+    work = elements * row * group.cost
     chunk = elements
-    if threads > 1 and moved >= MIN_SPLIT_BYTES:
-        least = -(-1024 // row)
-        chunk = min(max(elements // (4 * threads), least), max((1 << 17) // row, 1))
+    if threads > 1 and work >= MIN_SPLIT_BYTES:
+        least = -(-MIN_CHUNK_ELEMENTS // row)
+        chunk = min(max(elements // (4 * threads), least), max(MAX_CHUNK_ELEMENTS // row, 1))
         chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
     fields = Fields(
         chunks=-(-elements // chunk),
@@ -214,7 +217,7 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
         operands=len(layout.addresses),
         kernel=kernel_address(group, layout.shape),
         pool=pool,
-        wake=int(moved >= MIN_WAKE_BYTES),
+        wake=int(work >= MIN_PERHAPS_BYTES) + int(work >= MIN_WAKE_BYTES),
     )
     return write_descriptor(fields, layout.addresses, layout.steps, layout.outer)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import assembly, driver
+from anydml.codegen.jit import assembly
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import NUMPY, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
 from anydml.ops.formula import listing
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, Plan, plan
 
@@ -294,16 +294,9 @@ class Binding:
         addresses = {value: p.address for value, p in pinned.items()}
         addresses |= {value: begin + offset for value, offset in plan.offsets.items()}
         descriptors = [step.descriptor(addresses, threads) for step in plan.steps]
-        run, starts = driver().run, [descriptor.buffer_info()[0] for descriptor in descriptors]
-        dispatch: Any = partial(run, starts[0]) if len(starts) == 1 else partial(_run_all, run, starts)
-        # Whoever keeps the method alone must keep all that its address leads to.
-        dispatch.__dict__["keeps"] = (descriptors, dict(pinned), scratch)
-        self.dispatch = dispatch
+        moved = sum(step.bytes_moved for step in plan.steps)
+        # Whoever keeps the method alone must keep all that its addresses lead to.
+        self.dispatch = bound_dispatch(descriptors, moved, (dict(pinned), scratch))
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise cannot_leave("compiled operator or graph")
-
-
-def _run_all(run: Callable[[int], None], starts: Sequence[int]) -> None:
-    for start in starts:
-        run(start)

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import MemoryOperand, make_descriptor, packed_descriptor, streams
+from anydml.codegen.python_objects import DATA
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
-
-
-DATA = object.__basicsize__
-"""Where a PyArrayObject has its data pointer: behind the object's head. For descriptors of `run_arrays`."""
 
 
 def address(a: Array) -> int:

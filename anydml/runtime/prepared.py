@@ -11,9 +11,10 @@ import numpy as np
 from anydml.codegen.descriptor import ADDRESSES, DescriptorTemplate, template_of
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import streams
+from anydml.codegen.python_objects import DATA
 from anydml.ir.graph import DirectMLGraph
 from anydml.ops.dtypes import NUMPY
-from anydml.runtime.launch import DATA, Array, address, threads_for
+from anydml.runtime.launch import Array, address, threads_for
 from anydml.runtime.plan import KernelStep, far_apart, plan
 from anydml.runtime.reference import run_reference
 

@@ -2,33 +2,38 @@
 
 It looks the arrays up, compares what they are with what the program was made for, makes the outputs and
 their list, and runs. Whatever is not as expected it answers with None, and the ordinary way takes its place.
-
-Where things are in Python's and NumPy's objects is looked up in objects that are known, when the first entry
-is made; where that fails, as in other Pythons than CPython, there are none.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.jit import add_symbol
-from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
+from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
+from anydml.codegen.python_objects import (
+    ALIGNED,
+    DATA,
+    DTYPE,
+    FLAGS,
+    PACKED,
+    RANK,
+    SIZES,
+    TYPE,
+    built_in,
+    context_of,
+    have_known_layout,
+    register_functions,
+    register_new_array,
+)
 
 Entry = Callable[[dict[str, Any]], list[Any] | None]
 MAX_CONTENT_BYTES = 128
 """Of an input whose content is compared."""
-_METH_FASTCALL = 0x80
-_PACKED_AND_ALIGNED = 0x101
-_TYPE = object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p)
-_RANK, _SIZES, _DTYPE, _FLAGS = DATA + 8, DATA + 16, DATA + 40, DATA + 48
-"""Places in a PyObject and a PyArrayObject: see `_is_as_expected`."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,11 @@ class Fed:
 def can_enter(feeds: Sequence[Fed]) -> bool:
     """Whether there are entries on this machine, and for such feeds."""
     long = any(f.content is not None and len(f.content) > MAX_CONTENT_BYTES for f in feeds)
-    if long or not _is_as_expected():
+    if long or not have_known_layout():
         return False
     _register()
+    register_new_array()
     return True
-
-
-class _Context(np.ndarray[Any, Any]):
-    """The words that an entry reads, which is called with them. It keeps what they lead to, and the code."""
-
-    kept: object = None
 
 
 class NativeEntry:
@@ -76,12 +76,8 @@ class NativeEntry:
         """
         names = [sys.intern(f.name) for f in feeds]
         objects = [np.ndarray, dict, None, *names, *(f.dtype for f in feeds), *makes]
-        definition = _MethodDef(b"run", address, _METH_FASTCALL, None)
-        self._context = np.array([0, memory, weights, *map(id, objects)], np.uint64).view(_Context)
-        self._context.kept = (kept, objects, definition)
-        make = ctypes.pythonapi["PyCFunction_NewEx"]
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        self.call: Entry = make(ctypes.addressof(definition), self._context, None)
+        self._context = context_of([0, memory, weights, *map(id, objects)], (kept, objects))
+        self.call: Entry = built_in(address, self._context)
 
     def after_fork(self) -> None:
         """In a child: whoever was using the memory is not there any more."""
@@ -92,66 +88,11 @@ _BUSY, _MEMORY, _CONSTANTS, _ARRAY, _DICT, _NONE, _NAMES = range(7)
 """Words of the context: whether somebody uses the memory; addresses of memory, constants, and of objects."""
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-@lru_cache
-def _is_as_expected() -> bool:
-    """Whether objects of this Python and this NumPy have their fields where code looks for them."""
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    if sys.implementation.name != "cpython" or not gil or ctypes.sizeof(ctypes.c_void_p) != 8:
-        return False
-    probe = np.zeros((3, 5), np.float32)[:, 1:]
-    at = id(probe)
-
-    def word(offset: int, start: int = at) -> int:
-        return ctypes.c_uint64.from_address(start + offset).value
-
-    sizes = word(_SIZES)
-    return (
-        word(_TYPE) == id(np.ndarray)
-        and word(DATA) == probe.__array_interface__["data"][0]
-        and ctypes.c_int.from_address(at + _RANK).value == 2
-        and (word(0, sizes), word(8, sizes)) == probe.shape
-        and word(_DTYPE) == id(np.dtype(np.float32)) == id(probe.dtype)
-        and ctypes.c_int.from_address(at + _FLAGS).value == probe.flags.num
-        and np.zeros(1).flags.num & _PACKED_AND_ALIGNED == _PACKED_AND_ALIGNED
-        and not probe.flags.num & 1
-        and _functions_of_numpy() is not None
-    )
-
-
-def _functions_of_numpy() -> Any:
-    """The capsule with what NumPy has for code in C."""
-    core = getattr(np, "_core", None)
-    return getattr(getattr(core, "multiarray", None), "_ARRAY_API", None)
-
-
 _PYTHON = [
     *("PyDict_GetItemWithError", "PyDict_Size", "PyErr_Clear", "PyList_New", "PyList_SetItem"),
     *("Py_IncRef", "Py_DecRef"),
 ]
-_NEW_FROM_DESCR = 94
-"""The number of PyArray_NewFromDescr in NumPy's table of functions, which is part of its binary interface."""
-
-
-@lru_cache
-def _register() -> None:
-    for name in _PYTHON:
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        assert address is not None
-        add_symbol(name, address)
-    pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    table = pointer(_functions_of_numpy(), None)
-    add_symbol("PyArray_NewFromDescr", ctypes.c_uint64.from_address(table + 8 * _NEW_FROM_DESCR).value)
-
+_register = lru_cache(partial(register_functions, _PYTHON))
 
 _DECLARED = """
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
@@ -217,7 +158,7 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     t.answer(none)
     t.same("i64", "%n", 1)
     feed = t.field("%args", 0)
-    t.same("ptr", t.field(feed, _TYPE), known(_DICT))
+    t.same("ptr", t.field(feed, TYPE), known(_DICT))
     t.same("i64", t.line(f"call i64 @PyDict_Size(ptr {feed})"), len(feeds))
     array = known(_ARRAY)
     arrays = []
@@ -228,12 +169,12 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
         t.owned += 1
         arrays.append(x)
     for k, (fed, x) in enumerate(zip(feeds, arrays, strict=True)):
-        t.same("ptr", t.field(x, _TYPE), array)
-        t.same("ptr", t.field(x, _DTYPE), known(_NAMES + len(feeds) + k))
-        t.same("i32", t.field(x, _RANK, "i32"), len(fed.sizes))
-        flags = t.line(f"and i32 {t.field(x, _FLAGS, 'i32')}, {_PACKED_AND_ALIGNED}")
-        t.same("i32", flags, _PACKED_AND_ALIGNED)
-        sizes = t.field(x, _SIZES) if fed.sizes else ""
+        t.same("ptr", t.field(x, TYPE), array)
+        t.same("ptr", t.field(x, DTYPE), known(_NAMES + len(feeds) + k))
+        t.same("i32", t.field(x, RANK, "i32"), len(fed.sizes))
+        flags = t.line(f"and i32 {t.field(x, FLAGS, 'i32')}, {PACKED | ALIGNED}")
+        t.same("i32", flags, PACKED | ALIGNED)
+        sizes = t.field(x, SIZES) if fed.sizes else ""
         for axis, size in enumerate(fed.sizes):
             t.same("i64", t.field(sizes, 8 * axis, "i64"), size)
         data = t.field(x, DATA)

@@ -11,8 +11,6 @@ from anydml.codegen.program.values import Buffer, NotNative
 
 ALIGNMENT = 64
 """Of buffers and constants, in bytes: a cache line, and the widest vector."""
-DATA = object.__basicsize__
-"""Where a PyArrayObject has its data pointer: behind the object's head."""
 ARENA, WEIGHTS, DETAIL, FIRST = range(4)
 """Words that a program is given: addresses of its memory, of its constants, of where to leave a number, and
 from the first one on addresses of inputs' and outputs' data pointers."""

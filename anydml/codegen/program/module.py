@@ -5,16 +5,17 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import add_symbol, load_code
+from anydml.codegen.jit import load_code
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
-from anydml.codegen.program.layout import ARENA, DATA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
+from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
 from anydml.codegen.program.values import Memory, Tensor
+from anydml.codegen.python_objects import DATA, register_functions
 from anydml.ops.dtypes import NUMPY, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
@@ -164,9 +165,6 @@ _POLL = [
 """Called with the interpreter's lock: whoever waits gets it; then an exception, if a signal asks for one."""
 
 
-@lru_cache
-def _register_python() -> None:
-    for name in ("PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread"):
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        assert address is not None
-        add_symbol(name, address)
+_register_python = lru_cache(
+    partial(register_functions, ("PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread"))
+)

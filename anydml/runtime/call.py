@@ -1,0 +1,330 @@
+"""Calls of operators' functions that are like earlier ones: machine code between Python and a kernel.
+
+Checking what a call's arguments mean takes far longer than computing some hundred elements. So what follows
+from the arguments' kinds is written into a record, by which call.ll knows the next call of that kind: it
+compares the arguments, makes the output and runs the kernel. One record serves packed arrays of one shape,
+whatever that is; other layouts have one each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.descriptor import ADDRESSES, with_layout
+from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.jit import compile_ir, driver
+from anydml.codegen.kernel import (
+    MAX_CHUNK_ELEMENTS,
+    MIN_CHUNK_ELEMENTS,
+    MIN_PERHAPS_BYTES,
+    MIN_SPLIT_BYTES,
+    MIN_STREAMED_BYTES,
+    MIN_WAKE_BYTES,
+    MemoryOperand,
+    kernel_address,
+    make_descriptor,
+)
+from anydml.codegen.python_objects import (
+    DATA,
+    DTYPE,
+    FLAGS,
+    PACKED,
+    RANK,
+    SIZES,
+    TYPE,
+    VALUE,
+    WRITEABLE,
+    built_in,
+    context_of,
+    have_known_layout,
+    register_functions,
+    register_new_array,
+)
+from anydml.runtime.launch import address, threads_for
+from anydml.runtime.process import renew_after_fork
+from anydml.runtime.threads import pool
+
+MAX_RECORDS = 8
+"""Of a function: the kinds of calls that it knows."""
+MAX_MADE_RECORDS = 512
+"""Whose calls are of ever new kinds does not get records for them any more."""
+MAX_ARGUMENTS = 16
+MAX_DESCRIPTOR_WORDS = 256
+
+
+class Kind(IntEnum):
+    """What an argument must be. Each has two more words."""
+
+    OBJECT = 0
+    """This object: its address."""
+    FLOAT = 1
+    """A Python float: its bits."""
+    ARRAY = 2
+    """A packed array, an operand: its type's address, flags that it must have."""
+    OUT = 3
+    """The same, to be written to."""
+    FLOAT32 = 4
+    """A Python float, an operand of float32."""
+    FLOAT64 = 5
+    SCALAR = 6
+    """A scalar of NumPy's, an operand: its type's address, where in it the number is."""
+    CONSTANT = 7
+    """This object, an operand: its address, that of the number that it stands for."""
+    LAYOUT = 8
+    """An array, an operand: its type's address, that of a `_Layout`."""
+    LAYOUT_OUT = 9
+
+
+@dataclass(frozen=True)
+class Argument:
+    kind: Kind
+    words: tuple[int, int] = (0, 0)
+    stride: int = 0
+    """Of an operand: bytes from one element to the next."""
+    kept: object = None
+    """What the words lead to."""
+
+
+@dataclass(frozen=True)
+class KnownCall:
+    """What follows from a call's arguments. The operands among them are the kernel's, in its order."""
+
+    group: KernelSpec
+    arguments: Sequence[Argument]
+    result: np.dtype[Any]
+    operands: Sequence[np.ndarray[Any, Any]] = ()
+    """What the kernel ran on; none, for packed arrays of one shape."""
+
+
+def an_object(x: object) -> Argument:
+    """Of an argument that is no operand: this very object, or a float with its bits."""
+    if type(x) is float:
+        return Argument(Kind.FLOAT, (int(np.float64(x).view(np.int64)), 0))
+    return Argument(Kind.OBJECT, (id(x), 0), kept=x)
+
+
+def an_array(x: np.ndarray[Any, Any], written: bool = False) -> Argument:
+    flags = PACKED | (WRITEABLE if written else 0)
+    kind = Kind.OUT if written else Kind.ARRAY
+    return Argument(kind, (id(x.dtype), flags), x.itemsize, x.dtype)
+
+
+def laid_out(
+    x: np.ndarray[Any, Any], target: np.ndarray[Any, Any], rows: bool, written: bool = False
+) -> Argument:
+    """An array of exactly this layout. `target`: the output, which it may be where no `rows` are reduced."""
+    layout = array("q", layout_words(x, target, rows, written))
+    kind = Kind.LAYOUT_OUT if written else Kind.LAYOUT
+    return Argument(kind, (id(x.dtype), layout.buffer_info()[0]), kept=(x.dtype, layout))
+
+
+def layout_words(
+    x: np.ndarray[Any, Any], target: np.ndarray[Any, Any], rows: bool, written: bool
+) -> list[int]:
+    ends = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
+    first, last = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends)
+    same = not rows and (x.shape, x.strides, x.itemsize) == (target.shape, target.strides, target.itemsize)
+    flags = WRITEABLE if written else 0
+    return [flags, x.ndim, first, last + x.itemsize, int(same), *x.shape, *x.strides]
+
+
+def a_scalar(x: np.generic) -> Argument | None:
+    """Of a scalar of NumPy's; None if its number is not where it is expected."""
+    content = np.asarray(x).tobytes()
+    if len(content) > 8 or ctypes.string_at(id(x) + VALUE, len(content)) != content:
+        return None
+    return Argument(Kind.SCALAR, (id(type(x)), VALUE), kept=type(x))
+
+
+def a_number(x: object, operand: np.ndarray[Any, Any], any_float: bool) -> Argument:
+    """Of a Python number, which stands for `operand`. `any_float`: any other float would mean as much."""
+    if type(x) is float and any_float and operand.dtype in (np.float32, np.float64):
+        return Argument(Kind.FLOAT32 if operand.dtype == np.float32 else Kind.FLOAT64)
+    held = np.array(operand, ndmin=1)
+    return Argument(Kind.CONSTANT, (id(x), held.ctypes.data), kept=(x, held))
+
+
+class KnownCalls:
+    """The calls that a function knows."""
+
+    def __init__(self, slow: Callable[..., Any]) -> None:
+        """`slow`: takes the same arguments, all by position, and any others."""
+        self._slow = slow
+        self._made: list[object] = []
+        """Records that code may be using, and what they lead to: for ever, since they are few."""
+        self._known = 0
+        self._context = context_of(_Context.words(slow), ())
+        renew_after_fork(self)
+
+    @property
+    def full(self) -> bool:
+        return len(self._made) >= MAX_MADE_RECORDS
+
+    def function(self) -> Callable[..., Any]:
+        """What knows them, and calls `slow` with what it does not know. Keep this object as long."""
+        self._context.kept = self._slow
+        return built_in(_code()[0], self._context)
+
+    def add(self, call: KnownCall) -> None:
+        """Know one more; the oldest is forgotten where they are too many."""
+        self._context[_Context.THREADS] = threads_for(None)
+        words = [0] * (_Record.KINDS + 3 * len(call.arguments))
+        words[_Record.TAKES] = len(call.arguments)
+        words[_Record.OPERANDS] = len(call.group.operands)
+        words[_Record.RESULT] = id(call.result)
+        kept = self._of_layouts(call, words) if call.operands else self._of_packed(call, words)
+        if kept is None:
+            return
+        for k, argument in enumerate(call.arguments):
+            at = _Record.KINDS + 3 * k
+            words[at : at + 3] = [argument.kind, *argument.words]
+        record = array("q", words)
+        self._made.append((record, call.arguments, call.result, kept))
+        self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
+        self._known += 1
+        self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
+
+    def _of_packed(self, call: KnownCall, words: list[int]) -> object:
+        """The words of a call of packed arrays."""
+        strides = [a.stride for a in call.arguments if a.kind not in (Kind.OBJECT, Kind.FLOAT)]
+        if len(strides) < len(call.group.operands):
+            strides.append(call.result.itemsize)
+        access = tuple(Access.PACKED if s else Access.SPLAT for s in strides)
+        words[_Record.KERNEL] = kernel_address(call.group, KernelVariant(access))
+        words[_Record.WIDTH] = call.group.cost
+        words[_Record.STRIDES : _Record.STRIDES + len(strides)] = strides
+        return call.group
+
+    def _of_layouts(self, call: KnownCall, words: list[int]) -> object:
+        """Of others: a launch descriptor in which addresses are seen from the arrays' first elements. None if
+        that is too long."""
+        target = call.operands[-1]
+        memory = [MemoryOperand(address(x), x.strides) for x in call.operands]
+        made = make_descriptor(call.group, target.shape, memory, pool=pool.address, threads=threads_for(None))
+        if len(made) > MAX_DESCRIPTOR_WORDS:
+            return None
+        for k, operand in enumerate(memory):
+            made[ADDRESSES + k] -= operand.address
+        layout = array("q", layout_words(target, target, False, True))
+        words[_Record.DESCRIPTOR], words[_Record.WORDS] = made.buffer_info()[0], len(made)
+        words[_Record.TARGET] = layout.buffer_info()[0]
+        words[_Record.WIDTH] = sum(x.nbytes for x in call.operands)
+        return made, layout
+
+    def after_fork(self) -> None:
+        """In a child, which has no workers: the next call goes the ordinary way, and starts them."""
+        self._context[_Context.COUNT] = self._known = 0
+
+
+class _Context(IntEnum):
+    """Words of the context."""
+
+    SLOW = 0
+    ARRAY = 1
+    FLOAT = 2
+    THREADS = 3
+    POOL = 4
+    COUNT = 5
+    """Of records."""
+    RECORDS = 6
+
+    @staticmethod
+    def words(slow: object) -> list[int]:
+        return [id(slow), id(np.ndarray), id(float), 1, pool.address, 0] + [0] * MAX_RECORDS
+
+
+class _Record(IntEnum):
+    """Words of a record."""
+
+    TAKES = 0
+    """How many arguments."""
+    OPERANDS = 1
+    KERNEL = 2
+    WIDTH = 3
+    """About how many bytes an element is like (`KernelSpec.cost`); with a descriptor, all elements."""
+    RESULT = 4
+    """The type of a new output."""
+    DESCRIPTOR = 5
+    """The address of one, or 0; then how many words it has, and the address of the output's layout."""
+    WORDS = 6
+    TARGET = 7
+    STRIDES = 8
+    KINDS = STRIDES + MAX_ARGUMENTS
+
+
+class _Layout(IntEnum):
+    """Words of a layout. Its strides follow the sizes."""
+
+    FLAGS = 0
+    RANK = 1
+    FIRST = 2
+    """Bytes to the first one that its elements have, and behind the last one."""
+    END = 3
+    SAME = 4
+    """Whether the array may be the output itself."""
+    SIZES = 5
+
+
+def are_known() -> bool:
+    """Whether calls are known on this machine."""
+    return have_known_layout()
+
+
+class _Bound(IntEnum):
+    """Words of bound descriptors' context."""
+
+    SLOW = 0
+    NONE = 1
+    COUNT = 2
+    LONG = 3
+    """Whether other Python threads may run meanwhile."""
+    DESCRIPTORS = 4
+
+
+def bound_dispatch(descriptors: Sequence[array[int]], moved: int, kept: object) -> Callable[[], None]:
+    """A function that runs these descriptors, and keeps what they need. `moved`: bytes, by all of them."""
+    run, starts = driver().run, [descriptor.buffer_info()[0] for descriptor in descriptors]
+
+    def dispatch() -> None:
+        for start in starts:
+            run(start)
+
+    if not starts or not are_known():
+        dispatch.__dict__["keeps"] = (descriptors, kept)
+        return dispatch
+    words = [id(dispatch), id(None), len(starts), int(moved >= MIN_SPLIT_BYTES), *starts]
+    return built_in(_code()[1], context_of(words, (dispatch, descriptors, kept)))
+
+
+@lru_cache
+def _code() -> list[int]:
+    """The addresses of call.ll's functions."""
+    driver()
+    names = ("PyObject_Vectorcall", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "PyErr_Clear")
+    register_functions(names)
+    register_new_array()
+    return compile_ir(_text(), ["anydml_call", "anydml_dispatch"])
+
+
+def _text() -> str:
+    """call.ll with numbers for its words."""
+    words = {"type": TYPE, "data": DATA, "rank": RANK, "sizes": SIZES, "strides": SIZES + 8, "dtype": DTYPE}
+    words |= {"flags": FLAGS, "value": VALUE, "arguments": MAX_ARGUMENTS, "descriptor": MAX_DESCRIPTOR_WORDS}
+    words |= {"head": 8 * ADDRESSES, "least": MIN_CHUNK_ELEMENTS, "chunk": MAX_CHUNK_ELEMENTS}
+    words |= {"split": MIN_SPLIT_BYTES, "most": MIN_STREAMED_BYTES}
+    words |= {"perhaps": MIN_PERHAPS_BYTES, "wake": MIN_WAKE_BYTES}
+    words |= {k.name: int(k) for k in Kind}
+    for name, places in {"context": _Context, "record": _Record, "layout": _Layout, "bound": _Bound}.items():
+        words |= {f"{name}.{place.name.lower()}": int(place) for place in places}
+    text = with_layout(files("anydml.codegen").joinpath("call.ll").read_text())
+    return re.sub(r"WORD\((\w+(?:\.\w+)?)\)", lambda found: str(words[found[1]]), text)

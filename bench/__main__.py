@@ -24,6 +24,7 @@ from rich.table import Table
 import anydml as dml
 from anydml.runtime.threads import default_threads
 from bench import alone, rows
+from bench.calls import calls_between_work, pairs_of_calls
 from bench.decoder import generate, merged_decoder
 from bench.families import FAMILIES
 from bench.measure import geometric_mean, medians, middle, rounds
@@ -74,7 +75,7 @@ def main() -> None:
     if asked.only or asked.models:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
-    show("Calls and kernels", heads, [small_dispatch(), *compile_times()], asked.markdown)
+    show("Calls and kernels", heads, [*call_rows(), *compile_times()], asked.markdown)
     show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
 
 
@@ -200,16 +201,11 @@ def _worst(results: list[Result]) -> str:
 # ---- calls and models --------------------------------------------------------------------------------
 
 
-def small_dispatch() -> Row:
-    condition, truth = np.ones(16, np.uint8), np.ones(16, np.bool_)
-    a, b, y = np.ones(16, np.float32), np.zeros(16, np.float32), np.zeros(16, np.float32)
-    tensors: dict[str, Any] = {"ConditionTensor": condition, "ATensor": a, "BTensor": b, "OutputTensor": y}
-    device = dml.Device()
-    descs = {name: {"DataType": str(a.dtype).upper(), "Sizes": [16]} for name, a in tensors.items()}
-    operator = device.create_operator({"Type": "ELEMENT_WISE_IF", "Desc": descs})
-    inputs = {n: a for n, a in tensors.items() if n != "OutputTensor"}
-    call = device.compile_operator(operator).bind(inputs, {"OutputTensor": y}).dispatch
-    return compared("if_ on 16 elements: bound.dispatch() / np.where", call, lambda: np.where(truth, a, b))
+def call_rows() -> Iterator[Row]:
+    for what, pair in pairs_of_calls().items():
+        yield compared(f"16 elements: {what}", *pair)
+    for what, own, its in calls_between_work():
+        yield [what, microseconds(own), microseconds(its), f"{own / its:.2f}"]
 
 
 def compared(what: str, ours: Callable[[], object], peer: Callable[[], object], seconds: float = 0.5) -> Row:

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Sequence
 from math import prod
 from sys import getrefcount
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anydml.runtime.launch import Array
 from anydml.runtime.process import renew_after_fork
 
+Array = NDArray[Any]
 MIN_POOLED_BYTES = 1 << 16
 """Less is as quickly had anew."""
 MAX_BLOCKS_PER_SIZE = 4
@@ -27,7 +29,9 @@ MAX_POOLED_SIZES = 16
 class Arena:
     """Safe from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = MIN_POOLED_BYTES, most: int | None = None) -> None:
+        """`least`: bytes of an array whose memory is kept; `most`: bytes that are kept in all."""
+        self._least, self._most = least, most
         self._blocks: dict[int, list[Array]] = {}
         """By bytes. Each is the base of every array over it, which so counts as a reference to it."""
         self.after_fork()
@@ -39,24 +43,27 @@ class Arena:
     def empty(self, sizes: Sequence[int], dtype: np.dtype) -> Array:
         """An array of any contents, in memory that is free again, if there is some of its size."""
         count = prod(sizes) * dtype.itemsize
-        if count < MIN_POOLED_BYTES:
+        if count < self._least:
             return np.empty(sizes, dtype)
         with self._lock:
             return self._block(count).view(dtype).reshape(sizes)
 
     def _block(self, count: int) -> Array:
-        blocks = self._blocks.get(count)
-        if blocks is None:
-            while len(self._blocks) >= MAX_POOLED_SIZES:
-                del self._blocks[next(iter(self._blocks))]
-            blocks = self._blocks[count] = []
+        blocks = self._blocks.get(count, [])
         for k in range(len(blocks)):
             if _references(blocks, k) == _FREE:
                 return blocks[k]
         block = np.empty(count, np.uint8)
-        if len(blocks) < MAX_BLOCKS_PER_SIZE:
-            blocks.append(block)
+        if len(blocks) < MAX_BLOCKS_PER_SIZE and (self._most is None or count <= self._most):
+            while self._blocks and not self._has_room(count):
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks.setdefault(count, blocks).append(block)
         return block
+
+    def _has_room(self, count: int) -> bool:
+        if count not in self._blocks and len(self._blocks) >= MAX_POOLED_SIZES:
+            return False
+        return self._most is None or count + sum(n * len(b) for n, b in self._blocks.items()) <= self._most
 
 
 def _references(blocks: list[Array], k: int) -> int:

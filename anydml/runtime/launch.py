@@ -13,6 +13,8 @@ from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import MemoryOperand, make_descriptor, packed_descriptor, streams
 from anydml.codegen.python_objects import DATA
+from anydml.runtime.arena import Arena
+from anydml.runtime.memory import limit
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
@@ -25,6 +27,10 @@ def address(a: Array) -> int:
 
 _probe = np.zeros(1)
 assert address(_probe) == _probe.__array_interface__["data"][0], "NumPy's array object has another layout"
+
+
+_fresh = Arena(least=1 << 24, most=min(1 << 28, limit() // 16))
+"""Of outputs so large that the system gives each anew, and takes it back when nobody has it any more."""
 
 
 def launch(group: KernelSpec, arrays: Sequence[Array], threads: int | None = None) -> None:
@@ -80,5 +86,5 @@ def empty_like_inputs(shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[
                     break
                 order = sorted(range(len(shape)), key=lambda d: -abs(a.strides[d]))
                 back = np.argsort(order)
-                return np.empty([shape[d] for d in order], dtype).transpose(back)
-    return np.empty(shape, dtype)
+                return _fresh.empty([shape[d] for d in order], dtype).transpose(back)
+    return _fresh.empty(shape, dtype)

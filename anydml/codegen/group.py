@@ -44,6 +44,10 @@ class KernelVariant:
     hold: Hold = Hold.NOWHERE
     long: bool = False
     """Rows are many long blocks, or whole ones: they are served best by these."""
+    turned: tuple[int, ...] = ()
+    """Operands that are brought into the output's order, tile by tile."""
+    direct: bool = False
+    """A copy turns its tiles where they are to stand: best as long as that stays in a cache."""
 
 
 class KernelSpec:

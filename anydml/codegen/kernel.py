@@ -16,6 +16,7 @@ from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.tiles import scratch_bytes
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
@@ -31,6 +32,11 @@ waiting worker may take."""
 MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
 
+MIN_TURNED = 8
+"""Elements of a plane's sides from which it is walked in tiles."""
+MAX_DIRECT_BYTES = 1 << 22
+"""Moved by a turned copy: beyond, tiles are turned near by and copied row by row, so that memory is written
+in order."""
 MIN_CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS = 1 << 10, 1 << 17
 
 
@@ -107,7 +113,37 @@ def _layout(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOp
             addresses = [a + (size - 1) * s for a, s in zip(addresses, steps, strict=True)]
             dims[d] = (size, tuple(-s for s in steps))
     inner, steps = dims.pop()
-    return _lay_out(group, inner, addresses, steps, dims)
+    tiled = _lay_out_tiles(group, inner, addresses, steps, dims)
+    return tiled or _lay_out(group, inner, addresses, steps, dims)
+
+
+def _lay_out_tiles(
+    group: KernelSpec,
+    inner: int,
+    addresses: Sequence[int],
+    steps: tuple[int, ...],
+    outer: Sequence[tuple[int, tuple[int, ...]]],
+) -> _Layout | None:
+    """Where operands lie turned: their neighbours are those along an outer dimension, which then is the
+    column behind each element."""
+    access = access_of(group, inner, steps)
+    strided = [k for k in range(len(group.inputs)) if access[k] is Access.STRIDED]
+    if not strided or inner < MIN_TURNED or Access.STRIDED in access[len(group.inputs) :]:
+        return None
+    found: tuple[int, ...] = ()
+    for d, (size, down) in enumerate(outer):
+        turned = tuple(k for k in strided if down[k] == group.widths[k])
+        if size >= MIN_TURNED and len(turned) > len(found):
+            found, at = turned, d
+    if not found or scratch_bytes(group, found) > host().scratch:
+        return None
+    size, down = outer[at]
+    near = tuple(Access.PACKED if k in found else a for k, a in enumerate(access))
+    still = (0,) * (1 + len(down))
+    rest = [(n, (*s, *still)) for d, (n, s) in enumerate(outer) if d != at]
+    direct = inner * size * group.width <= MAX_DIRECT_BYTES
+    variant = KernelVariant(near, turned=found, direct=direct)
+    return _Layout(inner, [*addresses, size, *down], (*steps, *still), rest, variant, size)
 
 
 def _lay_out(

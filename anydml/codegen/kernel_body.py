@@ -19,6 +19,7 @@ from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.reduction import ReductionEmitter
+from anydml.codegen.tiles import tiled_body
 from anydml.codegen.vector_loop import VectorLoopEmitter
 from anydml.codegen.writer import LoopEmitter
 
@@ -33,4 +34,5 @@ def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
     lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
     if shape.stream:  # streaming stores are weakly ordered; be done with them before anyone is told
         lines.append("  fence seq_cst")
-    return "\n".join([*lines, "  ret void", "}", *sorted(writer.declared), "!0 = !{i32 1}"]) + "\n"
+    text = "\n".join([*lines, "  ret void", "}", *sorted(writer.declared), "!0 = !{i32 1}"]) + "\n"
+    return tiled_body(group, shape, target, text) if shape.turned else text

@@ -1,4 +1,4 @@
-"""Row functions of cheap expressions: a vector loop between two scalar ones."""
+"""Row functions of cheap expressions: loops over ever fewer elements at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from anydml.ops.expr import read
 
 
 class VectorLoopEmitter(LoopEmitter):
-    """Scalar until aligned (when streaming), vectors, scalar to the end; scalar all along if strided."""
+    """Scalar until aligned (when streaming); four vectors at a time, then fewer elements, as rows are often
+    short; scalar to the end, and all along if strided."""
 
     def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
@@ -31,24 +32,35 @@ class VectorLoopEmitter(LoopEmitter):
         if Access.STRIDED in self.shape.access:
             self.loop("0", "%n", 1, ones)
             return
-        wide = {k: self.broadcast(one, group.inputs[k], f"wide{k}") for k, one in ones.items()}
         first = "0"
         if self.shape.stream:
             self.until_aligned(self.lanes)
             self.loop("0", "%head.n", 1, ones)
             first = "%head.n"
-        self.emit_lines(
-            f"%span = sub i64 %n, {first}",
-            f"%full = and i64 %span, {-self.lanes}",
-            f"%end = add i64 %full, {first}",
-        )
-        self.loop(first, "%end", self.lanes, wide)
-        self.loop("%end", "%n", 1, ones)
+        for lanes in self._steps():
+            wide = {
+                k: self.broadcast(one, group.inputs[k], f"wide{lanes}.{k}", lanes) for k, one in ones.items()
+            }
+            self.emit_lines(
+                f"%span{lanes} = sub i64 %n, {first}",
+                f"%full{lanes} = and i64 %span{lanes}, {-lanes}",
+                f"%end{lanes} = add i64 %full{lanes}, {first}",
+            )
+            self.loop(first, f"%end{lanes}", lanes, wide)
+            first = f"%end{lanes}"
+        self.loop(first, "%n", 1, ones)
+
+    def _steps(self) -> list[int]:
+        """How many elements loops compute at a time, one after the other: streams have long rows."""
+        steps = [self.lanes]
+        while not self.shape.stream and steps[-1] > 8:
+            steps.append(max(steps[-1] // 8, 4))
+        return steps
 
     def loop(self, first: str, end: str, lanes: int, splats: Mapping[int, str]) -> None:
         """`for i in range(first, end, lanes)`."""
         group, at, b = self.group, {}, self.label()
-        streamed = self.shape.stream and lanes > 1
+        streamed = self.shape.stream and lanes == self.lanes
         self.emit_lines(
             f"%{b}.any = icmp slt i64 {first}, {end}", f"br i1 %{b}.any, label %{b}.pre, label %{b}.end"
         )

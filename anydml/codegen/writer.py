@@ -62,12 +62,13 @@ class LoopEmitter:
     def is_(self, k: int, access: Access) -> bool:
         return self.shape.access[k] is access
 
-    def broadcast(self, value: str, dtype: ScalarType, name: str) -> str:
+    def broadcast(self, value: str, dtype: ScalarType, name: str, lanes: int | None = None) -> str:
         """A register with `value` in every lane."""
-        element, kind = element_type(dtype), value_type(dtype, self.lanes)
+        lanes = lanes or self.lanes
+        element, kind = element_type(dtype), value_type(dtype, lanes)
         self.emit_lines(
             f"%{name}.i = insertelement {kind} poison, {element} {value}, i32 0",
-            f"%{name} = shufflevector {kind} %{name}.i, {kind} poison, <{self.lanes} x i32> zeroinitializer",
+            f"%{name} = shufflevector {kind} %{name}.i, {kind} poison, <{lanes} x i32> zeroinitializer",
         )
         return f"%{name}"
 

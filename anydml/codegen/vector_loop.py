@@ -12,8 +12,8 @@ from anydml.ops.expr import read
 
 
 class VectorLoopEmitter(LoopEmitter):
-    """Scalar until aligned (when streaming); four vectors at a time, then fewer elements, as rows are often
-    short; scalar to the end, and all along if strided."""
+    """Scalar until the output is aligned; four vectors at a time; fewer elements, as rows are often short;
+    scalar to the end, and all along if strided."""
 
     def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
@@ -32,11 +32,17 @@ class VectorLoopEmitter(LoopEmitter):
         if Access.STRIDED in self.shape.access:
             self.loop("0", "%n", 1, ones)
             return
-        first = "0"
-        if self.shape.stream:
-            self.until_aligned(self.lanes)
-            self.loop("0", "%head.n", 1, ones)
-            first = "%head.n"
+        self.until_aligned(self.lanes)
+        first = "%head.n"
+        if (
+            not self.shape.stream
+        ):  # a store over two cache lines takes as long as two, but few make no difference
+            self.emit_lines(
+                f"%long = icmp sge i64 %n, {8 * self.lanes}",
+                "%begin = select i1 %long, i64 %head.n, i64 0",
+            )
+            first = "%begin"
+        self.loop("0", first, 1, ones)
         for lanes in self._steps():
             wide = {
                 k: self.broadcast(one, group.inputs[k], f"wide{lanes}.{k}", lanes) for k, one in ones.items()

@@ -9,7 +9,6 @@ import numpy as np
 import anydml as dml
 from anydml.builder import CompiledGraph
 from anydml.expression import Expression
-from anydml.ir.graph import Node
 from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import NUMPY, UP_TO_64_BIT
 from anydml.ops.opdef import ONE, Operator
@@ -181,7 +180,7 @@ def graph_case(case: Case) -> None:
     if all(held[n].packed for n in growing.held):
         _repeated(case, graph, [held[n] for n in growing.held], [held[n] for n in outputs])
     # What follows a sum of rows may make much of its least bit.
-    summed = any(isinstance(n, Node) and n.op in SUMS for n in graph._graph.nodes)
+    summed = any(n.op in SUMS for n in graph._graph.nodes)
     if sum(e.desc.element_count for e in made) <= CHEAP * 4 and not summed:
         case.facts.add("compared")
         results: dict[str, Array] = {n: np.zeros(e.sizes, NUMPY[e.data_type]) for n, e in outputs.items()}

@@ -27,6 +27,7 @@ from bench import alone, rows
 from bench.calls import calls_between_work, pairs_of_calls
 from bench.decoder import generate, merged_decoder
 from bench.families import FAMILIES
+from bench.layouts import pairs_of_layouts
 from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
@@ -75,6 +76,8 @@ def main() -> None:
     if asked.only or asked.models:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
+    layouts = [compared(*pair) for pair in pairs_of_layouts()]
+    show("Layouts, all threads: ours / NumPy's one", heads, layouts, asked.markdown)
     show("Calls and kernels", heads, [*call_rows(), *compile_times()], asked.markdown)
     show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
 

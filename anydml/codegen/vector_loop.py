@@ -13,7 +13,7 @@ from anydml.ops.expr import read
 
 class VectorLoopEmitter(LoopEmitter):
     """Scalar until the output is aligned; four vectors at a time; fewer elements, as rows are often short;
-    scalar to the end, and all along if strided."""
+    scalar to the end, and all along if outputs are strided."""
 
     def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
@@ -29,20 +29,19 @@ class VectorLoopEmitter(LoopEmitter):
             elif k < self.count and self.is_(k, Access.SPLAT):
                 self.emit_lines(f"%one{k} = load {element_type(group.inputs[k])}, ptr %p{k}, align 1")
                 ones[k] = f"%one{k}"
-        if Access.STRIDED in self.shape.access:
-            self.loop("0", "%n", 1, ones)
-            return
-        self.until_aligned(self.lanes)
-        first = "%head.n"
-        if (
-            not self.shape.stream
-        ):  # a store over two cache lines takes as long as two, but few make no difference
-            self.emit_lines(
-                f"%long = icmp sge i64 %n, {8 * self.lanes}",
-                "%begin = select i1 %long, i64 %head.n, i64 0",
-            )
-            first = "%begin"
-        self.loop("0", first, 1, ones)
+        first = "0"
+        if Access.STRIDED not in self.shape.access:
+            self.until_aligned(self.lanes)
+            first = "%head.n"
+            if (
+                not self.shape.stream
+            ):  # a store over two cache lines takes twice as long, which few do not show
+                self.emit_lines(
+                    f"%long = icmp sge i64 %n, {8 * self.lanes}",
+                    "%begin = select i1 %long, i64 %head.n, i64 0",
+                )
+                first = "%begin"
+            self.loop("0", first, 1, ones)
         for lanes in self._steps():
             wide = {
                 k: self.broadcast(one, group.inputs[k], f"wide{lanes}.{k}", lanes) for k, one in ones.items()
@@ -57,7 +56,12 @@ class VectorLoopEmitter(LoopEmitter):
         self.loop(first, "%n", 1, ones)
 
     def _steps(self) -> list[int]:
-        """How many elements loops compute at a time, one after the other: streams have long rows."""
+        """How many elements loops compute at a time, one after the other: streams have long rows. Of strided
+        inputs they are read one by one, to be computed and stored together."""
+        if Access.STRIDED in self.shape.access[self.count :]:
+            return []
+        if Access.STRIDED in self.shape.access:
+            return [8]
         steps = [self.lanes]
         while not self.shape.stream and steps[-1] > 8:
             steps.append(max(steps[-1] // 8, 4))
@@ -84,7 +88,11 @@ class VectorLoopEmitter(LoopEmitter):
         known = {}
         for k, dtype in enumerate(group.inputs):
             known[read(k, dtype)] = splats.get(k, f"%{b}.x{k}")
-            if k not in splats:
+            if k in splats:
+                continue
+            if lanes > 1 and self.is_(k, Access.STRIDED):
+                self._gather(f"%{b}.x{k}", at[k], k, lanes)
+            else:
                 self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
         emitter = self.emitter(known, lanes)
         values = [emitter.value(e) for e in group.outputs]
@@ -96,3 +104,18 @@ class VectorLoopEmitter(LoopEmitter):
             self.emit_lines(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
         self.emit_lines(f"%{b}.next = add i64 %{b}.i, {lanes}", f"%{b}.more = icmp slt i64 %{b}.next, {end}")
         self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+
+    def _gather(self, name: str, at: str, k: int, lanes: int) -> None:
+        """`lanes` elements of a strided operand as a vector."""
+        element, kind = element_type(self.group.operands[k]), value_type(self.group.operands[k], lanes)
+        vector = "poison"
+        for j in range(lanes):
+            if j:
+                self.emit_lines(f"{name}.p{j} = getelementptr i8, ptr {at}, i64 %s{k}")
+                at = f"{name}.p{j}"
+            into = name if j == lanes - 1 else f"{name}.v{j}"
+            self.emit_lines(
+                f"{name}.e{j} = load {element}, ptr {at}, align 1",
+                f"{into} = insertelement {kind} {vector}, {element} {name}.e{j}, i32 {j}",
+            )
+            vector = into

@@ -35,7 +35,7 @@ D = np.float64
 LD = np.longdouble
 Array = NDArray[Any]
 COEFFICIENTS: dict[str, tuple[float | int, ...]] = {}
-TARGET = Path(__file__).parent.parent / "anydml" / "spec" / "math_tables.py"
+TARGET = Path(__file__).parent.parent / "anydml/ops/elementary_tables.py"
 
 # ---------------------------------------------------------------- fitting
 
@@ -493,6 +493,44 @@ def trig_f32() -> None:
     report_ulp("cos = w + fma(z*z,Q,(1-w)-z/2), w=1-z/2", t, got, near, mp.cos)
 
 
+def odd_f32(name: str, function: Callable[[mp.mpf], mp.mpf], edge: mp.mpf | float, count: int) -> None:
+    """A8: x + x^3 * P(x^2) on |x| <= edge."""
+    grid = nodes(M("1e-9"), M(edge) ** 2 * M("1.001"))
+    w = to_ld(grid)
+    x, value = np.sqrt(w), tabulate(partial(_of_root, function), grid)
+    found, err = fit_f32((value / x - 1) / w, powers(w, count), x * w / value)
+    keep(name, found, err)
+    t = sample(1e-6, float(edge), 1 << 18)
+    report_ulp(name, t, fma(t * (t * t), horner(found, t * t), t), mp_near(function, t), function)
+
+
+def mp_near(function: Callable[[mp.mpf], mp.mpf], x: Array) -> Array:
+    """About what a function is, by the NumPy function of its name."""
+    named = getattr(
+        np,
+        {"asin": "arcsin", "atan": "arctan", "asinh": "arcsinh", "atanh": "arctanh"}.get(
+            function.__name__, function.__name__
+        ),
+    )
+    result: Array = named(x.astype(D))
+    return result
+
+
+def odd_family() -> None:
+    """A8: odd functions near zero, and acosh(1 + d) = sqrt(2d) * (1 + d * Q(d))."""
+    odd_f32("SINH", mp.sinh, 1.0, 4)
+    odd_f32("TAN", mp.tan, mp.pi / 4 * M("1.001"), 7)
+    odd_f32("ATAN", mp.atan, 0.5, 6)
+    odd_f32("ASIN", mp.asin, 0.5, 6)
+    odd_f32("ASINH", mp.asinh, 0.5, 5)
+    odd_f32("ATANH", mp.atanh, 0.5, 6)
+    grid = nodes(M("1e-9"), M("0.5"))
+    d = to_ld(grid)
+    ratio = tabulate(lambda t: mp.acosh(1 + t) / mp.sqrt(2 * t), grid)
+    found, err = fit_f32((ratio - 1) / d, powers(d, 6), d / ratio)
+    keep("ACOSH", found, err)
+
+
 # ------------------------------------------------------------- part B: f64
 
 
@@ -535,54 +573,16 @@ def odd_fit(name: str, function: Callable[[mp.mpf], mp.mpf], edge: mp.mpf, count
 def part_b() -> None:
     """Fit the float64 kernels."""
     near_one = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1) * M("1.0001")
-    for name, function, edge in (
-        ("EXP2_64", lambda t: M(2) ** t, M("0.5001")),
-        ("EXP64", mp.exp, mp.ln(2) / 2 * M("1.0001")),
-    ):
-        grid = nodes(-edge, edge)
-        r = to_ld(grid)
-        value = tabulate(function, grid)
-        rest, err = fit_f64((value - 1) / r, powers(r, 7), r / value)
-        coeffs = [1.0, *rest]
-        keep(name, coeffs, err)
-        check_f64(
-            f"P(r), |r| <= {float(edge):.6f}",
-            -edge,
-            edge,
-            partial(horner64, coeffs),
-            function,
-        )
-    odd_fit("LOG2_64", lambda z: 2 * mp.atanh(z) / mp.ln(2), near_one, 6)
+    edge = M("0.5001")
+    grid = nodes(-edge, edge)
+    r = to_ld(grid)
+    value = tabulate(lambda t: M(2) ** t, grid)
+    rest, err = fit_f64((value - 1) / r, powers(r, 7), r / value)
+    coeffs = [1.0, *rest]
+    keep("EXP2_64", coeffs, err)
+    check_f64(f"P(r), |r| <= {float(edge):.6f}", -edge, edge, partial(horner64, coeffs), lambda t: M(2) ** t)
     odd_fit("LOG64", lambda z: 2 * mp.atanh(z), near_one, 5)
-    odd_fit("ATAN", mp.atan, (mp.sqrt(2) - 1) * M("1.0001"), 7)
-    odd_fit("B4_ATAN_1_12", mp.atan, M(1), 12)
-    odd_fit("B4_ATAN_1", mp.atan, M(1), 13)
-    edge = mp.pi / 4 * M("1.001")
-    odd_fit("SIN64", mp.sin, edge, 5)
-    grid = nodes(M("1e-10"), edge**2)
-    w = to_ld(grid)
-    value = tabulate(lambda t: mp.cos(mp.sqrt(t)), grid)
-    least, err = fit_f64(value, powers(w, 5), 1 / value)
-    keep("B5_COS_5", least, err)
-    rest, err1 = fit_f64((value - 1) / w, powers(w, 5), w / value)
-    full = [1.0, *rest]
-    keep("COS64", full, err1)
-    for label, c in (("free c0", least), ("c0 = 1", full)):
-        check_f64(
-            f"cos Q(r^2), {label}",
-            -edge,
-            edge,
-            partial(_even, c),
-            mp.cos,
-        )
-    sine, cosine = COEFFICIENTS["SIN64"], COEFFICIENTS["COS64"]
-    check_f64(
-        "tan = sin/cos",
-        -edge,
-        edge,
-        lambda x: x * horner64(sine, x * x) / horner64(cosine, x * x),
-        mp.tan,
-    )
+    odd_fit("LOG2_64", lambda z: 2 * mp.atanh(z) / mp.ln(2), near_one, 6)
 
 
 def constants() -> None:
@@ -606,9 +606,9 @@ def constants() -> None:
 
 KEPT = (
     "EXP EXPM1 EXP2 LOG ERF_SMALL ERF_LARGE TAIL_P TAIL_Q SIN COS "
-    "EXP2_64 EXP64 LOG2_64 LOG64 ATAN SIN64 COS64 TWO_OVER_PI"
+    "TAN ATAN ASIN SINH ASINH ACOSH ATANH EXP2_64 LOG64 LOG2_64 TWO_OVER_PI"
 ).split()
-"""What ops.elementary and ops.elementary64 use."""
+"""What the functions of ops use."""
 
 
 def main() -> None:
@@ -620,11 +620,14 @@ def main() -> None:
         erf_family,
         normal_tail,
         trig_f32,
+        odd_family,
         part_b,
         constants,
     ):
         step()
-    head = '"""Coefficients of ops.elementary, lowest degree first; written by tools/fit_math.py."""\n\n'
+    head = (
+        '"""Coefficients of elementary functions, lowest degree first; written by tools/fit_math.py."""\n\n'
+    )
     tables = (f"{name} = (\n" + "".join(f"    {c!r},\n" for c in COEFFICIENTS[name]) + ")\n" for name in KEPT)
     TARGET.write_text(head + "".join(tables))
 

@@ -47,7 +47,7 @@ def main() -> None:
 
 def _row(case: Any, types: dict[str, np.dtype]) -> tuple[str, ...]:
     """The worst over the case's choices of attributes."""
-    rng, dtype = np.random.default_rng(1), types[case.output.letter]
+    rng, dtype = np.random.default_rng(1), types[case.output.type_variable]
     worst, where, marked = 0.0, "-", False
     for attributes in case.attributes:
         inputs = _inputs(case, rng, dtype)

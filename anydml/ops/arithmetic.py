@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import pi
 
-from anydml.ops import elementary, elementary64
+from anydml.ops import angles, elementary, elementary64
 from anydml.ops.attributes import Activation, ActivationKind, ScalarKind, as_type
 from anydml.ops.dtypes import (
     FLOAT64,
@@ -254,7 +254,7 @@ ELEMENT_WISE_ATAN_YX = binary(
     "ELEMENT_WISE_ATAN_YX",
     "Output is the angle, in radians from -π to π, of the point whose y is A and whose x is B.",
     {FL_3_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT)},
-    elementary64.atan_yx,
+    angles.atan_yx,
     example([0, 1, -1], [1, 0, 0], [0, pi / 2, -pi / 2]),
     notes="Zeros, infinities and signs as IEEE 754's atan2 has them, also at 0, 0.",
 )

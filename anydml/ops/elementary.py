@@ -126,15 +126,20 @@ def _exp_of_reduced(r: Expr) -> Expr:
     return fma(fma(polynomial(r, EXP), r, 1.0), r, 1.0)
 
 
+def exp_in_parts(x: Expr) -> tuple[Expr, Expr]:
+    """exp(x) as a fraction times 2^n: of |x| up to some hundreds."""
+    r, _, marked = _reduce_range(x, None, 0)
+    return _exp_of_reduced(r), sub(marked, bitcast(constant(MAGIC, FLOAT32), INT32))
+
+
 @single
 def exp(x: Expr) -> Expr:
-    r, _, marked = _reduce_range(at_least(at_most(x, 89.0), -104.0), None, 0)
-    n = sub(marked, bitcast(constant(MAGIC, FLOAT32), INT32))
+    fraction, n = exp_in_parts(at_least(at_most(x, 89.0), -104.0))
     half = shr(n, 1)  # in two steps, since 2^n alone may overflow or be denormal
-    return mul(mul(_exp_of_reduced(r), _power_of_two(half)), _power_of_two(sub(n, half)))
+    return mul(mul(fraction, power_of_two(half)), power_of_two(sub(n, half)))
 
 
-def _power_of_two(n: Expr) -> Expr:
+def power_of_two(n: Expr) -> Expr:
     return bitcast(shl(add(n, 127), 23), FLOAT32)
 
 
@@ -194,7 +199,7 @@ def expm1_of_quotient(x: Expr, by: Expr) -> Expr:
 # ---- logarithms ----------------------------------------------------------------------------------------
 
 
-def _log_of_split(f: Expr, e: Expr) -> Expr:
+def log_of_split(f: Expr, e: Expr) -> Expr:
     """ln((1 + f) * 2^e) for 1 + f around 1."""
     y = fma(mul(f, f), fma(polynomial(f, LOG), f, -0.5), mul(e, LN2_LOW))
     return fma(e, LN2_HIGH, add(f, y))
@@ -206,7 +211,7 @@ def log(x: Expr) -> Expr:
     bits = bitcast(select(denormal, mul(x, 2.0**23), x), INT32)
     e = shr(sub(bits, 0x3F3504F3), 23)  # centred on sqrt(1/2)
     f = sub(bitcast(sub(bits, shl(e, 23)), FLOAT32), 1.0)
-    y = _log_of_split(f, add(convert(e, FLOAT32), select(denormal, constant(-23.0, FLOAT32), 0.0)))
+    y = log_of_split(f, add(convert(e, FLOAT32), select(denormal, constant(-23.0, FLOAT32), 0.0)))
     return _log_special(x, y)
 
 
@@ -222,7 +227,7 @@ def _softplus(z: Expr, low: Expr | None = None) -> Expr:
     e = _exp_of_negative(neg(absolute(z)), towards)
     halved = gt(e, 0.41421356)  # 1 + e = 2 * (1 + (e - 1) / 2)
     f = select(halved, mul(sub(e, 1.0), 0.5), e)
-    return add(select(gt(0.0, z), 0.0, z), _log_of_split(f, select(halved, constant(1.0, FLOAT32), 0.0)))
+    return add(select(gt(0.0, z), 0.0, z), log_of_split(f, select(halved, constant(1.0, FLOAT32), 0.0)))
 
 
 _softplus_of_one = single(_softplus, "softplus")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, pi
 
-from anydml.ops import elementary, elementary64
+from anydml.ops import angles, elementary, hyperbolic
 from anydml.ops.dtypes import FLOATS_UP_TO_32_BIT, UP_TO_32_BIT, UP_TO_64_BIT
 from anydml.ops.enums import RoundingMode
 from anydml.ops.expr import (
@@ -166,57 +166,57 @@ ELEMENT_WISE_SIN = scaled_unary(
     "ELEMENT_WISE_SIN",
     "Output is the sine of Input, in radians.",
     FLOATS_FROM_1_0,
-    elementary64.sin,
+    angles.sin,
     example([0, 0.5], [0, 0.47942554]),
 )
 ELEMENT_WISE_COS = scaled_unary(
     "ELEMENT_WISE_COS",
     "Output is the cosine of Input, in radians.",
     FLOATS_FROM_1_0,
-    elementary64.cos,
+    angles.cos,
     example([0, 1], [1, 0.5403022766113281]),
 )
 ELEMENT_WISE_TAN = scaled_unary(
     "ELEMENT_WISE_TAN",
     "Output is the tangent of Input, in radians.",
     FLOATS_FROM_1_0,
-    elementary64.tan,
-    example([0, 1], [0, 1.5574077367782593]),
+    angles.tan,
+    example([0, 0.5], [0, 0.5463024973869324]),
 )
 ELEMENT_WISE_ASIN = scaled_unary(
     "ELEMENT_WISE_ASIN",
     "Output is the arcsine of Input, in radians from -π/2 to π/2.",
     FLOATS_FROM_1_0,
-    elementary64.asin,
+    angles.asin,
     example([0, 1], [0, pi / 2]),
 )
 ELEMENT_WISE_ACOS = scaled_unary(
     "ELEMENT_WISE_ACOS",
     "Output is the arccosine of Input, in radians from 0 to π.",
     FLOATS_FROM_1_0,
-    elementary64.acos,
+    angles.acos,
     example([1, -1], [0, pi]),
 )
 ELEMENT_WISE_ATAN = scaled_unary(
     "ELEMENT_WISE_ATAN",
     "Output is the arctangent of Input, in radians from -π/2 to π/2.",
     FLOATS_FROM_1_0,
-    elementary64.atan,
+    angles.atan,
     example([0, 1, inf], [0, pi / 4, pi / 2]),
 )
 ELEMENT_WISE_SINH = scaled_unary(
     "ELEMENT_WISE_SINH",
     "Output is the hyperbolic sine of Input.",
     FLOATS_FROM_2_0,
-    elementary64.sinh,
+    hyperbolic.sinh,
     example([0, 1], [0, 1.175201177597046]),
 )
 ELEMENT_WISE_COSH = scaled_unary(
     "ELEMENT_WISE_COSH",
     "Output is the hyperbolic cosine of Input.",
     FLOATS_FROM_2_0,
-    elementary64.cosh,
-    example([0, 1], [1, 1.5430806875228882]),
+    hyperbolic.cosh,
+    example([0, 0.5], [1, 1.1276259422302246]),
 )
 ELEMENT_WISE_TANH = scaled_unary(
     "ELEMENT_WISE_TANH",
@@ -229,20 +229,20 @@ ELEMENT_WISE_ASINH = scaled_unary(
     "ELEMENT_WISE_ASINH",
     "Output is the inverse hyperbolic sine of Input.",
     FLOATS_FROM_2_0,
-    elementary64.asinh,
+    hyperbolic.asinh,
     example([0, 1], [0, 0.8813735842704773]),
 )
 ELEMENT_WISE_ACOSH = scaled_unary(
     "ELEMENT_WISE_ACOSH",
     "Output is the inverse hyperbolic cosine of Input.",
     FLOATS_FROM_2_0,
-    elementary64.acosh,
+    hyperbolic.acosh,
     example([1, 2], [0, 1.316957950592041]),
 )
 ELEMENT_WISE_ATANH = scaled_unary(
     "ELEMENT_WISE_ATANH",
     "Output is the inverse hyperbolic tangent of Input.",
     FLOATS_FROM_2_0,
-    elementary64.atanh,
+    hyperbolic.atanh,
     example([0, 0.5, 1], [0, 0.5493061542510986, inf]),
 )

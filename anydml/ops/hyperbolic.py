@@ -1,0 +1,126 @@
+"""Hyperbolic functions and their inverses, written in the language of ops.expr, in float32.
+
+Near zero they are polynomials, else exponentials and logarithms, with what rounding leaves of a sum, a root
+or a quotient beside them.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from anydml.ops.dtypes import FLOAT32, INT32
+from anydml.ops.elementary import (
+    at_most,
+    copysign,
+    exp_in_parts,
+    log_of_split,
+    polynomial,
+    power_of_two,
+    single,
+)
+from anydml.ops.elementary_tables import ACOSH, ASINH, ATANH, SINH
+from anydml.ops.expr import (
+    Expr,
+    absolute,
+    add,
+    bitcast,
+    constant,
+    convert,
+    div,
+    eq,
+    fma,
+    ge,
+    gt,
+    is_nan,
+    lt,
+    mul,
+    neg,
+    select,
+    shl,
+    shr,
+    sqrt,
+    sub,
+)
+
+LARGE = 2.0**12
+"""From where on the inverse functions are ln(2 t)."""
+
+
+def _odd(t: Expr, coefficients: tuple[float, ...]) -> Expr:
+    square = mul(t, t)
+    return fma(mul(t, square), polynomial(square, coefficients), t)
+
+
+def _half_exp(t: Expr) -> Expr:
+    """exp(t) / 2 for 0 <= t, which may be more than any float32 where exp(t) / 2 is not."""
+    fraction, n = exp_in_parts(at_most(t, 91.0))
+    half = shr(n, 1)
+    return mul(mul(fraction, power_of_two(half)), power_of_two(sub(sub(n, half), 1)))
+
+
+@single
+def sinh(x: Expr) -> Expr:
+    t = absolute(x)
+    e = _half_exp(t)
+    return copysign(select(lt(t, 1.0), _odd(t, SINH), sub(e, div(0.25, e))), x)
+
+
+@single
+def cosh(x: Expr) -> Expr:
+    e = _half_exp(absolute(x))
+    return add(e, div(0.25, e))
+
+
+def _log(u: Expr, low: Expr, doubled: Expr | None = None) -> Expr:
+    """ln(u + low), or ln(2 u + low), of a positive normal u."""
+    bits = bitcast(u, INT32)
+    e = shr(sub(bits, 0x3F3504F3), 23)
+    f = sub(bitcast(sub(bits, shl(e, 23)), FLOAT32), 1.0)
+    count = convert(e, FLOAT32)
+    if doubled is not None:
+        count = select(doubled, add(count, 1.0), count)
+    return add(log_of_split(f, count), div(low, u))
+
+
+def _log_of_sum(t: Expr, one: float) -> Expr:
+    """ln(t + sqrt(t² + one)); of large ones ln(2 t)."""
+    p = mul(t, t)
+    p_low = fma(t, t, neg(p))
+    w = add(p, one)
+    larger, smaller = (select(gt(p, 1.0), p, one), select(gt(p, 1.0), constant(one, FLOAT32), p))
+    w_low = add(add(sub(larger, w), smaller), p_low)
+    root = sqrt(w)
+    root_low = div(add(fma(neg(root), root, w), w_low), add(root, root))
+    u = add(t, root)
+    more, less = select(gt(root, t), root, t), select(gt(root, t), t, root)
+    u_low = add(add(sub(more, u), less), root_low)
+    large = gt(t, LARGE)
+    result = _log(select(large, t, u), select(large, 0.0, u_low), large)
+    return select(eq(t, inf), inf, result)
+
+
+@single
+def asinh(x: Expr) -> Expr:
+    t = absolute(x)
+    result = select(lt(t, 0.5), _odd(t, ASINH), _log_of_sum(t, 1.0))
+    return copysign(select(is_nan(t), nan, result), x)
+
+
+@single
+def acosh(x: Expr) -> Expr:
+    d = sub(x, 1.0)
+    root = sqrt(add(d, d))
+    near = fma(mul(root, d), polynomial(d, ACOSH), root)
+    return select(ge(x, 1.0), select(lt(d, 0.5), near, _log_of_sum(x, -1.0)), nan)
+
+
+@single
+def atanh(x: Expr) -> Expr:
+    t = absolute(x)
+    top, bottom = add(1.0, t), sub(1.0, t)
+    top_low = sub(t, sub(top, 1.0))
+    q = div(top, bottom)
+    low = div(add(fma(neg(q), bottom, top), top_low), bottom)
+    grown = mul(_log(q, low), 0.5)
+    result = select(lt(t, 0.5), _odd(t, ATANH), select(lt(t, 1.0), grown, nan))
+    return copysign(select(eq(t, 1.0), inf, result), x)

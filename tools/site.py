@@ -57,6 +57,7 @@ Functions <reference/functions>
 Devices, graphs, sessions <reference/api>
 Command line <reference/cli>
 Errors <reference/errors>
+How fast <benchmarks>
 How exact <accuracy>
 How it was abused <reliability>
 ```

@@ -286,7 +286,7 @@ class Session:
             raise self._unknown_outputs(output_names or ()) from None
         try:
             entry = self._program.entry
-            results = None if entry is None else entry(input_feed)  # type: ignore[arg-type]
+            results = None if entry is None else entry(input_feed)
             if results is None:
                 results = self._results(input_feed)
         except MemoryError as error:
@@ -387,6 +387,11 @@ class Bound:
         """The arrays of all outputs, if each has one."""
         self._plan: Plan | None = None
         self._direct: Callable[[], bool] | None = None
+        self._entry: Callable[..., list[Any] | None] | None = None
+        """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
+        self._feed = dict(zip(session._names, values, strict=True))
+        self._held = [weakref.ref(y) for y in places.values()]
+        """An array that has a weak reference cannot be resized."""
 
     def run(self) -> list[Any]:
         """All outputs, for what the inputs contain now; those with an array of their own are that array.
@@ -394,6 +399,8 @@ class Bound:
         Raises:
             ExecutionFailed: a node failed; or an output does not fit its array.
         """
+        if self._entry is not None and self._entry(self._feed, self._all) is not None:
+            return [*(self._all or ())]
         program = self._session._program
         plan = program.plan(self._values)
         if plan is self._plan and self._direct is not None and self._direct():
@@ -414,6 +421,7 @@ class Bound:
             results[place] = y
         if self._all is not None and plan is not self._plan:  # they fit
             self._plan, self._direct = plan, plan.bound(self._values, self._all)
+            self._entry = None if self._direct is None else plan.entry
         return results
 
 

@@ -43,7 +43,8 @@ def have_known_layout() -> bool:
 
     sizes = word(SIZES)
     packed, writeable = np.zeros(1).flags, np.broadcast_to(np.zeros(1), 3).flags
-    number = 0.1
+    number, listed = 0.1, [probe]
+    items = word(DATA + 8, id(listed))
     return (
         word(TYPE) == id(np.ndarray)
         and word(DATA) == probe.__array_interface__["data"][0]
@@ -55,6 +56,7 @@ def have_known_layout() -> bool:
         and not probe.flags.num & PACKED
         and not writeable.num & WRITEABLE
         and ctypes.c_double.from_address(id(number) + VALUE).value == number
+        and word(0, items) == at
         and _functions_of_numpy() is not None
     )
 

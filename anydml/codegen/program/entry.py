@@ -31,7 +31,7 @@ from anydml.codegen.python_objects import (
     register_new_array,
 )
 
-Entry = Callable[[dict[str, Any]], list[Any] | None]
+Entry = Callable[..., list[Any] | None]
 MAX_CONTENT_BYTES = 128
 """Of an input whose content is compared."""
 
@@ -106,6 +106,10 @@ declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 """
 
 
+_ITEMS = object.__basicsize__ + 8
+"""Where a list has the address of its items: behind their number."""
+
+
 class _Text:
     """Instructions of an entry."""
 
@@ -144,11 +148,12 @@ class _Text:
 def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple[int, ...]]) -> str:
     """The entry of a program, for its module. `makes`: the outputs' sizes.
 
-    It owns the arrays while it uses them: other threads may run in between, and take them out.
+    It takes a dictionary, and perhaps a list of arrays to write to, which its caller has checked. It owns the
+    arrays while it uses them: other threads may run in between, and take them out.
     """
     t, count = _Text(), len(makes)
     t.lines.append(f"  %words = alloca [{FIRST + len(reads) + count} x ptr]")
-    t.lines.append("  %answer = alloca ptr")
+    t.lines += ["  %answer = alloca ptr", "  %results.at = alloca ptr", f"  %ys = alloca [{count} x ptr]"]
     context = t.field("%self", DATA)
 
     def known(k: int) -> str:
@@ -156,7 +161,7 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
 
     none = known(_NONE)
     t.answer(none)
-    t.same("i64", "%n", 1)
+    t.expect(t.line(f"icmp ule i64 {t.line('sub i64 %n, 1')}, 1"))
     feed = t.field("%args", 0)
     t.same("ptr", t.field(feed, TYPE), known(_DICT))
     t.same("i64", t.line(f"call i64 @PyDict_Size(ptr {feed})"), len(feeds))
@@ -189,11 +194,21 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     busy = t.line(f"getelementptr i64, ptr {context}, i64 {_BUSY}")
     t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
     t.answer("null")
+    given, make, ready = t.name(), t.name(), t.name()
+    places = [t.line(f"getelementptr ptr, ptr %ys, i64 {k}") for k in range(count)]
+    t.lines += [f"  br i1 {t.line('icmp eq i64 %n, 2')}, label %{given}, label %{make}", f"{given}:"]
+    results = t.field("%args", 8)
+    t.lines += [f"  call void @Py_IncRef(ptr {results})", f"  store ptr {results}, ptr %results.at"]
+    items = t.field(results, _ITEMS)
+    for k, place in enumerate(places):
+        t.lines.append(f"  store ptr {t.field(items, 8 * k)}, ptr {place}")
+    t.lines += [f"  br label %{ready}", f"{make}:"]
     results = t.line(f"call ptr @PyList_New(i64 {count})")
     t.expect(t.line(f"icmp ne ptr {results}, null"))
+    t.lines.append(f"  store ptr {results}, ptr %results.at")
     t.owned += 1
-    outputs, constants = [], []
-    for k, made in enumerate(makes):
+    constants = []
+    for k, (made, place) in enumerate(zip(makes, places, strict=True)):
         dtype = known(_NAMES + 2 * len(feeds) + k)
         t.lines.append(f"  call void @Py_IncRef(ptr {dtype})")  # which the array will own
         listed = ", ".join(f"i64 {n}" for n in made or (0,))
@@ -204,7 +219,10 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
         )
         t.expect(t.line(f"icmp ne ptr {y}, null"))
         t.line(f"call i32 @PyList_SetItem(ptr {results}, i64 {k}, ptr {y})")
-        outputs.append(y)
+        t.lines.append(f"  store ptr {y}, ptr {place}")
+    t.lines += [f"  br label %{ready}", f"{ready}:"]
+    results = t.line("load ptr, ptr %results.at")
+    outputs = [t.line(f"load ptr, ptr {place}") for place in places]
     memory = known(_MEMORY)
     words = {
         ARENA: t.line(f"getelementptr i8, ptr {memory}, i64 {DETAIL_BYTES}"),
@@ -226,7 +244,9 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     t.lines.append(f"  call void @Py_IncRef(ptr {results})")
     t.answer(results)
     t.lines.append(f"  br label %drop{t.owned}")
-    for k, x in reversed([*enumerate([*arrays, results])]):
+    t.lines += [f"drop{t.owned}:", "  %results = load ptr, ptr %results.at"]
+    t.lines += ["  call void @Py_DecRef(ptr %results)", f"  br label %drop{len(arrays)}"]
+    for k, x in reversed([*enumerate(arrays)]):
         t.lines += [f"drop{k + 1}:", f"  call void @Py_DecRef(ptr {x})", f"  br label %drop{k}"]
     t.lines += ["drop0:", "  %found = load ptr, ptr %answer", f"  %missed = icmp eq ptr %found, {none}"]
     t.lines += ["  br i1 %missed, label %miss, label %out", "out:", "  ret ptr %found", "miss:"]

@@ -223,7 +223,7 @@ class _Writer:
         found = self.tensors.get(value)
         if found is None:
             content = self.constants[value].content
-            if not isinstance(content, np.ndarray) or not content.size:
+            if not isinstance(content, np.ndarray) or not (content.size or content.dtype == np.int64):
                 raise NotNative(f"{value.name!r} is no tensor with elements")
             found = Known.of(content)
         return found

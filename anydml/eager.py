@@ -57,6 +57,11 @@ class _Signature:
     keeps_bool: bool  # every array behind the output's type is bool, so the result is bool
     takes_bool: bool  # `out` may be bool
 
+    @property
+    def result(self) -> np.dtype:
+        """The type of a new array."""
+        return np.dtype(np.bool_) if self.keeps_bool else self.output
+
 
 def compute(
     operator: Operator,
@@ -88,8 +93,8 @@ def compute(
         raise InvalidInput(Problem(operator.name, f"expected shapes that broadcast, but got {shapes}"))
     late = None
     if out is None:
-        target = empty_like_inputs(shape, signature.output, inputs)
-        result: Any = target.view(np.bool_) if signature.keeps_bool else target
+        result: Any = empty_like_inputs(shape, signature.result, inputs)
+        target = result.view(signature.output)
     else:
         result = out
         target, late = _target(operator, out, shape, signature, given)

@@ -63,7 +63,7 @@ def store(key: str, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(_head(key, content) + content)
         os.replace(name, folder / key)
-    except OSError:
+    except (OSError, ImportError):  # the latter when the process is about to end
         Path(name).unlink(missing_ok=True)
 
 

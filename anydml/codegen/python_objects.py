@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -88,6 +88,9 @@ class Context(np.ndarray[Any, Any]):
     """The words that code reads which is called with them. It keeps what they lead to, and the code."""
 
     kept: object = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("expected something to pickle or copy, but got addresses of this process")
 
 
 def context_of(words: Sequence[int], kept: object) -> Context:

@@ -85,6 +85,8 @@ def empty_like_inputs(shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[
                 if a.flags.c_contiguous:
                     break
                 order = sorted(range(len(shape)), key=lambda d: -abs(a.strides[d]))
+                if order == [*range(len(shape))]:
+                    break
                 back = np.argsort(order)
                 return _fresh.empty([shape[d] for d in order], dtype).transpose(back)
     return _fresh.empty(shape, dtype)

@@ -184,11 +184,22 @@ def test_expressions_beside_known_calls():
         assert g.compile({"y": dml.abs(x)})({"x": f32(-1, 2)})["y"].tolist() == [1, 2]
 
 
+def test_results_own_their_memory_from_the_first_call_on():
+    multiply, both = fresh("multiply"), fresh("logical_and")
+    x, truth = np.ones((2, 4, 8), np.float32), np.ones(3, bool)
+    for _ in range(3):
+        assert multiply(x[:, :, ::-1], x).flags.owndata
+        assert both(truth, truth).flags.owndata
+
+
 def test_functions_stay_functions():
     dml.abs(f32(-1))
     assert inspect.isfunction(dml.abs)
     assert str(inspect.signature(dml.abs)).startswith("(input: ")
     assert pickle.loads(pickle.dumps(dml.abs)) is dml.abs
+    if call.are_known():
+        with pytest.raises(TypeError, match="addresses"):
+            pickle.dumps(dml.abs.__closure__[0].cell_contents)
 
 
 def test_nothing_is_left_behind():

@@ -219,11 +219,12 @@ class _Writer:
         kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
         self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
 
-    def read(self, value: Value) -> Tensor:
+    def read(self, value: Value, sizes: bool = False) -> Tensor:
+        """`sizes`: they may be none at all."""
         found = self.tensors.get(value)
         if found is None:
             content = self.constants[value].content
-            if not isinstance(content, np.ndarray) or not (content.size or content.dtype == np.int64):
+            if not isinstance(content, np.ndarray) or not (content.size or sizes):
                 raise NotNative(f"{value.name!r} is no tensor with elements")
             found = Known.of(content)
         return found
@@ -253,7 +254,8 @@ class _Writer:
         check_types(node)
         if node.bodies:
             return self._iteration(node)
-        inputs = [None if v is None else self.read(v) for v in node.inputs]
+        shaped = node.is_onnx("Reshape")
+        inputs = [None if v is None else self.read(v, shaped and k == 1) for k, v in enumerate(node.inputs)]
         if (folded := _folded(node, inputs)) is not None:
             return folded
         if (result := self._elementwise(node, inputs)) is not None:

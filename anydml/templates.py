@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence  # noqa: F401  (annotati
 from types import FunctionType
 from typing import Any
 
+from anydml.codegen.python_objects import have_known_layout
 from anydml.directml.descriptions import OperatorDesc  # noqa: F401
 from anydml.eager import Array, Out, Tensor, compute, known_call  # noqa: F401
 from anydml.errors import InvalidInput, Problem
@@ -14,7 +15,7 @@ from anydml.ops.attributes import ScaleBias  # noqa: F401
 from anydml.ops.docstring import docstring
 from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType  # noqa: F401
 from anydml.ops.opdef import REQUIRED, Operator
-from anydml.runtime.call import KnownCall, KnownCalls, are_known
+from anydml.runtime.call import KnownCall, KnownCalls
 
 
 class _Function:
@@ -43,7 +44,7 @@ class _Function:
                     raise InvalidInput(Problem(operator.name, problem))
                 return x._builder.record(operator, tensors, attributes, output_data_type)
         result = compute(operator, tensors, attributes, out, output_data_type)
-        if are_known() and not (self._known is not None and self._known.full):
+        if have_known_layout() and not (self._known is not None and self._known.full):
             others = given[len(operator.inputs) : -1]
             call = known_call(operator, tensors, attributes, others, output_data_type, out, result)
             if call is not None:

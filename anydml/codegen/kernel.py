@@ -31,13 +31,13 @@ MIN_SPLIT_BYTES = 1 << 15
 waiting worker may take."""
 MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
-
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22
 """Moved by a turned copy: beyond, tiles are turned near by and copied row by row, so that memory is written
 in order."""
 MIN_CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS = 1 << 10, 1 << 17
+"""Of a chunk: `_words` and, for packed arrays of any size, call.ll cut by these."""
 
 
 @cache

@@ -33,9 +33,8 @@ class VectorLoopEmitter(LoopEmitter):
         if Access.STRIDED not in self.shape.access:
             self.until_aligned(self.lanes)
             first = "%head.n"
-            if (
-                not self.shape.stream
-            ):  # a store over two cache lines takes twice as long, which few do not show
+            if not self.shape.stream:
+                # A store over two cache lines takes twice as long, which does not show in few.
                 self.emit_lines(
                     f"%long = icmp sge i64 %n, {8 * self.lanes}",
                     "%begin = select i1 %long, i64 %head.n, i64 0",

@@ -177,6 +177,8 @@ class KnownCalls:
 
     def add(self, call: KnownCall) -> None:
         """Know one more; the oldest is forgotten where they are too many."""
+        if len(call.arguments) > MAX_ARGUMENTS:  # call.ll has places for so many
+            return
         self._context[_Context.THREADS] = threads_for(None)
         words = [0] * (_Record.KINDS + 3 * len(call.arguments))
         words[_Record.TAKES] = len(call.arguments)
@@ -218,7 +220,7 @@ class KnownCalls:
         layout = array("q", layout_words(target, target, False, True))
         words[_Record.DESCRIPTOR], words[_Record.WORDS] = made.buffer_info()[0], len(made)
         words[_Record.TARGET] = layout.buffer_info()[0]
-        words[_Record.WIDTH] = sum(x.nbytes for x in call.operands)
+        words[_Record.WIDTH] = target.size * call.group.cost
         return made, layout
 
     def after_fork(self) -> None:
@@ -275,11 +277,6 @@ class _Layout(IntEnum):
     SIZES = 5
 
 
-def are_known() -> bool:
-    """Whether calls are known on this machine."""
-    return have_known_layout()
-
-
 class _Bound(IntEnum):
     """Words of bound descriptors' context."""
 
@@ -299,7 +296,7 @@ def bound_dispatch(descriptors: Sequence[array[int]], moved: int, kept: object) 
         for start in starts:
             run(start)
 
-    if not starts or not are_known():
+    if not starts or not have_known_layout():
         dispatch.__dict__["keeps"] = (descriptors, kept)
         return dispatch
     words = [id(dispatch), id(None), len(starts), int(moved >= MIN_SPLIT_BYTES), *starts]

@@ -12,6 +12,7 @@ import pytest
 
 import anydml as dml
 from anydml import eager, templates
+from anydml.codegen.python_objects import have_known_layout
 from anydml.ops.catalog import CATALOG
 from anydml.runtime import call
 
@@ -51,7 +52,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.skipif(not call.are_known(), reason="objects have another layout in this Python")
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_second_call_of_a_kind_is_known(ordinary, layout):
     add, softmax = fresh("add"), fresh("activation_softmax")
@@ -65,7 +66,7 @@ def test_a_second_call_of_a_kind_is_known(ordinary, layout):
     assert ordinary == ["add", "activation_softmax"]
 
 
-@pytest.mark.skipif(not call.are_known(), reason="objects have another layout in this Python")
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
 def test_one_record_serves_packed_arrays_of_any_shape(ordinary):
     add = fresh("add")
     for shape in [(3,), (2, 5), (1, 1, 7), (), (40_000,), (300, 1000), (1,)]:
@@ -197,7 +198,7 @@ def test_functions_stay_functions():
     assert inspect.isfunction(dml.abs)
     assert str(inspect.signature(dml.abs)).startswith("(input: ")
     assert pickle.loads(pickle.dumps(dml.abs)) is dml.abs
-    if call.are_known():
+    if have_known_layout():
         with pytest.raises(TypeError, match="addresses"):
             pickle.dumps(dml.abs.__closure__[0].cell_contents)
 

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from anydml.names import FUNCTIONS
 
 if TYPE_CHECKING:
-    from anydml.builder import CompiledGraph, GraphBuilder
+    from anydml.builder import GraphBuilder
     from anydml.compilation import CompiledModel, compile_model
+    from anydml.compiled_graph import CompiledGraph
     from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
     from anydml.directml.descriptions import OperatorDesc
+    from anydml.directml.graph_desc import ConstantNode, GraphDesc, OperatorNode
+    from anydml.directml.serialized import read_serialized_graph
     from anydml.errors import (
         AnyDMLError,
         ExecutionFailed,
@@ -39,9 +42,21 @@ if TYPE_CHECKING:
     from anydml.inspection import Inspection, inspect
     from anydml.ops.attributes import ScaleBias
     from anydml.ops.enums import (
+        AxisDirection,
+        ConvolutionDirection,
+        ConvolutionMode,
+        DepthSpaceOrder,
         FeatureLevel,
+        InterpolationMode,
         IsInfinityMode,
+        MatrixTransform,
+        MultiheadAttentionMaskType,
         OperatorType,
+        PaddingMode,
+        QuantizationType,
+        RandomGeneratorType,
+        RecurrentNetworkDirection,
+        ReduceFunction,
         RoundingMode,
         TensorDataType,
         TensorFlags,
@@ -52,7 +67,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "anydml.builder": ("CompiledGraph", "GraphBuilder"),
+    "anydml.builder": ("GraphBuilder",),
+    "anydml.compiled_graph": ("CompiledGraph",),
     "anydml.compilation": ("CompiledModel", "compile_model"),
     "anydml.expression": ("Expression",),
     "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
@@ -60,6 +76,8 @@ _HOME = {
     "anydml.functions": FUNCTIONS,
     "anydml.inspection": ("Inspection", "inspect"),
     "anydml.directml.descriptions": ("OperatorDesc",),
+    "anydml.directml.graph_desc": ("ConstantNode", "GraphDesc", "OperatorNode"),
+    "anydml.directml.serialized": ("read_serialized_graph",),
     "anydml.errors": (
         "AnyDMLError",
         "ExecutionFailed",
@@ -75,9 +93,21 @@ _HOME = {
     "anydml.session": ("Session", "load"),
     "anydml.ops.attributes": ("ScaleBias",),
     "anydml.ops.enums": (
+        "AxisDirection",
+        "ConvolutionDirection",
+        "ConvolutionMode",
+        "DepthSpaceOrder",
         "FeatureLevel",
+        "InterpolationMode",
         "IsInfinityMode",
+        "MatrixTransform",
+        "MultiheadAttentionMaskType",
         "OperatorType",
+        "PaddingMode",
+        "QuantizationType",
+        "RandomGeneratorType",
+        "RecurrentNetworkDirection",
+        "ReduceFunction",
         "RoundingMode",
         "TensorDataType",
         "TensorFlags",
@@ -88,25 +118,40 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "AnyDMLError",
+    "AxisDirection",
     "Binding",
     "CompiledGraph",
     "CompiledModel",
     "CompiledOperator",
+    "ConstantNode",
+    "ConvolutionDirection",
+    "ConvolutionMode",
+    "DepthSpaceOrder",
     "Device",
     "DeviceOperator",
     "ExecutionFailed",
     "Expression",
     "FeatureLevel",
     "GraphBuilder",
+    "GraphDesc",
     "Inspection",
+    "InterpolationMode",
     "InvalidInput",
     "InvalidModel",
     "InvalidOperator",
     "IsInfinityMode",
+    "MatrixTransform",
+    "MultiheadAttentionMaskType",
     "OperatorDesc",
+    "OperatorNode",
     "OperatorType",
     "OutOfMemory",
+    "PaddingMode",
     "Problem",
+    "QuantizationType",
+    "RandomGeneratorType",
+    "RecurrentNetworkDirection",
+    "ReduceFunction",
     "Report",
     "RoundingMode",
     "ScaleBias",
@@ -122,6 +167,7 @@ __all__ = [
     "flatten",
     "inspect",
     "load",
+    "read_serialized_graph",
     "validate",
     *FUNCTIONS,
 ]

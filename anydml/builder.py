@@ -10,14 +10,16 @@ compiled.bind({"x": array}, {"y": out}).dispatch()    the same memory again and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.compiled_graph import CompiledGraph
 from anydml.device import Device
+from anydml.directml.arguments import attributes_of, do_not_go_together, outputs_of, repeated, types_of
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.directml.validation import check, check_tensor
@@ -27,12 +29,13 @@ from anydml.expression import ANY_TENSOR, Expression
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code
 from anydml.ops.attributes import AxesKind
+from anydml.ops.call import field as field_name
+from anydml.ops.call import names_of
 from anydml.ops.catalog import BY_NAME
-from anydml.ops.dtypes import FROM_NUMPY, NUMPY, SIZE
+from anydml.ops.dtypes import BITS, FROM_NUMPY, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
-from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
 
 Array = NDArray[Any]
@@ -91,7 +94,7 @@ class GraphBuilder:
         problems = [Problem(where, p.message, p.remedy) for p in check_tensor(ANY_TENSOR, desc)]
         if not isinstance(name, str) or not name or name in self._inputs:
             problems.append(Problem(where, "expected a name that no other input has"))
-        if desc.data_type not in SIZE:
+        if desc.data_type not in BITS:
             problems.append(
                 Problem(where, f"expected a type that operators take, but got {desc.data_type.label}")
             )
@@ -169,6 +172,7 @@ class GraphBuilder:
         name = f"{operator.function.rstrip('_')}_{count}"
         where = f"node {name!r} ({operator.name})"
         operands = operator.inputs
+        arguments = [self._constant(x) if isinstance(x, np.ndarray) else x for x in arguments]
         numbers = [
             self._number_or_none(x, s, f"{where}: {s.parameter}")
             for s, x in zip(operands, arguments, strict=True)
@@ -204,6 +208,62 @@ class GraphBuilder:
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
+    def record_tensors(
+        self, operator: Operator, given: Mapping[str, Any], output_data_type: Any = None
+    ) -> Expression | tuple[Expression, ...]:
+        """A node of an operator of whole tensors, from its function's arguments by name."""
+        count = self._counts[operator.function] = self._counts.get(operator.function, 0) + 1
+        name = f"{operator.function}_{count}"
+        where = f"node {name!r} ({operator.name})"
+        level = self.device.feature_level
+        inputs = self._expressions(operator, given, where)
+        wanted = asked_type(operator, output_data_type)
+        types = types_of(operator, {n: x.data_type for n, x in inputs.items()}, wanted, given)
+        tensors = {n: x.desc for n, x in inputs.items()}
+        attributes = attributes_of(operator, given, tensors, types, level)
+        outputs = outputs_of(operator, given, tensors, attributes, types)
+        for field, sizes in repeated(operator, tensors, outputs):
+            inputs[field] = inputs[field].broadcast_to(sizes)
+            tensors[field] = inputs[field].desc
+        problems = list(self._find_broken_rules(operator, tensors | outputs, attributes, where))
+        problems += do_not_go_together(operator, tensors, outputs) if not problems else ()
+        if not outputs or (problems and any(s.name not in outputs for s in operator.outputs if not s.array)):
+            raise InvalidOperator(*problems)
+        values: list[Value | None] = []
+        views: dict[int, TensorType] = {}
+        for k, field in enumerate(names_of(operator.inputs, tensors)):
+            x = inputs.get(field)
+            values.append(None if x is None else x._value)
+            if x is not None:
+                views[k] = TensorType(x.data_type.label, x.sizes, x.desc.effective_strides)
+        made = [
+            Value(f"%{name}" if len(outputs) == 1 else f"%{name}.{n}", _packed(desc))
+            for n, desc in outputs.items()
+        ]
+        for value in made:
+            self._problems[value] = problems
+        node = DirectMLNode(operator, tuple(values), tuple(made), attributes, name=name, views=views)
+        self._nodes.append(node)
+        results = tuple(Expression(self, v, d) for v, d in zip(made, outputs.values(), strict=True))
+        return results if operator.gives_several else results[0]
+
+    def _expressions(self, operator: Operator, given: Mapping[str, Any], where: str) -> dict[str, Expression]:
+        """The tensors among a function's arguments, by field name; arrays become constants."""
+        found: dict[str, Expression] = {}
+        for operand in operator.inputs:
+            x = given[operand.parameter]
+            if x is None and operand.optional is not None:
+                continue
+            several = list(x) if operand.array and isinstance(x, list | tuple) else [x]
+            for k, one in enumerate(several):
+                if isinstance(one, np.ndarray | np.generic | bool | int | float):
+                    one = self._constant(np.atleast_1d(np.asarray(one)))
+                if not isinstance(one, Expression) or one._builder is not self:
+                    message = f"expected an expression of this graph or an array, but got {type_name(one)}"
+                    raise InvalidInput(Problem(f"{where}: {operand.parameter}", message))
+                found[field_name(operand.name, k) if operand.array else operand.name] = one
+        return found
+
     def _number_or_none(self, x: Any, operand: Operand, where: str) -> bool | int | float | None:
         """An argument that is a number; None for an expression, or where nothing is given."""
         if isinstance(x, Expression):
@@ -215,17 +275,24 @@ class GraphBuilder:
         if isinstance(x, np.generic):
             x = x.item()
         if not isinstance(x, bool | int | float):
-            remedy = "make an array an input of the graph" if isinstance(x, np.ndarray) else ""
-            raise InvalidInput(
-                Problem(where, f"expected an expression or a number, but got {type_name(x)}", remedy)
-            )
+            message = f"expected an expression, an array or a number, but got {type_name(x)}"
+            raise InvalidInput(Problem(where, message))
         return x
 
-    def _constant(self, number: Array) -> Expression:
-        dtype = FROM_NUMPY[number.dtype]
-        value = Value(f"%number {len(self._constants)}", TensorType(dtype.label, (1,), (1,)))
-        self._constants[value] = Constant(number)
-        return Expression(self, value, TensorDesc(dtype, (1,)))
+    def _constant(self, content: Array) -> Expression:
+        """A number, or an array: as it is now."""
+        content = np.array(content, native(content.dtype), ndmin=1)
+        if content.dtype == np.bool_:
+            content = content.view(np.uint8)
+        if content.dtype not in FROM_NUMPY or not content.size:
+            got = f"{content.dtype} of shape {content.shape}"
+            raise InvalidInput(
+                Problem("a constant", f"expected elements of a type of DirectML's, but got {got}")
+            )
+        desc = TensorDesc(FROM_NUMPY[content.dtype], content.shape)
+        value = Value(f"%constant {len(self._constants)}", _packed(desc))
+        self._constants[value] = Constant(content)
+        return Expression(self, value, desc)
 
     def _attributes(
         self, operator: Operator, attributes: Sequence[Any], where: str, rank: int, result: TensorDataType
@@ -266,80 +333,9 @@ def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> t
         raise InvalidOperator(Problem(where, f"expected sizes that broadcast, but got {got}")) from None
 
 
+def _packed(desc: TensorDesc) -> TensorType:
+    return TensorType(desc.data_type.label, desc.sizes, packed_strides(desc.sizes))
+
+
 def _pack(e: Expression) -> TensorType:
     return TensorType(e.data_type.label, e.sizes, packed_strides(e.sizes))
-
-
-class CompiledGraph(Compiled):
-    """A graph that can run. Called with arrays it gives arrays; bound to memory it allocates nothing.
-
-    It is pickled by its graph, with what `initialize` was given, and compiled again.
-    """
-
-    def __init__(
-        self,
-        graph: DirectMLGraph,
-        inputs: Mapping[str, TensorDesc],
-        unread: Set[str],
-        outputs: Mapping[str, TensorDesc],
-        threads: int | None,
-        values: Mapping[str, Value],
-    ) -> None:
-        self._unread = unread
-        super().__init__("graph", graph, inputs, outputs, threads, values=values)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values
-        return _compile_parts, (parts, self.owned)
-
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
-        """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
-
-        Raises:
-            InvalidInput: with everything that is wrong with the arrays.
-        """
-        if isinstance(inputs, Mapping):
-            inputs = {name: x for name, x in inputs.items() if name not in self._unread}
-        return super().bind(inputs, outputs)
-
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once.
-
-        Args:
-            inputs: arrays by name, of the declared types; C-contiguous, or of the declared sizes.
-
-        Returns:
-            New arrays of the outputs' sizes, by name.
-
-        Raises:
-            InvalidInput: with everything that is wrong with the arrays.
-        """
-        if isinstance(inputs, Mapping):
-            problems = [p for name, x in inputs.items() for p in self._misshapen(name, x)]
-            if problems:
-                raise InvalidInput(*problems)
-            inputs = {name: self._contiguous(name, x) for name, x in inputs.items()}
-        outputs = {name: np.empty(t.sizes, NUMPY[t.data_type]) for name, t in self._outputs.items()}
-        self.bind(inputs, outputs).dispatch()
-        return outputs
-
-    def _misshapen(self, name: str, x: Any) -> Iterator[Problem]:
-        """An array that is neither of the declared sizes nor flat memory."""
-        tensor = self._inputs.get(name)
-        if tensor is not None and isinstance(x, np.ndarray) and x.ndim != 1 and x.shape != tensor.sizes:
-            message = f"expected shape {tensor.sizes}, but got {x.shape}"
-            yield Problem(f"graph: {name}", message, "or flat memory, of one dimension")
-
-    def _contiguous(self, name: str, x: Any) -> Any:
-        """An array of another layout but the declared sizes, as packed memory."""
-        tensor = self._inputs.get(name)
-        if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
-            return x
-        return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
-
-
-def _compile_parts(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> CompiledGraph:
-    compiled = CompiledGraph(*parts)
-    if owned:
-        compiled.initialize(owned)
-    return compiled

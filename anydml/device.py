@@ -15,8 +15,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_graph
+from anydml.compiled_graph import CompiledGraph
+from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_desc, to_graph
+from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
 from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported
+from anydml.heavy import implementation_of
+from anydml.ops.call import names_of
 from anydml.ops.enums import FeatureLevel, OperatorType, parse
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.bind import Binding, Compiled
@@ -77,6 +81,28 @@ class Device:
             )
         return CompiledOperator(operator, self._threads)
 
+    def compile_graph(self, desc: GraphDesc | Mapping[str, Any]) -> CompiledGraph:
+        """Compile a graph of operators (IDMLDevice1::CompileGraph).
+
+        Args:
+            desc: a `GraphDesc`, whose edges have names, such as `read_serialized_graph` gives; or a
+                DML_GRAPH_DESC as a dictionary of its fields, whose edges count nodes and tensors.
+
+        Raises:
+            InvalidOperator: with everything that is wrong with its nodes and edges.
+        """
+        level = self.feature_level
+        if level < FeatureLevel.FL_2_1:
+            message = f"expected a feature level of 2_1 or newer, but got {level.label}"
+            raise InvalidOperator(Problem("compile_graph", message, "graphs exist from 2_1 on"))
+        if not isinstance(desc, GraphDesc):
+            if not isinstance(desc, Mapping):
+                message = f"expected a GraphDesc or a dictionary, but got {type(desc).__name__}"
+                raise InvalidInput(Problem("compile_graph", message))
+            desc = read_graph_desc(desc, level)
+        read = to_directml_graph(desc, level)
+        return CompiledGraph(read.graph, read.inputs, set(), read.outputs, self._threads, read.values)
+
     def __repr__(self) -> str:
         return f"Device(feature_level={self.feature_level.label!r})"
 
@@ -119,11 +145,16 @@ class DeviceOperator:
         """All other fields by name."""
         return self._checked.attributes
 
+    @property
+    def desc(self) -> OperatorDesc:
+        """Its description."""
+        return to_desc(self._checked)
+
     def __repr__(self) -> str:
         return f"<{self._checked.operator.name} operator>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _create, (OperatorDesc(self.type, {**self.attributes, **self.tensors}), self._feature_level)
+        return _create, (self.desc, self._feature_level)
 
 
 def _create(desc: OperatorDesc, feature_level: FeatureLevel) -> DeviceOperator:
@@ -143,9 +174,14 @@ class CompiledOperator(Compiled):
         self._operator = operator
         checked = operator._checked
         record, tensors = checked.operator, checked.tensors
-        inputs = {s.name: tensors[s.name] for s in record.inputs if s.name in tensors}
-        outputs = {s.name: tensors[s.name] for s in record.outputs}
-        super().__init__(record.name, to_graph(checked), inputs, outputs, threads, record.in_place)
+        inputs, outputs = (
+            {n: tensors[n] for n in names_of(operands, tensors) if n in tensors}
+            for operands in (record.inputs, record.outputs)
+        )
+        graph = to_graph(checked)
+        super().__init__(
+            record.name, graph, inputs, outputs, threads, record.in_place, implement=implementation_of
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _compile, (self._operator, self._threads, self.owned)

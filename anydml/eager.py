@@ -112,7 +112,7 @@ def _meaning(
     given: list[Any] = [
         x
         if type(x) is np.ndarray or (x is None and operand.optional is not None)
-        else _to_array(operator, operand, x)
+        else to_array(operator, operand, x)
         for operand, x in zip(operator.inputs, arguments, strict=True)
     ]
     kinds = tuple(x.dtype if isinstance(x, np.ndarray) else type(x) for x in given)
@@ -305,12 +305,12 @@ def _check_shapes(
         raise InvalidInput(*problems)
     broken = [breach for rule in table.rules for breach in rule.broken(tensors, values)]
     if broken:
-        told = [[_in_parameters(operator, text) for text in breach] for breach in broken]
+        told = [[in_parameters(operator, text) for text in breach] for breach in broken]
         raise InvalidOperator(*(Problem(operator.name, *texts) for texts in told))
     return shaped
 
 
-def _in_parameters(operator: Operator, text: str) -> str:
+def in_parameters(operator: Operator, text: str) -> str:
     """A message about fields as one about the parameters of the function."""
     for part in operator.operands:
         text = re.sub(rf"\b{part.name}\b", part.parameter, text)
@@ -321,7 +321,7 @@ def _where(operator: Operator, operand: Operand) -> str:
     return f"{operator.name}: {operand.parameter}"
 
 
-def _to_array(operator: Operator, operand: Operand, x: Any) -> Array | bool | int | float:
+def to_array(operator: Operator, operand: Operand, x: Any) -> Array | bool | int | float:
     """An argument as an array, or as the Python number that it is."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x

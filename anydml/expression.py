@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ class Recorder(Protocol):
     def record(
         self, operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], output: Any = None
     ) -> Expression: ...
+
+    def record_tensors(self, operator: Operator, given: Mapping[str, Any], output_data_type: Any) -> Any: ...
 
 
 ANY_TENSOR = Operand("", "input", "", "")

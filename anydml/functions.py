@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anydml import eager_tensors, templates
 from anydml.ops.catalog import CATALOG
-from anydml.templates import function
 
 _OPERATORS = {operator.function: operator for operator in CATALOG}
 
@@ -28,7 +28,8 @@ __all__ = sorted(_OPERATORS)
 def __getattr__(name: str) -> Callable[..., Any]:
     if name not in _OPERATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = function(_OPERATORS[name], __name__)
+    operator = _OPERATORS[name]
+    made = (eager_tensors if operator.scalar is None else templates).function(operator, __name__)
     return globals().setdefault(name, made)  # one, even if two threads ask at once: pickles go by name
 
 

@@ -7,7 +7,23 @@ from anydml.directml.descriptions import OperatorDesc
 from anydml.eager import Array, Out, Tensor
 from anydml.expression import Expression
 from anydml.ops.attributes import ScaleBias
-from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType
+from anydml.ops.enums import (
+    AxisDirection,
+    ConvolutionDirection,
+    ConvolutionMode,
+    DepthSpaceOrder,
+    InterpolationMode,
+    IsInfinityMode,
+    MatrixTransform,
+    MultiheadAttentionMaskType,
+    PaddingMode,
+    QuantizationType,
+    RandomGeneratorType,
+    RecurrentNetworkDirection,
+    ReduceFunction,
+    RoundingMode,
+    TensorDataType,
+)
 
 __all__ = [
     "abs",
@@ -40,13 +56,23 @@ __all__ = [
     "activation_swish",
     "activation_tanh",
     "activation_thresholded_relu",
+    "adam_optimizer",
     "add",
     "add1",
+    "argmax",
+    "argmin",
     "asin",
     "asinh",
     "atan",
     "atan_yx",
     "atanh",
+    "average_pooling",
+    "average_pooling1",
+    "average_pooling_grad",
+    "batch_normalization",
+    "batch_normalization_grad",
+    "batch_normalization_training",
+    "batch_normalization_training_grad",
     "bit_and",
     "bit_count",
     "bit_not",
@@ -54,54 +80,129 @@ __all__ = [
     "bit_shift_left",
     "bit_shift_right",
     "bit_xor",
+    "cast",
     "ceil",
     "clip",
     "clip1",
     "clip_grad",
     "clip_grad1",
     "constant_pow",
+    "convolution",
+    "convolution_integer",
     "cos",
     "cosh",
+    "cumulative_product",
+    "cumulative_summation",
+    "depth_to_space",
+    "depth_to_space1",
+    "dequantize",
     "dequantize_linear",
+    "diagonal_matrix",
+    "diagonal_matrix1",
     "difference_square",
     "divide",
+    "dynamic_quantize_linear",
     "equals",
     "erf",
     "exp",
+    "fill_value_constant",
+    "fill_value_sequence",
     "floor",
+    "fold",
+    "gather",
+    "gather_elements",
+    "gather_nd",
+    "gather_nd1",
+    "gemm",
     "greater_than",
     "greater_than_or_equal",
+    "gru",
     "identity",
     "if_",
     "is_infinity",
     "is_nan",
+    "join",
     "less_than",
     "less_than_or_equal",
+    "local_response_normalization",
+    "local_response_normalization_grad",
     "log",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
+    "lp_normalization",
+    "lp_pooling",
+    "lp_pooling1",
+    "lstm",
+    "matrix_multiply_integer",
+    "matrix_multiply_integer_to_float",
     "max",
+    "max_pooling",
+    "max_pooling1",
+    "max_pooling2",
+    "max_pooling_grad",
+    "max_unpooling",
     "mean",
+    "mean_variance_normalization",
+    "mean_variance_normalization1",
+    "mean_variance_normalization2",
     "min",
     "modulus_floor",
     "modulus_truncate",
+    "multihead_attention",
+    "multihead_attention1",
     "multiply",
     "negate",
+    "nonzero_coordinates",
+    "one_hot",
+    "padding",
+    "padding1",
     "pow",
+    "quantize",
     "quantize_linear",
     "quantized_linear_add",
+    "quantized_linear_average_pooling",
+    "quantized_linear_convolution",
+    "quantized_linear_matrix_multiply",
+    "random_generator",
     "recip",
+    "reduce",
+    "resample",
+    "resample1",
+    "resample2",
+    "resample3",
+    "resample_grad",
+    "resample_grad1",
+    "reverse_subsequences",
+    "rnn",
+    "roi_align",
+    "roi_align1",
+    "roi_align_grad",
+    "roi_pooling",
     "round",
+    "scatter",
+    "scatter_nd",
     "sign",
     "sin",
     "sinh",
+    "slice",
+    "slice1",
+    "slice_grad",
+    "space_to_depth",
+    "space_to_depth1",
+    "split",
     "sqrt",
     "subtract",
     "tan",
     "tanh",
     "threshold",
+    "tile",
+    "top_k",
+    "top_k1",
+    "unfold",
+    "upsample_2d",
+    "value_scale_2d",
 ]
 
 @overload
@@ -685,6 +786,710 @@ def activation_thresholded_relu(input: Tensor, alpha: float = 1.0, *, out: Out) 
 @overload
 def activation_thresholded_relu(input: Expression, alpha: float = 1.0) -> Expression: ...
 @overload
+def convolution(
+    input: Tensor,
+    filter: Tensor,
+    bias: Tensor | None = None,
+    mode: ConvolutionMode | str = ConvolutionMode.CROSS_CORRELATION,
+    direction: ConvolutionDirection | str = ConvolutionDirection.FORWARD,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    output_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the convolution of Input with Filter, or the transpose of one, plus Bias, put through an
+    activation.
+    """
+
+@overload
+def convolution(
+    input: Tensor,
+    filter: Tensor,
+    bias: Tensor | None = None,
+    mode: ConvolutionMode | str = ConvolutionMode.CROSS_CORRELATION,
+    direction: ConvolutionDirection | str = ConvolutionDirection.FORWARD,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    output_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def convolution(
+    input: Expression,
+    filter: Expression | Tensor,
+    bias: Expression | Tensor | None = None,
+    mode: ConvolutionMode | str = ConvolutionMode.CROSS_CORRELATION,
+    direction: ConvolutionDirection | str = ConvolutionDirection.FORWARD,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    output_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    trans_a: MatrixTransform | str = MatrixTransform.NONE,
+    trans_b: MatrixTransform | str = MatrixTransform.NONE,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is Alpha times the matrix product of A and B, plus Beta times C, put through an activation."""
+
+@overload
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    trans_a: MatrixTransform | str = MatrixTransform.NONE,
+    trans_b: MatrixTransform | str = MatrixTransform.NONE,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def gemm(
+    a: Expression,
+    b: Expression | Tensor,
+    c: Expression | Tensor | None = None,
+    trans_a: MatrixTransform | str = MatrixTransform.NONE,
+    trans_b: MatrixTransform | str = MatrixTransform.NONE,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def reduce(
+    input: Tensor,
+    function: ReduceFunction | str,
+    axes: Sequence[int],
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is Function of the input's elements along Axes."""
+
+@overload
+def reduce(
+    input: Tensor,
+    function: ReduceFunction | str,
+    axes: Sequence[int],
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def reduce(
+    input: Expression,
+    function: ReduceFunction | str,
+    axes: Sequence[int],
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def average_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the average of each window of Input."""
+
+@overload
+def average_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def average_pooling(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def lp_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    p: int = 2,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the Lp norm of each window of Input."""
+
+@overload
+def lp_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    p: int = 2,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def lp_pooling(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    p: int = 2,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def max_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the maximum of each window of Input."""
+
+@overload
+def max_pooling(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def max_pooling(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def roi_pooling(
+    input: Tensor, roi: Tensor, pooled_size: tuple[int, int], spatial_scale: float = 1.0, *, out: None = None
+) -> Array:
+    """Output is, of each region, the maxima of PooledSize bins: a row of ROI is [batch index, x1, y1, x2,
+    y2], its corners included.
+    """
+
+@overload
+def roi_pooling(
+    input: Tensor, roi: Tensor, pooled_size: tuple[int, int], spatial_scale: float = 1.0, *, out: Out
+) -> Out: ...
+@overload
+def roi_pooling(
+    input: Expression,
+    roi: Expression | Tensor,
+    pooled_size: tuple[int, int],
+    spatial_scale: float = 1.0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def slice(
+    input: Tensor,
+    offsets: Sequence[int] | int,
+    sizes: Sequence[int] | int,
+    strides: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is Sizes elements of the input along each dimension, from Offsets on, Strides apart."""
+
+@overload
+def slice(
+    input: Tensor,
+    offsets: Sequence[int] | int,
+    sizes: Sequence[int] | int,
+    strides: Sequence[int] | int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def slice(
+    input: Expression,
+    offsets: Sequence[int] | int,
+    sizes: Sequence[int] | int,
+    strides: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def cast(input: Tensor, *, output_data_type: TensorDataType | str | None = None, out: None = None) -> Array:
+    """Output is Input in the output's type."""
+
+@overload
+def cast(input: Tensor, *, output_data_type: TensorDataType | str | None = None, out: Out) -> Out: ...
+@overload
+def cast(input: Expression, *, output_data_type: TensorDataType | str | None = None) -> Expression: ...
+@overload
+def split(
+    input: Tensor, output_axis_sizes: Sequence[int], axis: int, *, out: None = None
+) -> tuple[Array, ...]:
+    """OutputTensors are the input's parts along Axis."""
+
+@overload
+def split(
+    input: Tensor, output_axis_sizes: Sequence[int], axis: int, *, out: Sequence[Array]
+) -> tuple[Array, ...]: ...
+@overload
+def split(
+    input: Expression, output_axis_sizes: Sequence[int], axis: int, *, out: None = None
+) -> tuple[Expression, ...]: ...
+@overload
+def join(inputs: Sequence[Tensor], axis: int, *, out: None = None) -> Array:
+    """Output is the InputTensors one after the other along Axis."""
+
+@overload
+def join(inputs: Sequence[Tensor], axis: int, *, out: Out) -> Out: ...
+@overload
+def join(inputs: Sequence[Expression], axis: int, *, out: None = None) -> Expression: ...
+@overload
+def padding(
+    input: Tensor,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the input with StartPadding elements before it and EndPadding behind it along each
+    dimension: PaddingValue (CONSTANT), the element at the edge (EDGE), the input mirrored at its edge,
+    without (REFLECTION) or with that (SYMMETRIC), or the input over and over (WRAP).
+    """
+
+@overload
+def padding(
+    input: Tensor,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def padding(
+    input: Expression,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def value_scale_2d(input: Tensor, scale: float, bias: Sequence[float] | float, *, out: None = None) -> Array:
+    """Output is the input times Scale, plus the value in Bias of the channel."""
+
+@overload
+def value_scale_2d(input: Tensor, scale: float, bias: Sequence[float] | float, *, out: Out) -> Out: ...
+@overload
+def value_scale_2d(
+    input: Expression, scale: float, bias: Sequence[float] | float, *, out: None = None
+) -> Expression: ...
+@overload
+def upsample_2d(
+    input: Tensor,
+    scale_size: tuple[int, int],
+    interpolation_mode: InterpolationMode | str,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the input made ScaleSize times as high and wide, the last two dimensions."""
+
+@overload
+def upsample_2d(
+    input: Tensor, scale_size: tuple[int, int], interpolation_mode: InterpolationMode | str, *, out: Out
+) -> Out: ...
+@overload
+def upsample_2d(
+    input: Expression,
+    scale_size: tuple[int, int],
+    interpolation_mode: InterpolationMode | str,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def gather(input: Tensor, indices: Tensor, axis: int, index_dimensions: int, *, out: None = None) -> Array:
+    """Output has the input's elements along Axis at Indices."""
+
+@overload
+def gather(input: Tensor, indices: Tensor, axis: int, index_dimensions: int, *, out: Out) -> Out: ...
+@overload
+def gather(
+    input: Expression, indices: Expression | Tensor, axis: int, index_dimensions: int, *, out: None = None
+) -> Expression: ...
+@overload
+def space_to_depth(input: Tensor, block_size: int, *, out: None = None) -> Array:
+    """Output has each block of BlockSize times BlockSize elements of a channel as as many channels."""
+
+@overload
+def space_to_depth(input: Tensor, block_size: int, *, out: Out) -> Out: ...
+@overload
+def space_to_depth(input: Expression, block_size: int, *, out: None = None) -> Expression: ...
+@overload
+def depth_to_space(input: Tensor, block_size: int, *, out: None = None) -> Array:
+    """Output has BlockSize times BlockSize channels as blocks of one channel: SPACE_TO_DEPTH undone."""
+
+@overload
+def depth_to_space(input: Tensor, block_size: int, *, out: Out) -> Out: ...
+@overload
+def depth_to_space(input: Expression, block_size: int, *, out: None = None) -> Expression: ...
+@overload
+def tile(input: Tensor, repeats: Sequence[int] | int, *, out: None = None) -> Array:
+    """Output is the input, Repeats times along each dimension."""
+
+@overload
+def tile(input: Tensor, repeats: Sequence[int] | int, *, out: Out) -> Out: ...
+@overload
+def tile(input: Expression, repeats: Sequence[int] | int, *, out: None = None) -> Expression: ...
+@overload
+def top_k(
+    input: Tensor,
+    axis: int,
+    k: int,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """OutputValue is the K largest elements along Axis, the largest first; OutputIndex is where they are."""
+
+@overload
+def top_k(
+    input: Tensor,
+    axis: int,
+    k: int,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def top_k(
+    input: Expression,
+    axis: int,
+    k: int,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def batch_normalization(
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    spatial: bool = True,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is Input less Mean, by the root of Variance, times Scale plus Bias, then an activation."""
+
+@overload
+def batch_normalization(
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    spatial: bool = True,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def batch_normalization(
+    input: Expression,
+    mean: Expression | Tensor,
+    variance: Expression | Tensor,
+    scale: Expression | Tensor,
+    bias: Expression | Tensor,
+    spatial: bool = True,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def mean_variance_normalization(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    cross_channel: bool,
+    normalize_variance: bool,
+    out: None = None,
+) -> Array:
+    """Output is Input less its mean, by the square root of its variance, over height and width."""
+
+@overload
+def mean_variance_normalization(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    cross_channel: bool,
+    normalize_variance: bool,
+    out: Out,
+) -> Out: ...
+@overload
+def mean_variance_normalization(
+    input: Expression,
+    scale: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    cross_channel: bool,
+    normalize_variance: bool,
+    out: None = None,
+) -> Expression: ...
+@overload
+def local_response_normalization(
+    input: Tensor,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is Input divided by a power of the squares around each element."""
+
+@overload
+def local_response_normalization(
+    input: Tensor,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def local_response_normalization(
+    input: Expression,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def lp_normalization(
+    input: Tensor, axis: int, epsilon: float = 1e-05, p: int = 2, *, out: None = None
+) -> Array:
+    """Output is Input divided by its norm along Axis: the sum of its absolutes (P 1) or its length (P 2)."""
+
+@overload
+def lp_normalization(input: Tensor, axis: int, epsilon: float = 1e-05, p: int = 2, *, out: Out) -> Out: ...
+@overload
+def lp_normalization(
+    input: Expression, axis: int, epsilon: float = 1e-05, p: int = 2, *, out: None = None
+) -> Expression: ...
+@overload
+def rnn(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """A recurrent layer: each step's state is an activation of its input and the state before, weighted."""
+
+@overload
+def rnn(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def rnn(
+    input: Expression,
+    weight: Expression | Tensor,
+    recurrence: Expression | Tensor,
+    bias: Expression | Tensor | None = None,
+    hidden_init: Expression | Tensor | None = None,
+    sequence_lengths: Expression | Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def lstm(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    cell_mem_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    peephole: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    clip_threshold: float = 0.0,
+    use_clip_threshold: bool = False,
+    couple_input_forget: bool = False,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """A layer of long short-term memory: an input gate i, an output gate o, a forget gate f, and cells c."""
+
+@overload
+def lstm(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    cell_mem_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    peephole: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    clip_threshold: float = 0.0,
+    use_clip_threshold: bool = False,
+    couple_input_forget: bool = False,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def lstm(
+    input: Expression,
+    weight: Expression | Tensor,
+    recurrence: Expression | Tensor,
+    bias: Expression | Tensor | None = None,
+    hidden_init: Expression | Tensor | None = None,
+    cell_mem_init: Expression | Tensor | None = None,
+    sequence_lengths: Expression | Tensor | None = None,
+    peephole: Expression | Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    clip_threshold: float = 0.0,
+    use_clip_threshold: bool = False,
+    couple_input_forget: bool = False,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def gru(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    linear_before_reset: bool = False,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """A layer of gated recurrent units, with an update gate z, a reset gate r, and a hidden gate h."""
+
+@overload
+def gru(
+    input: Tensor,
+    weight: Tensor,
+    recurrence: Tensor,
+    bias: Tensor | None = None,
+    hidden_init: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    linear_before_reset: bool = False,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def gru(
+    input: Expression,
+    weight: Expression | Tensor,
+    recurrence: Expression | Tensor,
+    bias: Expression | Tensor | None = None,
+    hidden_init: Expression | Tensor | None = None,
+    sequence_lengths: Expression | Tensor | None = None,
+    activation_descs: Sequence[Mapping[str, Any] | OperatorDesc | str] | None = None,
+    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
+    linear_before_reset: bool = False,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
 def sign(input: Tensor, *, out: None = None) -> Array:
     """Output is 1 where Input is positive, -1 where it is negative, and 0 otherwise."""
 
@@ -811,6 +1616,125 @@ def activation_shrink(input: Tensor, bias: float = 0.0, threshold: float = 0.5, 
 @overload
 def activation_shrink(input: Expression, bias: float = 0.0, threshold: float = 0.5) -> Expression: ...
 @overload
+def max_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """Output is the maximum of each window of Input, OutputIndices where it is in the flat Input."""
+
+@overload
+def max_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def max_pooling1(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def max_unpooling(input: Tensor, indices: Tensor, output_sizes: Sequence[int], *, out: None = None) -> Array:
+    """Output is Input's elements where Indices say in the flat Output, and 0 elsewhere."""
+
+@overload
+def max_unpooling(input: Tensor, indices: Tensor, output_sizes: Sequence[int], *, out: Out) -> Out: ...
+@overload
+def max_unpooling(
+    input: Expression, indices: Expression | Tensor, output_sizes: Sequence[int], *, out: None = None
+) -> Expression: ...
+@overload
+def diagonal_matrix(
+    output_sizes: Sequence[int],
+    offset: int,
+    value: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is matrices of 0s, with Value on one diagonal; Offset columns right of the main one."""
+
+@overload
+def diagonal_matrix(
+    output_sizes: Sequence[int],
+    offset: int,
+    value: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def scatter(input: Tensor, indices: Tensor, updates: Tensor, axis: int, *, out: None = None) -> Array:
+    """Output is the input, but along Axis has Updates at Indices."""
+
+@overload
+def scatter(input: Tensor, indices: Tensor, updates: Tensor, axis: int, *, out: Out) -> Out: ...
+@overload
+def scatter(
+    input: Expression,
+    indices: Expression | Tensor,
+    updates: Expression | Tensor,
+    axis: int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def one_hot(indices: Tensor, values: Tensor, output_length: int, axis: int, *, out: None = None) -> Array:
+    """Output has the second of Values along Axis where Indices say, and the first elsewhere."""
+
+@overload
+def one_hot(indices: Tensor, values: Tensor, output_length: int, axis: int, *, out: Out) -> Out: ...
+@overload
+def one_hot(
+    indices: Expression, values: Expression | Tensor, output_length: int, axis: int, *, out: None = None
+) -> Expression: ...
+@overload
+def resample(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Array:
+    """Output is the input scaled along each dimension, by nearest elements or linear interpolation."""
+
+@overload
+def resample(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: Out,
+) -> Out: ...
+@overload
+def resample(
+    input: Expression,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Expression: ...
+@overload
 def bit_shift_left(a: Tensor, b: Tensor, *, out: None = None) -> Array:
     """Output is A with its bits moved B places to the left; zeros come in."""
 
@@ -877,6 +1801,546 @@ def modulus_floor(a: Tensor, b: Tensor, *, out: Out) -> Out: ...
 def modulus_floor(a: Expression, b: Expression | int | float) -> Expression: ...
 @overload
 def modulus_floor(a: int | float, b: Expression) -> Expression: ...
+@overload
+def fill_value_constant(
+    output_sizes: Sequence[int],
+    value: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Every element of Output is Value."""
+
+@overload
+def fill_value_constant(
+    output_sizes: Sequence[int],
+    value: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def fill_value_sequence(
+    output_sizes: Sequence[int],
+    value_start: float,
+    value_delta: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output counts in row-major order, from ValueStart on, by ValueDelta."""
+
+@overload
+def fill_value_sequence(
+    output_sizes: Sequence[int],
+    value_start: float,
+    value_delta: float,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def cumulative_summation(
+    input: Tensor,
+    axis: int,
+    axis_direction: AxisDirection | str,
+    has_exclusive_sum: bool,
+    *,
+    out: None = None,
+) -> Array:
+    """Each element of Output is the sum of the input's elements along Axis up to it."""
+
+@overload
+def cumulative_summation(
+    input: Tensor, axis: int, axis_direction: AxisDirection | str, has_exclusive_sum: bool, *, out: Out
+) -> Out: ...
+@overload
+def cumulative_summation(
+    input: Expression,
+    axis: int,
+    axis_direction: AxisDirection | str,
+    has_exclusive_sum: bool,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def reverse_subsequences(input: Tensor, sequence_lengths: Tensor, axis: int, *, out: None = None) -> Array:
+    """Output is the input with the first SequenceLengths elements of each sequence along Axis reversed."""
+
+@overload
+def reverse_subsequences(input: Tensor, sequence_lengths: Tensor, axis: int, *, out: Out) -> Out: ...
+@overload
+def reverse_subsequences(
+    input: Expression, sequence_lengths: Expression | Tensor, axis: int, *, out: None = None
+) -> Expression: ...
+@overload
+def gather_elements(input: Tensor, indices: Tensor, axis: int, *, out: None = None) -> Array:
+    """Output has, for each of Indices, the input's element there along Axis."""
+
+@overload
+def gather_elements(input: Tensor, indices: Tensor, axis: int, *, out: Out) -> Out: ...
+@overload
+def gather_elements(
+    input: Expression, indices: Expression | Tensor, axis: int, *, out: None = None
+) -> Expression: ...
+@overload
+def gather_nd(
+    input: Tensor,
+    indices: Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has, for each tuple along the last dimension of Indices, the part of the input it names."""
+
+@overload
+def gather_nd(
+    input: Tensor, indices: Tensor, input_dimension_count: int, indices_dimension_count: int, *, out: Out
+) -> Out: ...
+@overload
+def gather_nd(
+    input: Expression,
+    indices: Expression | Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def scatter_nd(
+    input: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the input, but for each tuple along the last dimension of Indices has Updates in the part
+    it names.
+    """
+
+@overload
+def scatter_nd(
+    input: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def scatter_nd(
+    input: Expression,
+    indices: Expression | Tensor,
+    updates: Expression | Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def max_pooling2(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """As MAX_POOLING1; but some elements of each window can be left out."""
+
+@overload
+def max_pooling2(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def max_pooling2(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def slice1(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    out: None = None,
+) -> Array:
+    """Output is the input's window in steps of InputWindowStrides, backwards where they are negative."""
+
+@overload
+def slice1(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    out: Out,
+) -> Out: ...
+@overload
+def slice1(
+    input: Expression,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    out: None = None,
+) -> Expression: ...
+@overload
+def top_k1(
+    input: Tensor,
+    axis: int,
+    k: int,
+    axis_direction: AxisDirection | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """OutputValue is the K largest or smallest elements along Axis, sorted; OutputIndex where they are."""
+
+@overload
+def top_k1(
+    input: Tensor,
+    axis: int,
+    k: int,
+    axis_direction: AxisDirection | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def top_k1(
+    input: Expression,
+    axis: int,
+    k: int,
+    axis_direction: AxisDirection | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def depth_to_space1(
+    input: Tensor,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has BlockSize times BlockSize channels as blocks of one channel: SPACE_TO_DEPTH1 undone."""
+
+@overload
+def depth_to_space1(
+    input: Tensor,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def depth_to_space1(
+    input: Expression,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def space_to_depth1(
+    input: Tensor,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has each block of BlockSize times BlockSize elements of a channel as as many channels, those
+    of one place in the block together, or with COLUMN_ROW_DEPTH those of one channel.
+    """
+
+@overload
+def space_to_depth1(
+    input: Tensor,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def space_to_depth1(
+    input: Expression,
+    block_size: int,
+    order: DepthSpaceOrder | str = DepthSpaceOrder.DEPTH_COLUMN_ROW,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def mean_variance_normalization1(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    normalize_variance: bool,
+    out: None = None,
+) -> Array:
+    """Output is Input less its mean, by the square root of its variance, over Axes."""
+
+@overload
+def mean_variance_normalization1(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    normalize_variance: bool,
+    out: Out,
+) -> Out: ...
+@overload
+def mean_variance_normalization1(
+    input: Expression,
+    scale: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    normalize_variance: bool,
+    out: None = None,
+) -> Expression: ...
+@overload
+def resample1(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Array:
+    """Output is the input scaled and shifted along each dimension, by nearest elements or linear
+    interpolation.
+    """
+
+@overload
+def resample1(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: Out,
+) -> Out: ...
+@overload
+def resample1(
+    input: Expression,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Expression: ...
+@overload
+def matrix_multiply_integer(
+    a: Tensor, a_zero_point: Tensor | None, b: Tensor, b_zero_point: Tensor | None = None, *, out: None = None
+) -> Array:
+    """Output is the matrix product of A minus AZeroPoint and B minus BZeroPoint."""
+
+@overload
+def matrix_multiply_integer(
+    a: Tensor, a_zero_point: Tensor | None, b: Tensor, b_zero_point: Tensor | None = None, *, out: Out
+) -> Out: ...
+@overload
+def matrix_multiply_integer(
+    a: Expression,
+    a_zero_point: Expression | Tensor | None,
+    b: Expression | Tensor,
+    b_zero_point: Expression | Tensor | None = None,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def quantized_linear_matrix_multiply(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is the matrix product of A and B, both dequantized, quantized again."""
+
+@overload
+def quantized_linear_matrix_multiply(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def quantized_linear_matrix_multiply(
+    a: Expression,
+    a_scale: Expression | Tensor,
+    a_zero_point: Expression | Tensor | None,
+    b: Expression | Tensor,
+    b_scale: Expression | Tensor,
+    b_zero_point: Expression | Tensor | None,
+    output_scale: Expression | Tensor,
+    output_zero_point: Expression | Tensor | None = None,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def convolution_integer(
+    input: Tensor,
+    input_zero_point: Tensor | None,
+    filter: Tensor,
+    filter_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the cross-correlation of Input minus InputZeroPoint with Filter minus FilterZeroPoint."""
+
+@overload
+def convolution_integer(
+    input: Tensor,
+    input_zero_point: Tensor | None,
+    filter: Tensor,
+    filter_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def convolution_integer(
+    input: Expression,
+    input_zero_point: Expression | Tensor | None,
+    filter: Expression | Tensor,
+    filter_zero_point: Expression | Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def quantized_linear_convolution(
+    input: Tensor,
+    input_scale: Tensor,
+    input_zero_point: Tensor | None,
+    filter: Tensor,
+    filter_scale: Tensor,
+    filter_zero_point: Tensor | None,
+    bias: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is the cross-correlation of Input with Filter, both dequantized, plus Bias, quantized again."""
+
+@overload
+def quantized_linear_convolution(
+    input: Tensor,
+    input_scale: Tensor,
+    input_zero_point: Tensor | None,
+    filter: Tensor,
+    filter_scale: Tensor,
+    filter_zero_point: Tensor | None,
+    bias: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def quantized_linear_convolution(
+    input: Expression,
+    input_scale: Expression | Tensor,
+    input_zero_point: Expression | Tensor | None,
+    filter: Expression | Tensor,
+    filter_scale: Expression | Tensor,
+    filter_zero_point: Expression | Tensor | None,
+    bias: Expression | Tensor | None,
+    output_scale: Expression | Tensor,
+    output_zero_point: Expression | Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    group_count: int = 1,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
 @overload
 def bit_and(a: Tensor, b: Tensor, *, out: None = None) -> Array:
     """Output has the bits that are set in both A and B."""
@@ -980,6 +2444,371 @@ def activation_relu_grad(input: Expression, input_gradient: Expression | int | f
 @overload
 def activation_relu_grad(input: int | float, input_gradient: Expression) -> Expression: ...
 @overload
+def average_pooling_grad(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Array:
+    """OutputGradient is the gradient of AVERAGE_POOLING's input, InputGradient that of its output."""
+
+@overload
+def average_pooling_grad(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def average_pooling_grad(
+    input_gradient: Expression,
+    output_sizes: Sequence[int],
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def max_pooling_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: None = None,
+) -> Array:
+    """OutputGradient is the gradient of MAX_POOLING2's input, InputGradient that of its output."""
+
+@overload
+def max_pooling_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def max_pooling_grad(
+    input: Expression,
+    input_gradient: Expression | Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def random_generator(
+    input_state: Tensor,
+    output_sizes: Sequence[int],
+    type: RandomGeneratorType | str = RandomGeneratorType.PHILOX_4X32_10,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """Output is random bits that follow from InputState; OutputState is the state for what comes next."""
+
+@overload
+def random_generator(
+    input_state: Tensor,
+    output_sizes: Sequence[int],
+    type: RandomGeneratorType | str = RandomGeneratorType.PHILOX_4X32_10,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def random_generator(
+    input_state: Expression,
+    output_sizes: Sequence[int],
+    type: RandomGeneratorType | str = RandomGeneratorType.PHILOX_4X32_10,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def nonzero_coordinates(input: Tensor, *, out: None = None) -> tuple[Array, ...]:
+    """OutputCount is how many elements are not zero, and OutputCoordinates where, a row for each."""
+
+@overload
+def nonzero_coordinates(input: Tensor, *, out: Sequence[Array]) -> tuple[Array, ...]: ...
+@overload
+def nonzero_coordinates(input: Expression, *, out: None = None) -> tuple[Expression, ...]: ...
+@overload
+def resample_grad(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: None = None,
+) -> Array:
+    """OutputGradient is the gradient of RESAMPLE1's input, of that of its output."""
+
+@overload
+def resample_grad(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def resample_grad(
+    input_gradient: Expression,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def slice_grad(
+    input_gradient: Tensor,
+    output_gradient_sizes: Sequence[int],
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Array:
+    """OutputGradient is InputGradient where SLICE1 reads its input, and 0 elsewhere."""
+
+@overload
+def slice_grad(
+    input_gradient: Tensor,
+    output_gradient_sizes: Sequence[int],
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def slice_grad(
+    input_gradient: Expression,
+    output_gradient_sizes: Sequence[int],
+    input_window_offsets: Sequence[int] | int,
+    input_window_sizes: Sequence[int] | int,
+    input_window_strides: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def adam_optimizer(
+    input_parameters: Tensor,
+    input_first_moment: Tensor,
+    input_second_moment: Tensor,
+    gradient: Tensor,
+    training_step: Tensor,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-08,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """Output is the parameters after one step of Adam, and the moments of their gradient."""
+
+@overload
+def adam_optimizer(
+    input_parameters: Tensor,
+    input_first_moment: Tensor,
+    input_second_moment: Tensor,
+    gradient: Tensor,
+    training_step: Tensor,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-08,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def adam_optimizer(
+    input_parameters: Expression,
+    input_first_moment: Expression | Tensor,
+    input_second_moment: Expression | Tensor,
+    gradient: Expression | Tensor,
+    training_step: Expression | Tensor,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-08,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def argmin(
+    input: Tensor,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is the position of the smallest element along Axes."""
+
+@overload
+def argmin(
+    input: Tensor,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def argmin(
+    input: Expression,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def argmax(
+    input: Tensor,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is the position of the largest element along Axes."""
+
+@overload
+def argmax(
+    input: Tensor,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def argmax(
+    input: Expression,
+    axes: Sequence[int],
+    axis_direction: AxisDirection | str = AxisDirection.INCREASING,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def roi_align(
+    input: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is each region of its image, a row [x1, y1, x2, y2] of ROI, resized to the output's height
+    and width.
+    """
+
+@overload
+def roi_align(
+    input: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def roi_align(
+    input: Expression,
+    roi: Expression | Tensor,
+    batch_indices: Expression | Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def gather_nd1(
+    input: Tensor,
+    indices: Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    batch_dimension_count: int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has, for each tuple along the last dimension of Indices, the part of the input it names,
+    within the batch that the tuple is in.
+    """
+
+@overload
+def gather_nd1(
+    input: Tensor,
+    indices: Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    batch_dimension_count: int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def gather_nd1(
+    input: Expression,
+    indices: Expression | Tensor,
+    input_dimension_count: int,
+    indices_dimension_count: int,
+    batch_dimension_count: int,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
 def atan_yx(a: Tensor, b: Tensor, *, out: None = None) -> Array:
     """Output is the angle, in radians from -π to π, of the point whose y is A and whose x is B."""
 
@@ -1011,6 +2840,103 @@ def difference_square(a: Tensor, b: Tensor, *, out: Out) -> Out: ...
 def difference_square(a: Expression, b: Expression | int | float) -> Expression: ...
 @overload
 def difference_square(a: int | float, b: Expression) -> Expression: ...
+@overload
+def local_response_normalization_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: None = None,
+) -> Array:
+    """The gradient of LOCAL_RESPONSE_NORMALIZATION."""
+
+@overload
+def local_response_normalization_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def local_response_normalization_grad(
+    input: Expression,
+    input_gradient: Expression | Tensor,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def cumulative_product(
+    input: Tensor,
+    axis: int,
+    axis_direction: AxisDirection | str,
+    has_exclusive_product: bool,
+    *,
+    out: None = None,
+) -> Array:
+    """Each element of Output is the product of the input's elements along Axis up to it."""
+
+@overload
+def cumulative_product(
+    input: Tensor, axis: int, axis_direction: AxisDirection | str, has_exclusive_product: bool, *, out: Out
+) -> Out: ...
+@overload
+def cumulative_product(
+    input: Expression,
+    axis: int,
+    axis_direction: AxisDirection | str,
+    has_exclusive_product: bool,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def batch_normalization_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """The gradients of BATCH_NORMALIZATION: of its input, its scale and its bias."""
+
+@overload
+def batch_normalization_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def batch_normalization_grad(
+    input: Expression,
+    input_gradient: Expression | Tensor,
+    mean: Expression | Tensor,
+    variance: Expression | Tensor,
+    scale: Expression | Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
 @overload
 def quantized_linear_add(
     a: Tensor,
@@ -1055,6 +2981,212 @@ def quantized_linear_add(
     output_data_type: TensorDataType | str | None = None,
 ) -> Expression: ...
 @overload
+def dynamic_quantize_linear(
+    input: Tensor, *, output_data_type: TensorDataType | str | None = None, out: None = None
+) -> tuple[Array, ...]:
+    """Output is the input quantized, by a scale and a zero point that make the most of its type."""
+
+@overload
+def dynamic_quantize_linear(
+    input: Tensor, *, output_data_type: TensorDataType | str | None = None, out: Sequence[Array]
+) -> tuple[Array, ...]: ...
+@overload
+def dynamic_quantize_linear(
+    input: Expression, *, output_data_type: TensorDataType | str | None = None, out: None = None
+) -> tuple[Expression, ...]: ...
+@overload
+def roi_align1(
+    input: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is each region of its image, a row [x1, y1, x2, y2] of ROI, resized to the output's height
+    and width; where the samples of a region are can be chosen.
+    """
+
+@overload
+def roi_align1(
+    input: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def roi_align1(
+    input: Expression,
+    roi: Expression | Tensor,
+    batch_indices: Expression | Tensor,
+    output_size: tuple[int, int],
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def roi_align_grad(
+    input: Tensor | None,
+    input_gradient: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """OutputGradient is the gradient of ROI_ALIGN1's input, OutputROIGradient that of its ROIs;
+    InputGradient is that of its output.
+    """
+
+@overload
+def roi_align_grad(
+    input: Tensor | None,
+    input_gradient: Tensor,
+    roi: Tensor,
+    batch_indices: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def roi_align_grad(
+    input: Expression | Tensor | None,
+    input_gradient: Expression,
+    roi: Expression | Tensor,
+    batch_indices: Expression | Tensor,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def batch_normalization_training(
+    input: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    fused_add: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """As BATCH_NORMALIZATION by the input's own mean and variance, which are given, too."""
+
+@overload
+def batch_normalization_training(
+    input: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    fused_add: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def batch_normalization_training(
+    input: Expression,
+    scale: Expression | Tensor,
+    bias: Expression | Tensor,
+    fused_add: Expression | Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def batch_normalization_training_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """The gradients of BATCH_NORMALIZATION_TRAINING: of its input, its scale and its bias."""
+
+@overload
+def batch_normalization_training_grad(
+    input: Tensor,
+    input_gradient: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def batch_normalization_training_grad(
+    input: Expression,
+    input_gradient: Expression | Tensor,
+    mean: Expression | Tensor,
+    variance: Expression | Tensor,
+    scale: Expression | Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
 def clip1(
     input: Tensor,
     min: float,
@@ -1090,6 +3222,41 @@ def clip_grad1(
 ) -> Expression: ...
 @overload
 def clip_grad1(input: int | float, input_gradient: Expression, min: float, max: float) -> Expression: ...
+@overload
+def padding1(
+    input: Tensor,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the input with StartPadding elements before it and EndPadding behind it along each
+    dimension: PaddingValue (CONSTANT), the element at the edge (EDGE), the input mirrored at its edge,
+    without (REFLECTION) or with that (SYMMETRIC), or the input over and over (WRAP).
+    """
+
+@overload
+def padding1(
+    input: Tensor,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def padding1(
+    input: Expression,
+    padding_mode: PaddingMode | str,
+    padding_value: float,
+    start_padding: Sequence[int] | int,
+    end_padding: Sequence[int] | int,
+    *,
+    out: None = None,
+) -> Expression: ...
 @overload
 def negate(input: Tensor, *, out: None = None) -> Array:
     """Output is Input with the other sign."""
@@ -1131,6 +3298,256 @@ def activation_hardmax1(input: Tensor, axes: Sequence[int], *, out: Out) -> Out:
 @overload
 def activation_hardmax1(input: Expression, axes: Sequence[int]) -> Expression: ...
 @overload
+def resample2(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Array:
+    """Output is the input scaled and shifted along each dimension; of two elements the lower one, the
+    upper one, or linear interpolation.
+    """
+
+@overload
+def resample2(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: Out,
+) -> Out: ...
+@overload
+def resample2(
+    input: Expression,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Expression: ...
+@overload
+def resample_grad1(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: None = None,
+) -> Array:
+    """OutputGradient is the gradient of RESAMPLE2's input, of that of its output."""
+
+@overload
+def resample_grad1(
+    input_gradient: Tensor,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def resample_grad1(
+    input_gradient: Expression,
+    output_sizes: Sequence[int],
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def diagonal_matrix1(
+    input: Tensor | None = None,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    value: float,
+    diagonal_fill_begin: int,
+    diagonal_fill_end: int,
+    out: None = None,
+) -> Array:
+    """Output is Value on some diagonals, those from DiagonalFillBegin to before DiagonalFillEnd, and Input
+    elsewhere. Begin behind End: on all diagonals but those from End to before Begin.
+    """
+
+@overload
+def diagonal_matrix1(
+    input: Tensor | None = None,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    value: float,
+    diagonal_fill_begin: int,
+    diagonal_fill_end: int,
+    out: Out,
+) -> Out: ...
+@overload
+def diagonal_matrix1(
+    input: Expression | Tensor | None = None,
+    output_sizes: Sequence[int] | None = None,
+    *,
+    value: float,
+    diagonal_fill_begin: int,
+    diagonal_fill_end: int,
+    out: None = None,
+) -> Expression: ...
+@overload
+def multihead_attention(
+    query: Tensor | None = None,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    stacked_query_key: Tensor | None = None,
+    stacked_key_value: Tensor | None = None,
+    stacked_query_key_value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    relative_position_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    head_count: int,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """Each query's mean of the values, weighted by how well their keys fit, in each of several heads."""
+
+@overload
+def multihead_attention(
+    query: Tensor | None = None,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    stacked_query_key: Tensor | None = None,
+    stacked_key_value: Tensor | None = None,
+    stacked_query_key_value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    relative_position_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    head_count: int,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def multihead_attention(
+    query: Expression | Tensor | None = None,
+    key: Expression | Tensor | None = None,
+    value: Expression | Tensor | None = None,
+    stacked_query_key: Expression | Tensor | None = None,
+    stacked_key_value: Expression | Tensor | None = None,
+    stacked_query_key_value: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    mask: Expression | Tensor | None = None,
+    relative_position_bias: Expression | Tensor | None = None,
+    past_key: Expression | Tensor | None = None,
+    past_value: Expression | Tensor | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    head_count: int,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def lp_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    p: int = 2,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the Lp norm of each window of Input, of whose elements some can be left out."""
+
+@overload
+def lp_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    p: int = 2,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def lp_pooling1(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    p: int = 2,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def average_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the average of each window of Input, of whose elements some can be left out."""
+
+@overload
+def average_pooling1(
+    input: Tensor,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def average_pooling1(
+    input: Expression,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
 def activation_swish(input: Tensor, sigmoid_input_scale: float = 1.0, *, out: None = None) -> Array:
     """Output is Input * sigmoid(SigmoidInputScale * Input)."""
 
@@ -1151,4 +3568,374 @@ def activation_hard_swish(
 @overload
 def activation_hard_swish(
     input: Expression, alpha: float = 0.16666666666666666, beta: float = 0.5
+) -> Expression: ...
+@overload
+def quantized_linear_average_pooling(
+    input: Tensor,
+    input_scale: Tensor,
+    input_zero_point: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is the average of each window of the dequantized Input, quantized again."""
+
+@overload
+def quantized_linear_average_pooling(
+    input: Tensor,
+    input_scale: Tensor,
+    input_zero_point: Tensor | None,
+    output_scale: Tensor,
+    output_zero_point: Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def quantized_linear_average_pooling(
+    input: Expression,
+    input_scale: Expression | Tensor,
+    input_zero_point: Expression | Tensor | None,
+    output_scale: Expression | Tensor,
+    output_zero_point: Expression | Tensor | None = None,
+    strides: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    dilations: Sequence[int] | int = 1,
+    *,
+    window_size: Sequence[int] | int,
+    include_padding: bool,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def matrix_multiply_integer_to_float(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is the matrix product of A and B, both dequantized, plus Bias."""
+
+@overload
+def matrix_multiply_integer_to_float(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def matrix_multiply_integer_to_float(
+    a: Expression,
+    a_scale: Expression | Tensor,
+    a_zero_point: Expression | Tensor | None,
+    b: Expression | Tensor,
+    b_scale: Expression | Tensor,
+    b_zero_point: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def mean_variance_normalization2(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    use_mean: bool,
+    use_variance: bool,
+    out: None = None,
+) -> Array:
+    """Output is Input less its mean, by the root of its variance, over Axes; either can be left out."""
+
+@overload
+def mean_variance_normalization2(
+    input: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    use_mean: bool,
+    use_variance: bool,
+    out: Out,
+) -> Out: ...
+@overload
+def mean_variance_normalization2(
+    input: Expression,
+    scale: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    epsilon: float = 1e-05,
+    fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
+    *,
+    axes: Sequence[int],
+    use_mean: bool,
+    use_variance: bool,
+    out: None = None,
+) -> Expression: ...
+@overload
+def multihead_attention1(
+    query: Tensor | None = None,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    stacked_query_key: Tensor | None = None,
+    stacked_key_value: Tensor | None = None,
+    stacked_query_key_value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    relative_position_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    past_sequence_lengths: Tensor | None = None,
+    max_sequence_length: int | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    query_head_count: int,
+    key_value_head_count: int,
+    out: None = None,
+) -> tuple[Array, ...]:
+    """MULTIHEAD_ATTENTION with groups of query heads that share keys and values, and a past in a buffer."""
+
+@overload
+def multihead_attention1(
+    query: Tensor | None = None,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    stacked_query_key: Tensor | None = None,
+    stacked_key_value: Tensor | None = None,
+    stacked_query_key_value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    relative_position_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    past_sequence_lengths: Tensor | None = None,
+    max_sequence_length: int | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    query_head_count: int,
+    key_value_head_count: int,
+    out: Sequence[Array],
+) -> tuple[Array, ...]: ...
+@overload
+def multihead_attention1(
+    query: Expression | Tensor | None = None,
+    key: Expression | Tensor | None = None,
+    value: Expression | Tensor | None = None,
+    stacked_query_key: Expression | Tensor | None = None,
+    stacked_key_value: Expression | Tensor | None = None,
+    stacked_query_key_value: Expression | Tensor | None = None,
+    bias: Expression | Tensor | None = None,
+    mask: Expression | Tensor | None = None,
+    relative_position_bias: Expression | Tensor | None = None,
+    past_key: Expression | Tensor | None = None,
+    past_value: Expression | Tensor | None = None,
+    past_sequence_lengths: Expression | Tensor | None = None,
+    max_sequence_length: int | None = None,
+    mask_filter_value: float = -10000.0,
+    mask_type: MultiheadAttentionMaskType | str = MultiheadAttentionMaskType.NONE,
+    *,
+    scale: float,
+    query_head_count: int,
+    key_value_head_count: int,
+    out: None = None,
+) -> tuple[Expression, ...]: ...
+@overload
+def quantize(
+    input: Tensor,
+    quantizations: Sequence[Tensor],
+    quantization_type: QuantizationType | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Array:
+    """Output is Input / scale, rounded (halves to even), plus the zero point, in its type's range."""
+
+@overload
+def quantize(
+    input: Tensor,
+    quantizations: Sequence[Tensor],
+    quantization_type: QuantizationType | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: Out,
+) -> Out: ...
+@overload
+def quantize(
+    input: Expression,
+    quantizations: Sequence[Expression],
+    quantization_type: QuantizationType | str,
+    *,
+    output_data_type: TensorDataType | str | None = None,
+    out: None = None,
+) -> Expression: ...
+@overload
+def dequantize(
+    input: Tensor,
+    quantizations: Sequence[Tensor],
+    quantization_type: QuantizationType | str,
+    *,
+    out: None = None,
+) -> Array:
+    """Output is Input minus the zero point, times the scale."""
+
+@overload
+def dequantize(
+    input: Tensor, quantizations: Sequence[Tensor], quantization_type: QuantizationType | str, *, out: Out
+) -> Out: ...
+@overload
+def dequantize(
+    input: Expression,
+    quantizations: Sequence[Expression],
+    quantization_type: QuantizationType | str,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def resample3(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    antialiased: bool = False,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Array:
+    """Output is the input scaled and shifted along each dimension, with a wider filter where that makes it
+    much smaller.
+    """
+
+@overload
+def resample3(
+    input: Tensor,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    antialiased: bool = False,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: Out,
+) -> Out: ...
+@overload
+def resample3(
+    input: Expression,
+    output_sizes: Sequence[int] | None = None,
+    input_pixel_offsets: Sequence[float] | float = 0.5,
+    output_pixel_offsets: Sequence[float] | float = -0.5,
+    antialiased: bool = False,
+    *,
+    interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str,
+    scales: Sequence[float] | float,
+    out: None = None,
+) -> Expression: ...
+@overload
+def fold(
+    input: Tensor,
+    output_sizes: Sequence[int],
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has the sums of what windows have for its elements, the reverse of UNFOLD: columns of Input."""
+
+@overload
+def fold(
+    input: Tensor,
+    output_sizes: Sequence[int],
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def fold(
+    input: Expression,
+    output_sizes: Sequence[int],
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Expression: ...
+@overload
+def unfold(
+    input: Tensor,
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
+) -> Array:
+    """Output has, in each of its columns, the elements of Input that a window sees as it slides over it."""
+
+@overload
+def unfold(
+    input: Tensor,
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: Out,
+) -> Out: ...
+@overload
+def unfold(
+    input: Expression,
+    window_sizes: Sequence[int] | int,
+    strides: Sequence[int] | int = 1,
+    dilations: Sequence[int] | int = 1,
+    start_padding: Sequence[int] | int = 0,
+    end_padding: Sequence[int] | int = 0,
+    *,
+    out: None = None,
 ) -> Expression: ...

@@ -29,7 +29,7 @@ def test_examples(name):
     """That each has one, and that it holds."""
     (example,) = doctest.DocTestFinder(recurse=False).find(getattr(functions, name), name)
     assert len(example.examples) == 2
-    assert doctest.DocTestRunner().run(example).failed == 0
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0
 
 
 def written(default):
@@ -62,7 +62,6 @@ def test_a_function_is_found_where_it_says():
     for name in NAMES:
         made = getattr(dml, name)
         assert (made.__module__, made.__name__, made.__qualname__) == ("anydml.functions", name, name)
-        assert made.__code__.co_qualname == name
         assert getattr(functions, name) is made
         assert pickle.loads(pickle.dumps(made)) is made
     assert set(NAMES) == set(functions.__all__) <= set(dir(functions))

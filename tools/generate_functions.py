@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import textwrap
+from enum import Enum
 from pathlib import Path
 
+import anydml.ops.enums
+from anydml.eager_tensors import signature
 from anydml.ops.attributes import EnumKind
 from anydml.ops.catalog import CATALOG
 from anydml.ops.opdef import REQUIRED, Attribute, Operator
@@ -22,7 +27,8 @@ from anydml.directml.descriptions import OperatorDesc
 from anydml.eager import Array, Out, Tensor
 from anydml.expression import Expression
 from anydml.ops.attributes import ScaleBias
-from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType
+from anydml.ops.enums import (
+ENUMS)
 '''
 
 
@@ -42,12 +48,61 @@ def source() -> str:
     """The module's text, formatted."""
     listed = sorted(o.function for o in CATALOG)
     exported = "\n__all__ = [\n" + "".join(f'    "{n}",\n' for n in listed) + "]\n"
-    text = HEAD + exported + "".join(map(function, CATALOG))
+    made = "".join(map(function, CATALOG))
+    enums = sorted({n for n in vars(anydml.ops.enums) if re.search(rf"\b{n}\b", made) and n[0].isupper()})
+    text = HEAD.replace("ENUMS", "".join(f"    {n},\n" for n in enums)) + exported + made
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET), "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
 def function(operator: Operator) -> str:
+    return of_tensors(operator) if operator.compute is not None else element_wise(operator)
+
+
+def of_tensors(operator: Operator) -> str:
+    """Three forms: new arrays, arrays to write to, and nodes of a graph."""
+    form, text = signature(operator), ""
+    first = next((s.parameter for s in operator.inputs if s.optional is None), "")
+    several = "tuple[{0}, ...]" if operator.gives_several else "{0}"
+    tensors = {s.parameter for s in operator.inputs}
+    for tensor, out, result, doc in (
+        ("Tensor", "None = None", "Array", operator.doc),
+        ("Tensor", "Out" if not operator.gives_several else "Sequence[Array]", "Out", ""),
+        ("Expression | Tensor", "None = None", "Expression", ""),
+    ):
+        if tensor != "Tensor" and not tensors:
+            continue  # makes something of nothing: no expression tells which graph
+        parts: list[str] = []
+        for p in form.parameters.values():
+            kind = str(p.annotation)
+            if p.name in tensors:
+                one = "Expression" if "Sequence" in kind or p.name == first else tensor
+                kind = kind.replace("Tensor | Expression", tensor if tensor == "Tensor" else one)
+            if p.name == "out":
+                parts.append(f"out: {out}")
+            else:
+                parts.append(
+                    f"{p.name}: {kind}" + ("" if p.default is p.empty else f" = {_shown(p.default)}")
+                )
+            if p.kind is p.KEYWORD_ONLY and "*" not in parts:
+                parts.insert(-1, "*")
+        if out == "Sequence[Array]" or (operator.gives_several and result == "Out"):
+            result = "Array"
+        body = f'\n    """{_wrapped(doc)}"""\n' if doc else " ...\n"
+        text += f"@overload\ndef {operator.function}({', '.join(parts)}) -> {several.format(result)}:{body}"
+    return "\n" + text
+
+
+def _wrapped(doc: str) -> str:
+    lines = textwrap.wrap(doc, 100)
+    return "\n    ".join(lines) + ("\n    " if len(lines) > 1 else "")
+
+
+def _shown(default: object) -> str:
+    return f"{type(default).__name__}.{default.name}" if isinstance(default, Enum) else repr(default)
+
+
+def element_wise(operator: Operator) -> str:
     count = len(operator.inputs)
     free = ["output_data_type: TensorDataType | str | None = None"] if operator.output_types else []
 

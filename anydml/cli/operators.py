@@ -10,8 +10,9 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 import anydml
-from anydml.builder import CompiledGraph, GraphBuilder
+from anydml.builder import GraphBuilder
 from anydml.cli.common import EMIT, console, is_terminal
+from anydml.compiled_graph import CompiledGraph
 from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words

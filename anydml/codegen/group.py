@@ -42,6 +42,8 @@ class KernelVariant:
     dims: int = 0
     """Reduced dimensions."""
     hold: Hold = Hold.NOWHERE
+    single: bool = False
+    """Outputs are one element for each row."""
     long: bool = False
     """Rows are many long blocks, or whole ones: they are served best by these."""
     turned: tuple[int, ...] = ()

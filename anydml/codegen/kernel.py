@@ -176,12 +176,17 @@ def _layout_of_rows(
     fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
     large = moved >= MIN_STREAMED_BYTES
     stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
-    if stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS):
+    single = all(s[k] == 0 for n, s in within if n > 1 for k in range(len(group.inputs), len(s)))
+    single = single and length > 1
+    if single:
+        hold, stream = Hold.NOWHERE, False
+    elif stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS):
         hold = Hold.SCRATCH
     else:
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
-    shape = KernelVariant(access, stream, len(within), hold, long=length >= 512 or length % block == 0)
+    long = length >= 512 or length % block == 0
+    shape = KernelVariant(access, stream, len(within), hold, single, long)
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]

@@ -78,13 +78,16 @@ class ReductionEmitter(BlockedLoopEmitter):
         elif self.kept:
             pointers.append(pointers[self.count])
         known: dict[Expr, str] = {}
+        single = last and self.shape.single
         for t, stage in enumerate(reductions[:s]):
             for j, r in enumerate(stage):
                 name, kind = f"{b}.w{t}.{j}", self._element(r)
                 self.emit_lines(f"%{name}.p = getelementptr {kind}, ptr %row{t}.{j}, i64 %{b}.i")
                 self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
-                known[r.expr] = self.broadcast(f"%{name}.v", r.expr.dtype, name)
-        if last:
+                known[r.expr] = f"%{name}.v" if single else self.broadcast(f"%{name}.v", r.expr.dtype, name)
+        if single:
+            self._store_row(pointers[self.count :], known)
+        elif last:
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
             stage = reductions[s]
@@ -98,6 +101,14 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
         self.emit_lines(f"%{b}.more = icmp slt i64 %{b}.next, %rows")
         self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+
+    def _store_row(self, pointers: Sequence[str], known: Mapping[Expr, str]) -> None:
+        """The outputs of a row that is one element of theirs."""
+        emitter = self.emitter(known, 1)
+        values = [emitter.value(e) for e in self.group.outputs]
+        self.flush(emitter)
+        for e, value, pointer in zip(self.group.outputs, values, pointers, strict=False):
+            self.emit_lines(f"store {element_type(e.dtype)} {value}, ptr {pointer}, align 1")
 
     def _vector(self, r: Reduction) -> str:
         return value_type(r.dtype, r.lanes(self.lanes))

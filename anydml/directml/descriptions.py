@@ -14,7 +14,9 @@ from typing import Any
 from anydml.directml.validation import check
 from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
-from anydml.ops.attributes import Activation, ActivationKind
+from anydml.ops.attributes import Activation, ActivationKind, ActivationsKind
+from anydml.ops.call import field as field_of
+from anydml.ops.call import names_of
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.enums import (
     FeatureLevel,
@@ -27,7 +29,7 @@ from anydml.ops.enums import (
 from anydml.ops.enums import (
     TensorType as BufferType,
 )
-from anydml.ops.opdef import REQUIRED, Attribute, Operator
+from anydml.ops.opdef import REQUIRED, Attribute, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc
 
 
@@ -69,7 +71,9 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
     tensors: dict[str, TensorDesc] = {}
     problems = list(_unknown(operator, fields))
     for operand in operator.tensors:
-        if fields.get(operand.name) is not None:
+        if operand.array:
+            problems += _read_several(operator, operand, fields, tensors)
+        elif fields.get(operand.name) is not None:
             try:
                 tensors[operand.name] = read_tensor(fields[operand.name])
             except InvalidOperator as error:
@@ -87,9 +91,47 @@ def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, l
     return Checked(operator, tensors, attributes), problems
 
 
+def _read_several(
+    operator: Operator, operand: Operand, fields: Mapping[str, Any], tensors: dict[str, TensorDesc]
+) -> Iterator[Problem]:
+    """The tensors behind one field, into `tensors`."""
+    given = fields.get(operand.name)
+    if given is None:
+        yield _missing(operator, operand.name, '[{"DataType": ..., "Sizes": [...]}, ...]')
+        return
+    if not isinstance(given, list | tuple):
+        message = f"expected a list of tensor descriptions, but got {type_name(given)}"
+        yield Problem(f"{operator.name}: {operand.name}", message)
+        return
+    read: dict[str, TensorDesc] = {}
+    for k, desc in enumerate(given):
+        try:
+            read[field_of(operand.name, k)] = read_tensor(desc)
+        except InvalidOperator as error:
+            yield from (p.under(field_of(operand.name, k)).under(operator.name) for p in error.problems)
+    if len(read) == len(given):
+        tensors.update(read)  # else nothing can be said of how they go together
+    if not given:
+        yield Problem(f"{operator.name}: {operand.name}", "expected at least one tensor, but got none")
+    yield from _check_count(operator, operand.count, operand.name, fields, len(given))
+
+
+def _check_count(
+    operator: Operator, count: str, name: str, fields: Mapping[str, Any], length: int
+) -> Iterator[Problem]:
+    """A count says how long a list is, which may as well be left out."""
+    said = fields.get(count) if count else None
+    if said is not None and not (_is_integer(said) and said == length):
+        message = f"expected {length}, the number of {name}, but got {short_repr(said)}"
+        yield Problem(f"{operator.name}: {count}", message)
+
+
 def field_names(operator: Operator) -> list[str]:
     """All that a description of the operator may say."""
-    return [s.name for s in operator.operands] + [a.count for a in operator.attributes if a.count]
+    counts = [a.count for a in operator.attributes if a.count] + [
+        s.count for s in operator.tensors if s.count
+    ]
+    return [s.name for s in operator.operands] + list(dict.fromkeys(counts))
 
 
 def _unknown(operator: Operator, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -124,11 +166,9 @@ def read_attributes(
         except InvalidOperator as error:
             problems += [p.under(operator.name) for p in error.problems]
             continue
-        count = fields.get(attribute.count) if attribute.count else None
-        if count is not None and not (_is_integer(count) and count == len(values[attribute.name])):
+        if attribute.count:
             length = len(values[attribute.name])
-            message = f"expected {length}, the number of {attribute.name}, but got {short_repr(count)}"
-            problems.append(Problem(f"{operator.name}: {attribute.count}", message))
+            problems += _check_count(operator, attribute.count, attribute.name, fields, length)
     return values, problems
 
 
@@ -140,6 +180,11 @@ def read_attribute(attribute: Attribute, value: object, where: str, level: Featu
     """
     if isinstance(attribute.kind, ActivationKind):
         return _activation(attribute.kind, value, where, level)
+    if isinstance(attribute.kind, ActivationsKind):
+        if not isinstance(value, list | tuple):
+            raise InvalidOperator(Problem(where, f"expected a list, but got {type_name(value)}"))
+        each = attribute.kind.each
+        return tuple(_activation(each, v, f"{where}[{k}]", level) for k, v in enumerate(value))
     return attribute.kind.read(value, where)
 
 
@@ -162,6 +207,10 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
         message = f"expected an activation that can be fused, but got {operator.name}"
         raise InvalidOperator(Problem(where, message, remedy))
     problems = []
+    since = dict(kind.later).get(operator.name, level)
+    if since > level:
+        message = f"expected an activation that can be fused at {level.label}, but got {operator.name}"
+        problems.append(Problem("", message, f"allowed from {since.label}"))
     tensors = [s.name for s in operator.tensors]
     for name in tensors:
         if fields.get(name) is not None:
@@ -300,13 +349,28 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def to_desc(checked: Checked) -> OperatorDesc:
+    """The description that was read."""
+    operator, tensors = checked.operator, checked.tensors
+    fields = dict(checked.attributes)
+    for operand in operator.tensors:
+        if operand.array:
+            fields[operand.name] = [tensors[n] for n in names_of([operand], tensors)]
+        elif operand.name in tensors:
+            fields[operand.name] = tensors[operand.name]
+    return OperatorDesc(operator.type, fields)
+
+
 def to_graph(checked: Checked) -> DirectMLGraph:
     """The operator alone in a graph, its tensors as values with sizes and strides."""
     values = {
         name: Value(name, TensorType(t.data_type.label, t.sizes, t.effective_strides))
         for name, t in checked.tensors.items()
     }
-    inputs = tuple(values.get(s.name) for s in checked.operator.inputs)
-    outputs = tuple(values[s.name] for s in checked.operator.outputs)
+    inputs, outputs = (
+        tuple(values.get(n) for n in names_of(operands, values))
+        for operands in (checked.operator.inputs, checked.operator.outputs)
+    )
     node = DirectMLNode(checked.operator, inputs, outputs, checked.attributes, name=checked.operator.name)
-    return DirectMLGraph(checked.operator.name, tuple(v for v in inputs if v is not None), outputs, (node,))
+    given, made = (tuple(v for v in side if v is not None) for side in (inputs, outputs))
+    return DirectMLGraph(checked.operator.name, given, made, (node,))

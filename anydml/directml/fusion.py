@@ -52,21 +52,33 @@ class Kernel:
     outputs: list[tuple[Value, Expr]] = field(default_factory=list)
 
 
-def fuse(graph: DirectMLGraph) -> list[Kernel]:
-    """The kernels of a checked graph, in an order that runs."""
+@dataclass(frozen=True)
+class TensorWork:
+    """An operator of whole tensors: all that it reads and writes is in memory."""
+
+    node: DirectMLNode
+
+
+def fuse(graph: DirectMLGraph) -> list[Kernel | TensorWork]:
+    """The kernels of a checked graph and the operators of whole tensors between, in an order that runs."""
     return _Fusion(graph).kernels
 
 
 class _Fusion:
     def __init__(self, graph: DirectMLGraph) -> None:
-        self.kernels: list[Kernel] = []
+        self.kernels: list[Kernel | TensorWork] = []
         self.computed: dict[Value, Computed] = {}
         self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
-        """The kernel that computes a value in memory; -1 for the graph's inputs."""
+        """What computes a value in memory; -1 for the graph's inputs and constants of many elements."""
         self.outputs = set(graph.outputs)
-        self.constants = graph.constants
+        self.constants = {v: c for v, c in graph.constants.items() if c.content.size == 1}
+        self.home |= dict.fromkeys(graph.constants, -1)
         for node in graph.nodes:
             assert isinstance(node, DirectMLNode)
+            assert isinstance(node.op, Operator)
+            if node.op.compute is not None:
+                self._add_work(node)
+                continue
             self._add(node)
             for value in node.writes:
                 if value in self.outputs:
@@ -98,6 +110,12 @@ class _Fusion:
             result = combined(meaning, parts, sizes)
         self.computed[output] = result
 
+    def _add_work(self, node: DirectMLNode) -> None:
+        for value in node.reads:
+            self._store(value)
+        self.home |= dict.fromkeys(node.writes, len(self.kernels))
+        self.kernels.append(TensorWork(node))
+
     def _from_memory(
         self, node: DirectMLNode, k: int, value: Value, view: TensorType, sizes: tuple[int, ...]
     ) -> Computed:
@@ -111,7 +129,7 @@ class _Fusion:
         known = self.computed.get(value)
         if known is not None:
             stored = self.home.get(value)
-            mapping = _dimensions(known.sizes, value.tensor.element_strides, sizes, strides)
+            mapping = dimensions(known.sizes, value.tensor.element_strides, sizes, strides)
             same = known.sizes == sizes and mapping == tuple(range(len(sizes)))
             if mapping is not None and (same or (stored is None and not has_rows(known.expr))):
                 sources = tuple(Source(s.value, _permute_strides(s.strides, mapping)) for s in known.sources)
@@ -127,12 +145,12 @@ class _Fusion:
         computed = self.computed[value]
         ready = max((self.home[s.value] for s in computed.sources), default=-1)
         for k in range(len(self.kernels) - 1, ready, -1):
-            if self._fits(self.kernels[k], computed):
+            kernel = self.kernels[k]
+            if isinstance(kernel, Kernel) and self._fits(kernel, computed):
                 break
         else:
-            k = len(self.kernels)
-            self.kernels.append(Kernel(computed.sizes))
-        kernel = self.kernels[k]
+            k, kernel = len(self.kernels), Kernel(computed.sizes)
+            self.kernels.append(kernel)
         for source in computed.sources:
             if source not in kernel.sources:
                 kernel.sources.append(source)
@@ -254,7 +272,7 @@ def _in_memory(value: Value, strides: tuple[int, ...], sizes: tuple[int, ...]) -
     return Computed(read(0, value.data_type), (Source(value, seen),), sizes)
 
 
-def _dimensions(
+def dimensions(
     sizes: tuple[int, ...], strides: tuple[int, ...], seen: tuple[int, ...], through: tuple[int, ...]
 ) -> tuple[int | None, ...] | None:
     """For each dimension of a view, the dimension of the value that it walks along (None: it repeats it).
@@ -285,9 +303,8 @@ def _permute_strides(strides: tuple[int, ...], mapping: Sequence[int | None]) ->
     return tuple(0 if d is None else strides[d] for d in mapping)
 
 
-def intermediates(kernels: Sequence[Kernel], outputs: Sequence[Value]) -> Iterator[Value]:
+def intermediates(kernels: Sequence[Kernel | TensorWork], outputs: Sequence[Value]) -> Iterator[Value]:
     """Values that are in memory only for other kernels."""
     for kernel in kernels:
-        for value, _ in kernel.outputs:
-            if value not in outputs:
-                yield value
+        made = kernel.node.writes if isinstance(kernel, TensorWork) else (v for v, _ in kernel.outputs)
+        yield from (value for value in made if value not in outputs)

@@ -6,10 +6,12 @@ Every broken rule is told, one line each. Tensors that break a rule in the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from anydml.errors import Problem, short_repr
-from anydml.ops.dtypes import SIZE, listed
+from anydml.ops.call import Call, described, field, fields_of
+from anydml.ops.dtypes import BITS, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator, Table
 from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
@@ -36,7 +38,7 @@ def check(
                 f"the operator exists from {operator.introduced.label} on; raise the device's feature level",
             )
         ]
-    present = {operand: tensors[operand.name] for operand in operator.tensors if operand.name in tensors}
+    present = {s: d for o in operator.tensors for s, d in _given(o, tensors)}
     problems: list[Problem] = []
     for operand, desc in present.items():
         problems += [p.under(operator.name) for p in check_tensor(operand, desc)]
@@ -44,14 +46,97 @@ def check(
     problems += _types(operator, present, table, level)
     problems += _sizes(operator, present)
     problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
+    problems += _values_by_level(operator, attributes, level)
+    call, missing = None, False
+    if operator.compute is not None:
+        has_inputs = all(s.optional is not None or _given(s, tensors) for s in operator.inputs)
+        if problems or not has_inputs or any(a.name not in attributes for a in operator.attributes):
+            return problems
+        problems += _lengths(operator, present, attributes)
+        if problems:
+            return problems
+        missing = any(not _given(s, tensors) and s.optional is None for s in operator.outputs)
+        call = described(operator, tensors, attributes)
     for rule in table.rules:
         later = min(
             (lv for lv, t in operator.levels.items() if lv > level and rule not in t.rules), default=None
         )
-        for message, remedy in rule.broken(tensors, attributes):
+        try:
+            breaches = list(rule.broken(call) if rule.of_call else rule.broken(tensors, attributes))
+        except _UNANSWERABLE:
+            if not problems and not missing:
+                raise
+            continue
+        for message, remedy in breaches:
             since = f"not asked from {later.label} on" if later and not remedy else remedy
             problems.append(Problem(operator.name, message, since))
+    if call is not None and not problems and not missing and operator.sizes is not None:
+        problems += _computed_sizes(operator, call)
     return problems
+
+
+_UNANSWERABLE = (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)
+"""What a rule runs into that looks at what another one has found broken, or at an output that is missing."""
+
+
+def _given(operand: Operand, tensors: Mapping[str, TensorDesc]) -> list[tuple[Operand, TensorDesc]]:
+    """The tensors of an operand; of several behind one field each under a name of its own."""
+    if not operand.array:
+        return [(operand, tensors[operand.name])] if operand.name in tensors else []
+    return [(replace(operand, name=n, count=""), tensors[n]) for n in fields_of(operand.name, tensors)]
+
+
+def _values_by_level(
+    operator: Operator, attributes: Mapping[str, Any], level: FeatureLevel
+) -> Iterable[Problem]:
+    """Values of enumerations that came later than the operator."""
+    for a in operator.attributes:
+        value: Any = attributes.get(a.name)
+        since = a.since.get(value) if a.since and value is not None else None
+        if since is not None and since > level:
+            message = f"{a.name}: expected a value of feature level {level.label}, but got {value.name}"
+            yield Problem(operator.name, message, f"allowed from {since.label}")
+
+
+def _lengths(
+    operator: Operator, tensors: Mapping[Operand, TensorDesc], attributes: Mapping[str, Any]
+) -> Iterable[Problem]:
+    """Lists with an entry for each dimension have as many as that."""
+    rank = rank_of(operator, {s.name: d for s, d in tensors.items()})
+    for a in operator.attributes:
+        wanted = {"dimension": rank, "spatial": rank - 2}.get(a.per)
+        values = attributes[a.name]
+        if wanted is not None and values is not None and len(values) != wanted:
+            which = "each dimension" if a.per == "dimension" else "each dimension behind the first two"
+            yield Problem(
+                operator.name, f"{a.name}: expected {wanted} values, one for {which}, but got {len(values)}"
+            )
+
+
+def rank_of(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:
+    """The dimensions that lists are about: of the first input or output, whichever has more."""
+    firsts = [side[0].name for side in (operator.inputs, operator.outputs) if side]
+    found = [len(d.sizes) for name, d in tensors.items() if name.partition("[")[0] in firsts]
+    return max(found, default=0)
+
+
+def _computed_sizes(operator: Operator, call: Call) -> Iterable[Problem]:
+    """The outputs' sizes, which follow from all else."""
+    assert operator.sizes is not None
+    made = operator.sizes(call)
+    parts = made if len(operator.outputs) > 1 else (made,)
+    for operand, wanted in zip(operator.outputs, parts, strict=True):
+        found = getattr(call, operand.parameter)
+        if wanted is None or found is None:
+            continue
+        many = operand.array
+        names = [field(operand.name, k) for k in range(len(found))] if many else [operand.name]
+        for name, one, sizes in zip(
+            names, found if many else [found], wanted if many else [wanted], strict=True
+        ):
+            if one.shape != tuple(sizes):
+                message = f"expected sizes {str_sizes(tuple(sizes))}, but got {str_sizes(one.shape)}"
+                yield Problem(f"{operator.name}: {name}", message)
 
 
 def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
@@ -93,7 +178,7 @@ def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
             )
         if desc.flags & TensorFlags.OWNED_BY_DML:
             broken("expected flags NONE on an output, but got OWNED_BY_DML", "only inputs can be owned")
-    if desc.data_type not in SIZE:
+    if desc.data_type not in BITS:
         return problems  # the tables refuse it by name
     if desc.minimum_size >= 2**64:
         broken(f"expected a layout of less than 2^64 bytes, but got {short_repr(desc.minimum_size)}")
@@ -105,7 +190,7 @@ def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
             "it is the last element's end, rounded up to 4",
         )
     alignment = desc.guaranteed_base_offset_alignment
-    width = SIZE[desc.data_type]
+    width = max(BITS[desc.data_type] // 8, 1)
     if alignment != 0 and (not width <= alignment < 2**32 or alignment & (alignment - 1)):
         broken(
             "expected GuaranteedBaseOffsetAlignment of 0 or a power of two "
@@ -117,12 +202,21 @@ def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
 def _ranks(
     operator: Operator, tensors: Mapping[Operand, TensorDesc], table: Table, level: FeatureLevel
 ) -> Iterable[Problem]:
-    low, high = table.rank
-    for rank, operands in group_by(tensors, lambda d: len(d.sizes)).items():
+    bounds = {s: table.rank_of(s) for s in tensors}
+    found = dict.fromkeys((bounds[s], len(d.sizes)) for s, d in tensors.items())
+    for (low, high), rank in found:
+        operands = [s for s, d in tensors.items() if bounds[s] == (low, high) and len(d.sizes) == rank]
         if low <= rank <= high or rank == 0:
             continue
         wanted = f"rank {low}" if low == high else f"rank {low} to {high}"
-        later = min((lv for lv, t in operator.levels.items() if t.rank[0] <= rank <= t.rank[1]), default=None)
+        later = min(
+            (
+                lv
+                for lv, t in operator.levels.items()
+                if all(t.rank_of(s)[0] <= rank <= t.rank_of(s)[1] for s in operands)
+            ),
+            default=None,
+        )
         remedy = f"allowed from {later.label}" if later else ""
         if rank < low and not remedy:
             remedy = "put sizes of 1 in front"
@@ -152,7 +246,14 @@ def _types(
 
 
 def _sizes(operator: Operator, tensors: Mapping[Operand, TensorDesc]) -> Iterable[Problem]:
-    """Equal sizes behind a type variable, one element behind ONE, and as many dimensions everywhere."""
+    """Equal sizes behind a letter, one element behind ONE, and as many dimensions everywhere.
+
+    Operators of whole tensors have tensors without a letter, too, of which rules and computed sizes tell.
+    """
+    if operator.compute is not None:
+        lettered = {s: d for s, d in tensors.items() if s.sizes}
+        yield from _equal(operator, lettered, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
+        return
     several = {s: d for s, d in tensors.items() if s.sizes != ONE}
     yield from _equal(operator, several, "sizes", lambda s: s.sizes, lambda d: d.sizes, str_sizes)
     if len(several) == len(tensors):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 
 from anydml.ops import elementary, elementary64
@@ -227,10 +228,7 @@ _STEEP = at_least("Steepness", 1, "6_4")
 ACTIVATION_SOFTPLUS = unary(
     "ACTIVATION_SOFTPLUS",
     "Output is ln(1 + exp(Steepness * Input)) / Steepness.",
-    {
-        level: at(rank=table.rank, rules=(_STEEP,), **table.dtypes)
-        for level, table in ACTIVATION_FROM_1_0.items()
-    }
+    {level: replace(table, rules=(_STEEP,)) for level, table in ACTIVATION_FROM_1_0.items()}
     | {FL_6_4: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(not_zero("Steepness"),))},
     lambda x, steepness: div(elementary.softplus(elementary.wide(x), steepness), steepness),
     example([0, 100], [0.3465735912322998, 100], steepness=2),

@@ -54,6 +54,7 @@ from anydml.ops.families import (
     FLOATS_AND_32_BIT,
     FLOATS_AND_32_OR_64_BIT,
     FLOATS_FROM_1_0,
+    FUSABLE,
     binary,
     number,
     scaled,
@@ -383,20 +384,13 @@ ELEMENT_WISE_CONSTANT_POW = scaled_unary(
 
 # ---- addition with a fused activation ------------------------------------------------------------------
 
-FUSABLE = tuple(
-    f"ACTIVATION_{name}"
-    for name in (
-        "LINEAR SIGMOID HARD_SIGMOID TANH SCALED_TANH RELU LEAKY_RELU THRESHOLDED_RELU ELU CELU SCALED_ELU "
-        "SOFTPLUS PARAMETRIC_SOFTPLUS SOFTSIGN IDENTITY SHRINK GELU"
-    ).split()
-)
-
 
 def _add1(a: Expr, b: Expr, activation: Activation | None) -> Expr:
     total = add(a, b)
     if activation is None:
         return total
     operator, values = activation.operator, activation.attributes
+    assert operator.scalar is not None
     return operator.scalar(total, *(values[p.name] for p in operator.parameters))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ops.dtypes import FLOATING, NUMPY, ScalarType
-from anydml.ops.enums import parse
+from anydml.ops.enums import FeatureLevel, parse
 
 if TYPE_CHECKING:
     from anydml.ops.opdef import Operator
@@ -38,6 +38,10 @@ def _refuse(where: str, message: str, remedy: str = "") -> InvalidOperator:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
 def _name_infinity(value: object) -> object:
@@ -149,6 +153,92 @@ class AxesKind(Kind):
         return tuple(int(a) for a in value)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
+class IntegerKind(Kind):
+    """A UINT or INT field."""
+
+    signed: bool = False
+
+    annotation: ClassVar[str] = "int"
+
+    @property
+    def form(self) -> str:  # type: ignore[override]
+        return "an integer" if self.signed else "an integer from 0 on"
+
+    @property
+    def documented(self) -> str:  # type: ignore[override]
+        return self.form
+
+    def read(self, value: object, where: str) -> int:
+        low, high = (-(2**31), 2**31 - 1) if self.signed else (0, 2**32 - 1)
+        if not _is_integer(value) or not low <= value <= high:  # type: ignore[operator]
+            bounds = "-2^31 to 2^31-1" if self.signed else "0 to 2^32-1"
+            raise _refuse(where, f"expected an integer from {bounds}, but got {short_repr(value)}")
+        return int(value)  # type: ignore[call-overload,no-any-return]
+
+
+@dataclass(frozen=True)
+class BoolKind(Kind):
+    """A BOOL field. JSON files write 0 and 1 as well."""
+
+    annotation: ClassVar[str] = "bool"
+    form = "true | false"
+    documented = "True or False"
+
+    def read(self, value: object, where: str) -> bool:
+        if isinstance(value, bool | np.bool_) or (_is_integer(value) and value in (0, 1)):
+            return bool(value)
+        raise _refuse(where, f"expected true or false, but got {short_repr(value)}")
+
+
+@dataclass(frozen=True)
+class ListKind(Kind):
+    """A list of numbers whose length is a field of its own, or the tensors'."""
+
+    item: IntegerKind | FloatKind
+
+    @property
+    def annotation(self) -> str:  # type: ignore[override]
+        return f"Sequence[{self.item.annotation}] | {self.item.annotation}"
+
+    @property
+    def form(self) -> str:  # type: ignore[override]
+        return "[1.0, ...]" if isinstance(self.item, FloatKind) else "[1, ...]"
+
+    @property
+    def documented(self) -> str:  # type: ignore[override]
+        return f"a list; each {self.item.documented}"
+
+    def read(self, value: object, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple | range | np.ndarray) or np.ndim(value) != 1:
+            raise _refuse(where, f"expected a list such as {self.form}, but got {short_repr(value)}")
+        items = value.tolist() if isinstance(value, np.ndarray) else value
+        return tuple(self.item.read(v, f"{where}[{k}]") for k, v in enumerate(items))
+
+
+@dataclass(frozen=True)
+class Size2DKind(Kind):
+    """A DML_SIZE_2D: (height, width) in functions."""
+
+    annotation: ClassVar[str] = "tuple[int, int]"
+    form = '{"Width": 2, "Height": 2}'
+    documented = "(height, width)"
+
+    def read(self, value: object, where: str) -> tuple[int, int]:
+        number = IntegerKind()
+        if isinstance(value, Mapping) and set(value) == {"Width", "Height"}:
+            return number.read(value["Height"], f"{where}.Height"), number.read(
+                value["Width"], f"{where}.Width"
+            )
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise _refuse(where, f"expected {self.form}, but got {short_repr(value)}")
+        return number.read(value[0], where), number.read(value[1], where)
+
+
+UINT, INT, BOOLEAN = IntegerKind(), IntegerKind(signed=True), BoolKind()
+UINTS, INTS, FLOATS = ListKind(UINT), ListKind(INT), ListKind(FloatKind())
+
+
 @dataclass(frozen=True, eq=False)
 class Activation:
     """An activation that another operator applies to its result."""
@@ -171,12 +261,25 @@ class ActivationKind(Kind):
     """An operator description without tensors. Read by directml.descriptions, which knows all."""
 
     allowed: tuple[str, ...]
+    later: tuple[tuple[str, FeatureLevel], ...] = ()
+    """Those that are allowed only from a level on."""
 
     annotation: ClassVar[str] = "Mapping[str, Any] | OperatorDesc | str | None"
     form = '{"Type": "ACTIVATION_RELU"}'
     documented = (
         'an activation applied to the result: its name, or a description such as {"Type": "ACTIVATION_RELU"}'
     )
+
+
+@dataclass(frozen=True)
+class ActivationsKind(Kind):
+    """A list of operator descriptions without tensors, one for each function of a recurrent cell."""
+
+    each: ActivationKind
+
+    annotation: ClassVar[str] = "Sequence[Mapping[str, Any] | OperatorDesc | str] | None"
+    form = '[{"Type": "ACTIVATION_TANH"}, ...]'
+    documented = "the activations: each a name, or a description"
 
 
 def signs(values: tuple[Any, ...]) -> tuple[Any, ...]:

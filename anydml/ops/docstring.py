@@ -28,11 +28,16 @@ def docstring(operator: Operator) -> str:
     lines.append("Args:")
     for operand in operator.inputs:
         lines.append(f"    {operand.parameter}: {_operand(operand, table.dtypes[operand.dtype])}.")
+    for asked in operator.asks:
+        lines.append(f"    {asked.name}: {asked.documented}.")
     for a in operator.asked:
         lines.append(f"    {a.parameter}: {a.kind.documented}{'' if isinstance(a.kind, EnumKind) else '.'}")
     if operator.output_types:
         has_zero_point = any("ZeroPoint" in s.name for s in operator.inputs)
-        default = "that of zero_point, else UINT8" if has_zero_point else "UINT8"
+        usual = operator.example_type(operator.free_output or "").name if operator.compute else "UINT8"
+        default = f"that of zero_point, else {usual}" if has_zero_point else usual
+        if operator.usual_type is not None:
+            default = "as the function usually has it"
         lines.append(f"    output_data_type: {listed(operator.output_types)}; default {default}.")
     lines.append("    out: where to write.")
     lines += ["", "Returns:", f"    {_result(operator)}", ""]
@@ -54,10 +59,17 @@ def _operand(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
     said = listed(types)
     if operand.sizes == ONE:
         said += ", one element"
+    if operand.array:
+        said = f"a list of arrays; {said}"
     return said + ("; may be left out" if operand.optional is not None else "")
 
 
 def _result(operator: Operator) -> str:
+    if operator.compute is not None:
+        names = [s.parameter for s in operator.outputs]
+        if len(names) > 1:
+            return f"A tuple of arrays, {', '.join(names)}, or `out`."
+        return "A tuple of arrays, or `out`." if operator.outputs[0].array else "An array, or `out`."
     (output,) = operator.outputs
     tied = next((s.parameter for s in operator.inputs if s.dtype == output.dtype), "")
     kind = "that type" if operator.output_types else f"the type of {tied}" if tied else "UINT8"
@@ -67,21 +79,52 @@ def _result(operator: Operator) -> str:
 
 def _example(operator: Operator) -> list[str]:
     """The definition's example as a doctest."""
-    example = operator.example
-    arguments = []
+    call = call_of_example(operator)
+    outputs = operator.example.output if operator.gives_several else (operator.example.output,)
+    shown = []
+    with np.errstate(all="ignore"):
+        for operand, content in zip(_output_operands(operator), outputs, strict=True):
+            shown.append(repr(np.array(content, operator.example_type(operand.dtype).label)))
+    lines = (
+        ("(" + ", ".join(shown) + ("," if len(shown) == 1 else "") + ")")
+        if operator.gives_several
+        else shown[0]
+    )
+    return [">>> import numpy as np, anydml as dml", *_break_call(call), *filter(None, lines.splitlines())]
+
+
+def _output_operands(operator: Operator) -> list[Operand]:
+    """The operand of each array of the example's result."""
+    (first, *_) = operator.outputs
+    return [first] * len(operator.example.output) if first.array else list(operator.outputs)
+
+
+def call_of_example(operator: Operator) -> str:
+    """The example as Python."""
+    example, arguments, named = operator.example, [], False
     for operand, content in zip(operator.inputs, example.inputs, strict=True):
         dtype = operator.example_type(operand.dtype)
-        arguments.append(_array(content, dtype) if isinstance(content, list) else repr(content))
-    for a in operator.asked:
-        if a.parameter in example.attributes:
-            arguments.append(f"{a.parameter}={example.attributes[a.parameter]!r}")
-    while arguments[-1] == "None":
+        if operand.array:
+            text = "[" + ", ".join(_array(x, dtype) for x in content) + "]"
+        else:
+            text = _array(content, dtype) if isinstance(content, list) else repr(content)
+        if operator.compute is not None and content is None and not _needed_behind(operator, operand):
+            named = True  # what follows is given by name
+            continue
+        arguments.append(f"{operand.parameter}={text}" if named else text)
+    names = [a.name for a in operator.asks] + [a.parameter for a in operator.asked]
+    arguments += [f"{n}={example.attributes[n]!r}" for n in names if n in example.attributes]
+    if "output_data_type" in example.attributes:
+        arguments.append(f"output_data_type={example.attributes['output_data_type']!r}")
+    while arguments and arguments[-1] == "None":
         arguments.pop()
-    call = f"dml.{operator.function}({', '.join(arguments)})"
-    output = operator.example_type(operator.outputs[0].dtype)
-    with np.errstate(all="ignore"):
-        shown = repr(np.array(example.output, output.label)).splitlines()
-    return [">>> import numpy as np, anydml as dml", *_break_call(call), *shown]
+    return f"dml.{operator.function}({', '.join(arguments)})"
+
+
+def _needed_behind(operator: Operator, operand: Operand) -> bool:
+    """Whether a tensor stands before one that must be given, and so is given as None."""
+    behind = operator.inputs[operator.inputs.index(operand) :]
+    return any(s.optional is None for s in behind)
 
 
 def _break_call(call: str) -> list[str]:
@@ -89,8 +132,9 @@ def _break_call(call: str) -> list[str]:
     if len(call) <= 95:
         return [f">>> {call}"]
     name, _, arguments = call.partition("(")
-    half = arguments.index("np.", len(arguments) // 2)
-    lines = [arguments[:half].rstrip(), arguments[half:-1]]
+    parts = arguments[:-1].split(", np.")
+    lines = [f"{'np.' * (k > 0)}{part}," for k, part in enumerate(parts)]
+    lines[-1] = lines[-1].removesuffix(",")
     return [f">>> {name}(", *(f"...     {line}" for line in lines), "... )"]
 
 

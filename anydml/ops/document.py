@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from anydml.ops.attributes import EnumKind
+from anydml.ops.docstring import call_of_example
 from anydml.ops.dtypes import listed
 from anydml.ops.formula import text
 from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule
@@ -39,10 +40,19 @@ def markdown(operator: Operator) -> str:
 
 def _instance(operator: Operator) -> str:
     """What the formula is written out for."""
+    if operator.compute is not None:
+        return ""
     return ", with the types and attributes of the example" if operator.parameters else ""
 
 
 def signature(operator: Operator) -> str:
+    if operator.compute is not None:
+        parts = [s.parameter + "=None" * (s.optional is not None) for s in operator.inputs]
+        parts += [a.name + ("" if a.default is REQUIRED else f"={a.default}") for a in operator.asks]
+        parts += [
+            a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in operator.asked
+        ]
+        return f"{operator.function}({', '.join(sorted(parts, key=lambda p: '=' in p))})"
     # an input that may be left out, before one that may not, is given as None
     needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None)
     tensors = [s.parameter + "=None" * (k > needed) for k, s in enumerate(operator.inputs)]
@@ -52,6 +62,8 @@ def signature(operator: Operator) -> str:
 
 def formula(operator: Operator) -> str:
     """The meaning, for the example's types and attributes."""
+    if operator.compute is not None:
+        return operator.text
     types = tuple(operator.example_type(s.dtype) for s in operator.inputs)
     (output,) = operator.outputs
     values = {a.name: a.default for a in operator.parameters}
@@ -70,6 +82,8 @@ def constraints(operator: Operator) -> list[str]:
     for what, field in (("data type", "dtype"), ("sizes", "sizes")):
         for type_variable in dict.fromkeys(getattr(s, field) for s in operator.tensors):
             tied = [s.name for s in operator.tensors if getattr(s, field) == type_variable]
+            if not type_variable:
+                continue
             if type_variable == ONE and what == "sizes":
                 lines.append(f"{', '.join(tied)}: one element each, of as many dimensions.")
             elif len(tied) > 1:
@@ -94,6 +108,8 @@ def constraints(operator: Operator) -> list[str]:
 def example(operator: Operator) -> str:
     """The worked example as Python."""
     shown = operator.example
+    if operator.compute is not None:
+        return f"{call_of_example(operator)}  # {shown.output}"
     arguments = [
         repr(x) if not isinstance(x, list) else f"np.{operator.example_type(s.dtype).label}({x})"
         for s, x in zip(operator.inputs, shown.inputs, strict=True)
@@ -106,8 +122,8 @@ def example(operator: Operator) -> str:
 
 
 def types_in_words(operator: Operator) -> str:
-    """The types of the first input at the newest level."""
-    return listed(operator.levels[max(operator.levels)].dtypes[operator.inputs[0].dtype])
+    """The types of the first tensor at the newest level."""
+    return listed(operator.levels[max(operator.levels)].dtypes[operator.tensors[0].dtype])
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -96,6 +96,107 @@ class IsInfinityMode(IntEnum):
     NEGATIVE = 2
 
 
+class ReduceFunction(IntEnum):
+    """What REDUCE and ROI_ALIGN make of many elements (DML_REDUCE_FUNCTION)."""
+
+    ARGMAX = 0
+    ARGMIN = 1
+    AVERAGE = 2
+    L1 = 3
+    L2 = 4
+    LOG_SUM = 5
+    LOG_SUM_EXP = 6
+    MAX = 7
+    MIN = 8
+    MULTIPLY = 9
+    SUM = 10
+    SUM_SQUARE = 11
+
+
+class MatrixTransform(IntEnum):
+    """What happens to a matrix before it is multiplied (DML_MATRIX_TRANSFORM)."""
+
+    NONE = 0
+    TRANSPOSE = 1
+
+
+class ConvolutionMode(IntEnum):
+    """Whether the filter is flipped (DML_CONVOLUTION_MODE)."""
+
+    CONVOLUTION = 0
+    CROSS_CORRELATION = 1
+
+
+class ConvolutionDirection(IntEnum):
+    """DML_CONVOLUTION_DIRECTION: BACKWARD is a transposed convolution."""
+
+    FORWARD = 0
+    BACKWARD = 1
+
+
+class PaddingMode(IntEnum):
+    """What stands beyond a tensor's edges (DML_PADDING_MODE)."""
+
+    CONSTANT = 0
+    EDGE = 1
+    REFLECTION = 2
+    SYMMETRIC = 3
+    WRAP = 4
+
+
+class InterpolationMode(IntEnum):
+    """DML_INTERPOLATION_MODE."""
+
+    NEAREST_NEIGHBOR = 0
+    LINEAR = 1
+
+
+class RecurrentNetworkDirection(IntEnum):
+    """DML_RECURRENT_NETWORK_DIRECTION."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    BIDIRECTIONAL = 2
+
+
+class AxisDirection(IntEnum):
+    """Which way an axis is walked (DML_AXIS_DIRECTION)."""
+
+    INCREASING = 0
+    DECREASING = 1
+
+
+class DepthSpaceOrder(IntEnum):
+    """How depth is made of space and back (DML_DEPTH_SPACE_ORDER)."""
+
+    DEPTH_COLUMN_ROW = 0
+    COLUMN_ROW_DEPTH = 1
+
+
+class RandomGeneratorType(IntEnum):
+    """DML_RANDOM_GENERATOR_TYPE."""
+
+    PHILOX_4X32_10 = 0
+
+
+class MultiheadAttentionMaskType(IntEnum):
+    """What MaskTensor says (DML_MULTIHEAD_ATTENTION_MASK_TYPE)."""
+
+    NONE = 0
+    KEY_SEQUENCE_LENGTH = 1
+    KEY_SEQUENCE_END_START = 2
+    KEY_QUERY_SEQUENCE_LENGTH_START_END = 3
+    BOOLEAN = 4
+
+
+class QuantizationType(IntEnum):
+    """Which tensors quantization goes by (DML_QUANTIZATION_TYPE)."""
+
+    NONE = 0
+    SCALE = 1
+    SCALE_ZERO_POINT = 2
+
+
 class OperatorType(IntEnum):
     """DML_OPERATOR_TYPE: every operator that DirectML has, implemented here or not."""
 
@@ -193,8 +294,8 @@ class OperatorType(IntEnum):
     MAX_POOLING1 = 91
     MAX_UNPOOLING = 92
     DIAGONAL_MATRIX = 93
-    SCATTER_ELEMENTS = 94
     SCATTER = 94
+    SCATTER_ELEMENTS = 94
     ONE_HOT = 95
     RESAMPLE = 96
     ELEMENT_WISE_BIT_SHIFT_LEFT = 97
@@ -280,16 +381,18 @@ class OperatorType(IntEnum):
     UNFOLD = 177
 
 
-# A prefix as DirectML writes it; flags are singular, and operator types drop the `_TYPE`.
+# Where DirectML writes more, or else, than `DML_`, the words of the name, and `_`.
 _PREFIXES: dict[type[Enum], tuple[str, ...]] = {
     FeatureLevel: ("DML_FEATURE_LEVEL_", "FEATURE_LEVEL_", "FL_"),
-    TensorDataType: ("DML_TENSOR_DATA_TYPE_",),
     TensorFlags: ("DML_TENSOR_FLAG_",),
-    TensorType: ("DML_TENSOR_TYPE_",),
-    IsInfinityMode: ("DML_IS_INFINITY_MODE_",),
-    RoundingMode: ("DML_ROUNDING_MODE_",),
     OperatorType: ("DML_OPERATOR_",),
 }
+
+
+def _prefixes(cls: type[Enum]) -> tuple[str, ...]:
+    words = re.findall(r"[A-Z][a-z]+", cls.__name__)
+    return _PREFIXES.get(cls) or (f"DML_{'_'.join(words).upper()}_",)
+
 
 E = TypeVar("E", bound=Enum)
 
@@ -297,7 +400,7 @@ E = TypeVar("E", bound=Enum)
 def short_name(cls: type[Enum], text: str) -> str:
     """`text` in upper case without the prefix that DirectML writes before the values of `cls`."""
     name = text.strip().upper()
-    for prefix in _PREFIXES[cls]:
+    for prefix in _prefixes(cls):
         if name.startswith(prefix):
             name = name[len(prefix) :]
             break
@@ -336,5 +439,5 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
     close = isinstance(value, str) and cls is not FeatureLevel  # any level is close to any other
     guess = nearest(short_name(cls, str(value)) if close else "", names)
     raise InvalidOperator(
-        Problem(where, f"expected a {_PREFIXES[cls][0].rstrip('_')} name, but got {short_repr(value)}", guess)
+        Problem(where, f"expected a {_prefixes(cls)[0].rstrip('_')} name, but got {short_repr(value)}", guess)
     )

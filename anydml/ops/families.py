@@ -25,13 +25,14 @@ from anydml.ops.dtypes import (
 )
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import Expr, Scalar, add, constant, convert, fma, mul
-from anydml.ops.opdef import SCALE_BIAS, Attribute, Example, Levels, Operand, Operator, at, inp, out
+from anydml.ops.opdef import SCALE_BIAS, Asked, Attribute, Example, Levels, Operand, Operator, at, inp, out
 
 FL_1_0, FL_2_0, FL_2_1 = FeatureLevel.FL_1_0, FeatureLevel.FL_2_0, FeatureLevel.FL_2_1
 FL_3_0, FL_3_1 = FeatureLevel.FL_3_0, FeatureLevel.FL_3_1
 FL_4_0, FL_4_1 = FeatureLevel.FL_4_0, FeatureLevel.FL_4_1
 FL_5_0, FL_5_1 = FeatureLevel.FL_5_0, FeatureLevel.FL_5_1
-FL_6_0, FL_6_2, FL_6_4 = FeatureLevel.FL_6_0, FeatureLevel.FL_6_2, FeatureLevel.FL_6_4
+FL_5_2, FL_6_0, FL_6_1 = FeatureLevel.FL_5_2, FeatureLevel.FL_6_0, FeatureLevel.FL_6_1
+FL_6_2, FL_6_3, FL_6_4 = FeatureLevel.FL_6_2, FeatureLevel.FL_6_3, FeatureLevel.FL_6_4
 
 ALL_BUT_FLOAT64 = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
 FLOATS_AND_32_BIT = (FLOAT32, FLOAT16, INT32, UINT32)
@@ -144,3 +145,15 @@ def number(value: Any, x: Expr) -> Expr:
 def real(x: Expr) -> Expr:
     """A number to compute with as a float: an integer (of up to 32 bits, exactly) as FLOAT64."""
     return x if x.dtype in FLOATING else convert(x, FLOAT64)
+
+
+FUSABLE = tuple(
+    f"ACTIVATION_{name}"
+    for name in (
+        "LINEAR SIGMOID HARD_SIGMOID TANH SCALED_TANH RELU LEAKY_RELU THRESHOLDED_RELU ELU CELU SCALED_ELU "
+        "SOFTPLUS PARAMETRIC_SOFTPLUS SOFTSIGN IDENTITY SHRINK GELU"
+    ).split()
+)
+"""The activations that other operators can apply to their result."""
+
+OUTPUT_SIZES = Asked("output_sizes", "Sequence[int]", "the output's sizes", lambda c: c.output.shape)

@@ -18,7 +18,6 @@ from anydml.errors import Problem, Unsupported
 from anydml.ops.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
 from anydml.ops.enums import FeatureLevel, OperatorType, TensorDataType
 from anydml.ops.expr import Expr, Scalar, convert, read
-from anydml.ops.tensor_desc import TensorDesc
 
 
 def snake(name: str) -> str:
@@ -39,11 +38,19 @@ class Operand:
     sizes: str
     optional: FeatureLevel | None = None
     """The level from which the tensor may be left out."""
+    count: str = ""
+    """Of several tensors behind one field: the field that tells how many."""
+
+    @property
+    def array(self) -> bool:
+        """Whether several tensors stand behind the field."""
+        return bool(self.count)
 
     @cached_property
     def parameter(self) -> str:
         """The field in snake case without `Tensor`: `ConditionTensor` is `condition`."""
-        return snake(self.name.removesuffix("Tensor"))
+        plural = "s" if self.array else ""
+        return snake(self.name.removesuffix("s" * self.array).removesuffix("Tensor")) + plural
 
 
 REQUIRED: Any = object()
@@ -65,14 +72,35 @@ class Attribute:
     """The field that tells its length, which a description may leave out."""
     implied: bool = False
     """It must repeat what the tensors say (a rule sees to it), so that functions do not ask for it."""
+    per: Literal["", "dimension", "spatial"] = ""
+    """Of a list: it has one entry for each dimension, or each behind the first two. Functions take one
+    number for all of them."""
+    since: Mapping[Any, FeatureLevel] = field(default_factory=dict, hash=False)
+    """Values that are allowed only from a level on."""
 
 
-def inp(name: str, *, dtype: str, sizes: str, optional: FeatureLevel | None = None) -> Operand:
-    return Operand(name, "input", dtype, sizes, optional)
+@dataclass(frozen=True)
+class Asked:
+    """What a function must be told to know its outputs' sizes, and a description tells by them."""
+
+    name: str
+    annotation: str
+    documented: str
+    of_outputs: Callable[[Any], Any]
+    """The value in a description, of its `Call`."""
+    default: Any = REQUIRED
 
 
-def out(name: str, *, dtype: str, sizes: str) -> Operand:
-    return Operand(name, "output", dtype, sizes)
+def inp(
+    name: str, *, dtype: str, sizes: str = "", optional: FeatureLevel | None = None, count: str = ""
+) -> Operand:
+    return Operand(name, "input", dtype, sizes, optional, count)
+
+
+def out(
+    name: str, *, dtype: str, sizes: str = "", optional: FeatureLevel | None = None, count: str = ""
+) -> Operand:
+    return Operand(name, "output", dtype, sizes, optional, count)
 
 
 def attr(
@@ -82,10 +110,17 @@ def attr(
     *,
     parameter: str = "",
     implied: bool = False,
+    optional: bool | None = None,
+    count: str = "",
+    per: Literal["", "dimension", "spatial"] = "",
+    since: Mapping[Any, FeatureLevel] | None = None,
 ) -> Attribute:
     kind = type if isinstance(type, Kind) else EnumKind(type)
-    count = "AxisCount" if isinstance(kind, AxesKind) else ""
-    return Attribute(name, kind, default, parameter or snake(name), default is None, count, implied)
+    count = count or ("AxisCount" if isinstance(kind, AxesKind) else "DimensionCount" if per else "")
+    optional = default is None if optional is None else optional
+    return Attribute(
+        name, kind, default, parameter or snake(name), optional, count, implied, per, since or {}
+    )
 
 
 SCALE_BIAS = attr("ScaleBias", ScaleBiasKind(), None)
@@ -97,8 +132,10 @@ class Rule:
 
     text: str
     """For the documentation: what must hold."""
-    broken: Callable[[Mapping[str, TensorDesc], Mapping[str, Any]], Iterable[tuple[str, str]]]
-    """Message and remedy of each breach; only tensors and attributes that could be read are given."""
+    broken: Callable[..., Iterable[tuple[str, str]]]
+    """Message and remedy of each breach, of the tensors and attributes (by field name) that could be read."""
+    of_call: bool = False
+    """It is asked of a `Call` instead, if all that the operator needs is there and of legal ranks."""
 
 
 @dataclass(frozen=True)
@@ -108,18 +145,25 @@ class Table:
     rank: tuple[int, int]
     dtypes: Mapping[str, tuple[TensorDataType, ...]]
     rules: tuple[Rule, ...] = ()
+    ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By field name, of tensors that have ranks of their own."""
+
+    def rank_of(self, operand: Operand) -> tuple[int, int]:
+        return self.ranks.get(operand.name, self.rank)
 
 
 def at(
     *,
     rank: tuple[int, int],
     rules: tuple[Rule, ...] = (),
+    ranks: Mapping[str, tuple[int, int]] | None = None,
     **dtypes: TensorDataType | tuple[TensorDataType, ...],
 ) -> Table:
     return Table(
         rank,
         {type_variable: d if isinstance(d, tuple) else (d,) for type_variable, d in dtypes.items()},
         rules,
+        ranks or {},
     )
 
 
@@ -162,15 +206,29 @@ class Operator:
     doc: str
     operands: tuple[Operand | Attribute, ...]
     levels: Levels
-    scalar: Scalar
+    scalar: Scalar | None
     """The meaning of one output element: of the inputs' elements, then the attributes, in operand order.
-    An optional tensor or attribute that is not there is None; an implied attribute is not handed over."""
+    An optional tensor or attribute that is not there is None; an implied attribute is not handed over.
+    None: an operator of whole tensors, whose meaning is `compute`."""
     example: Example
     in_place: tuple[str, ...] = field(default=())
     notes: str = ""
     """For the documentation: what DirectML's documents leave open, and how it is here."""
     of_bool: bool = False
     """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
+    compute: Callable[[Any], Any] | None = None
+    """The meaning of an operator of whole tensors: of its `Call`, the output array, or a tuple of them."""
+    sizes: Callable[[Any], Any] | None = None
+    """The outputs' sizes, of a `Call`: those of the output, or a tuple (of several behind one field, a list)
+    of them. None where an output's sizes are the `S` of an input."""
+    asks: tuple[Asked, ...] = ()
+    moves: bool = False
+    """It computes nothing: elements keep their bits."""
+    text: str = ""
+    """The formula of an operator of whole tensors, for the documentation."""
+    usual_type: Callable[[Mapping[str, Any], Mapping[str, TensorDataType]], TensorDataType] | None = None
+    """The type of the output where nobody asks for one, and the inputs alone do not decide it: of the
+    function's arguments, and of the types by letter."""
 
     def __str__(self) -> str:
         return self.name
@@ -199,6 +257,11 @@ class Operator:
         return tuple(s for s in self.operands if isinstance(s, Operand) and s.kind == "output")
 
     @cached_property
+    def gives_several(self) -> bool:
+        """Whether its function gives a tuple of arrays."""
+        return len(self.outputs) > 1 or self.outputs[0].array
+
+    @cached_property
     def tensors(self) -> tuple[Operand, ...]:
         return tuple(s for s in self.operands if isinstance(s, Operand))
 
@@ -219,6 +282,11 @@ class Operator:
         return tuple(sorted(self.parameters, key=rank))
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of all parameters of the function that are no tensors."""
+        return (*(a.name for a in self.asks), *(a.parameter for a in self.asked))
+
+    @cached_property
     def has_axes(self) -> bool:
         return any(isinstance(a.kind, AxesKind) for a in self.attributes)
 
@@ -234,9 +302,8 @@ class Operator:
     @cached_property
     def free_output(self) -> str | None:
         """The type variable of the output's type if its inputs need not decide it."""
-        (operand,) = self.outputs
-        tied = [s for s in self.inputs if s.dtype == operand.dtype and s.optional is None]
-        return None if tied else operand.dtype
+        tied = {s.dtype for s in self.inputs if s.optional is None} or {s.dtype for s in self.inputs}
+        return next((s.dtype for s in self.outputs if s.dtype not in tied), None)
 
     @cached_property
     def output_types(self) -> tuple[TensorDataType, ...]:
@@ -247,7 +314,7 @@ class Operator:
     def example_type(self, type_variable: str) -> TensorDataType:
         """The type of the example's arrays behind a type variable."""
         allowed = self.levels[max(self.levels)].dtypes[type_variable]
-        usual = [TensorDataType.UINT8] if type_variable == self.free_output else []
+        usual = [TensorDataType.UINT8] if type_variable == self.free_output and self.scalar else []
         usual += [TensorDataType.FLOAT32, TensorDataType.UINT32]
         preferred = (
             [self.example.types.get(type_variable, allowed[0])]
@@ -276,6 +343,7 @@ class Operator:
 
         Operands are numbered over the inputs that are there. Axes are taken modulo `rank`.
         """
+        assert self.scalar is not None
         symbols: list[Expr | None] = []
         for dtype in inputs:
             given = sum(s is not None for s in symbols)
@@ -287,6 +355,41 @@ class Operator:
                 value = tuple(sorted(a % rank - rank for a in value))
             values.append(value)
         return convert(self.scalar(*symbols, *values), output)
+
+
+def of_tensors(
+    *,
+    name: str,
+    doc: str,
+    operands: tuple[Operand | Attribute, ...],
+    levels: Levels,
+    compute: Callable[[Any], Any],
+    example: Example,
+    text: str,
+    usual_type: Callable[[Mapping[str, Any], Mapping[str, TensorDataType]], TensorDataType] | None = None,
+    sizes: Callable[[Any], Any] | None = None,
+    asks: tuple[Asked, ...] = (),
+    moves: bool = False,
+    in_place: tuple[str, ...] = (),
+    notes: str = "",
+) -> Operator:
+    """An operator of whole tensors."""
+    return Operator(
+        name,
+        doc,
+        operands,
+        levels,
+        None,
+        example,
+        in_place,
+        notes,
+        compute=compute,
+        sizes=sizes,
+        asks=asks,
+        moves=moves,
+        text=text,
+        usual_type=usual_type,
+    )
 
 
 _COMPARISONS = (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import dropwhile
 from math import isfinite
 from typing import Any
 
 from anydml.errors import short_repr
 from anydml.ops.attributes import as_type
-from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, SIZE
+from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
-from anydml.ops.opdef import Rule
+from anydml.ops.opdef import Rule, snake
 from anydml.ops.tensor_desc import TensorDesc
 
 Tensors = Mapping[str, TensorDesc]
@@ -121,3 +121,59 @@ def not_zero(name: str) -> Rule:
             yield f"{name}: expected a number other than 0, but got 0", "the formula divides by it"
 
     return Rule(f"{name} is not 0", broken)
+
+
+# ---- rules of operators of whole tensors ------------------------------------------------------------------
+
+
+def holds(text: str, condition: Callable[[Any], object], got: Callable[[Any], object] | str = "") -> Rule:
+    """What must hold of a `Call`, said once: the text stands in the documentation and in the message.
+
+    `got`: what is there instead, or the name of the attribute that says it.
+    """
+
+    def broken(call: Any) -> Breaches:
+        if not condition(call):
+            found = getattr(call, got) if isinstance(got, str) and got else got(call) if got else "none"
+            shown = found if isinstance(found, str) else short_repr(found)
+            yield f"expected {text}, but got {shown}", ""
+
+    return Rule(text, broken, of_call=True)
+
+
+def axis_of(tensor: str, attribute: str = "axis") -> Rule:
+    """An axis is a dimension of a tensor (by its parameter; of several behind one field, of the first)."""
+    name = "".join(word.capitalize() for word in attribute.split("_"))
+    several = tensor in ("inputs", "outputs")
+    field = "".join(word.capitalize() for word in tensor.removesuffix("s" * several).split("_"))
+    field += "Tensors" if several else "Tensor"
+
+    def rank(c: Any) -> int:
+        found = getattr(c, tensor)
+        return int(found[0].ndim if isinstance(found, list) else found.ndim)
+
+    return holds(
+        f"{name} below the number of dimensions of {field}",
+        lambda c: getattr(c, attribute) < rank(c),
+        lambda c: f"{getattr(c, attribute)} with {rank(c)} dimensions",
+    )
+
+
+def axes_of(tensor: str) -> Rule:
+    """Axes are different dimensions of a tensor (by its parameter)."""
+    field = "".join(word.capitalize() for word in tensor.split("_"))
+    return holds(
+        f"Axes that are different dimensions of {field}Tensor",
+        lambda c: len(set(c.axes)) == len(c.axes) and all(0 <= a < getattr(c, tensor).ndim for a in c.axes),
+        lambda c: list(c.axes),
+    )
+
+
+def value_type_of_output(field: str) -> Rule:
+    """The type beside a scalar union is the output's."""
+    parameter = snake(field)
+    return holds(
+        f"{field} equal to the type of OutputTensor",
+        lambda c: NUMPY.get(getattr(c, parameter)) == c.output.dtype,
+        lambda c: f"{getattr(c, parameter).label} beside {c.output.dtype}",
+    )

@@ -11,7 +11,7 @@ from math import gcd, prod
 from operator import index
 
 from anydml.errors import InvalidOperator, Problem, short_repr
-from anydml.ops.dtypes import SIZE
+from anydml.ops.dtypes import BITS
 from anydml.ops.enums import TensorDataType, TensorFlags, parse
 
 MAX_ELEMENTS = 2**32 - 1
@@ -79,7 +79,7 @@ class TensorDesc:
     @property
     def reach(self) -> int:
         """Bytes from the start to the end of the last element that the description can reach."""
-        return (last_element(self.sizes, self.effective_strides) + 1) * SIZE[self.data_type]
+        return -(-(last_element(self.sizes, self.effective_strides) + 1) * BITS[self.data_type] // 8)
 
     @property
     def minimum_size(self) -> int:

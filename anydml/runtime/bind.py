@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from anydml.codegen.jit import assembly
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 from anydml.ir.graph import DirectMLGraph, Value
-from anydml.ops.dtypes import NUMPY, SIZE, UINT8
+from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
 from anydml.ops.formula import listing
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
-from anydml.runtime.plan import ALIGNMENT, Plan, plan
+from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
+from anydml.runtime.tensor_step import Implement, TensorStep
 
 Array = NDArray[Any]
 
@@ -39,8 +40,10 @@ class Compiled:
         threads: int | None,
         in_place: Sequence[str] = (),
         values: Mapping[str, Value] | None = None,
+        implement: Implement | None = None,
     ) -> None:
         """`values`: the graph's values of the tensors; None: those that have the tensors' names."""
+        self._implement = implement
         self._label = label
         self._inputs, self._outputs = dict(inputs), dict(outputs)
         self._threads = threads
@@ -108,7 +111,7 @@ class Compiled:
         if problems:
             raise InvalidInput(*problems)
         placed = {self._values[n]: p for n, p in (pinned | self._owned).items()}
-        return Binding(self._plan, placed, self._threads)
+        return Binding(self._plan, placed, self._threads, self._implement)
 
     @property
     def owned(self) -> dict[str, Array]:
@@ -129,6 +132,10 @@ class Compiled:
         ]
         for k, step in enumerate(self._plan.steps, start=1):
             names = [shown_names.get(v, v.name.removeprefix("%")) for v in step.values]
+            if isinstance(step, TensorStep):
+                head, *rest = step.describe(names)
+                lines += [f"step {k}: {head}", *rest]
+                continue
             reads = len(step.kernel.sources)
             lines.append(f"kernel {k}: over {list(step.sizes)}, {step.bytes_moved:,} bytes moved")
             for name, dtype, strides in zip(names, step.group.operands, step.strides, strict=True):
@@ -152,6 +159,9 @@ class Compiled:
             raise InvalidInput(Problem("emit", f"expected text, llvm or asm, but got {short_repr(form)}"))
         parts = []
         for k, step in enumerate(self._plan.steps, start=1):
+            if isinstance(step, TensorStep):
+                parts.append(f"; step {k}: {step.operator.name}, computed by NumPy")
+                continue
             code = step.code()
             parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
         return "\n".join(parts)
@@ -165,6 +175,7 @@ class Compiled:
             message = f"expected a dictionary of arrays by field name, but got {kind}"
             raise InvalidInput(Problem(self._label, message))
         problems = []
+        given = _separate(given)
         for name in given:
             if name in tensors:
                 continue
@@ -219,6 +230,17 @@ class Compiled:
         return a.sizes == b.sizes and a.effective_strides == b.effective_strides
 
 
+def _separate(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists of arrays, for fields of several tensors, as arrays by name."""
+    found: dict[str, Any] = {}
+    for name, x in given.items():
+        if isinstance(x, list | tuple):
+            found |= {f"{name}[{k}]": y for k, y in enumerate(x)}
+        else:
+            found[name] = x
+    return found
+
+
 def _is_owned(tensor: TensorDesc) -> bool:
     return bool(tensor.flags & TensorFlags.OWNED_BY_DML)
 
@@ -243,7 +265,7 @@ class _Pinned:
 
 def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator[Problem]:
     """What keeps `array` from being bound as a tensor."""
-    dtype = NUMPY[desc.data_type]
+    dtype = IN_BUFFERS[desc.data_type]
     if not isinstance(array, np.ndarray):
         remedy = "np.from_dlpack(...) shares a tensor's memory" if hasattr(array, "__dlpack__") else ""
         yield Problem("", f"expected a NumPy array, but got {type(array).__name__}", remedy)
@@ -275,6 +297,18 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
         )
 
 
+def _bytes(x: Array) -> Array:
+    return x.reshape(-1).view(np.uint8)
+
+
+def _one_after_the_other(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def dispatch() -> None:
+        for run in runs:
+            run()
+
+    return dispatch
+
+
 def cannot_leave(what: str) -> TypeError:
     """What pickling or copying a binding raises."""
     remedy = f"pickle what was bound, the {what}, and bind again in the other process"
@@ -288,15 +322,43 @@ class Binding:
     """Run once more: no checks, no allocation. May be called from several threads, but each call writes
     the same output arrays."""
 
-    def __init__(self, plan: Plan, pinned: Mapping[Value, _Pinned], threads: int | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pinned: Mapping[Value, _Pinned],
+        threads: int | None,
+        implement: Implement | None = None,
+    ) -> None:
         scratch = np.empty(plan.scratch + ALIGNMENT, np.uint8)
         begin = -(-address(scratch) // ALIGNMENT) * ALIGNMENT
         addresses = {value: p.address for value, p in pinned.items()}
         addresses |= {value: begin + offset for value, offset in plan.offsets.items()}
-        descriptors = [step.descriptor(addresses, threads) for step in plan.steps]
-        moved = sum(step.bytes_moved for step in plan.steps)
+        addresses |= {value: address(x) for value, x in plan.constants.items()}
         # Whoever keeps the method alone must keep all that its addresses lead to.
-        self.dispatch = bound_dispatch(descriptors, moved, (dict(pinned), scratch))
+        kept = (dict(pinned), scratch, plan.constants)
+        runs: list[Callable[[], None]] = []
+        kernels: list[KernelStep] = []
+
+        def dispatch_kernels() -> None:
+            if kernels:
+                descriptors = [step.descriptor(addresses, threads) for step in kernels]
+                runs.append(bound_dispatch(descriptors, sum(step.bytes_moved for step in kernels), kept))
+                kernels.clear()
+
+        memory: dict[Value, Array] = {}
+        if len(plan.kernels) < len(plan.steps):
+            memory = {value: _bytes(p.array) for value, p in pinned.items()}
+            memory |= {value: _bytes(x) for value, x in plan.constants.items()}
+            first = begin - address(scratch)
+            memory |= {value: scratch[first + offset :] for value, offset in plan.offsets.items()}
+        for step in plan.steps:
+            if isinstance(step, KernelStep):
+                kernels.append(step)
+            else:
+                dispatch_kernels()
+                runs.append(step.bind(memory, implement, threads))
+        dispatch_kernels()
+        self.dispatch = runs[0] if len(runs) == 1 else _one_after_the_other(runs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise cannot_leave("compiled operator or graph")

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver, host
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, shape_of
 from anydml.codegen.kernel_body import kernel_body
-from anydml.directml.fusion import Kernel, fuse, intermediates
+from anydml.directml.fusion import Kernel, TensorWork, fuse, intermediates
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import SIZE
-from anydml.runtime.launch import threads_for
+from anydml.runtime.launch import Array, threads_for
+from anydml.runtime.tensor_step import TensorStep, reach
 from anydml.runtime.threads import pool
 
 ALIGNMENT = 64
@@ -58,20 +61,30 @@ class Plan:
     Values are known by identity: two may have one name.
     """
 
-    steps: tuple[KernelStep, ...]
+    steps: tuple[KernelStep | TensorStep, ...]
     offsets: Mapping[Value, int]
     scratch: int
     """Bytes of that block."""
+    constants: Mapping[Value, Array]
+    """Constants that are read from memory."""
+
+    @property
+    def kernels(self) -> list[KernelStep]:
+        """The steps of a plan that has nothing but kernels."""
+        return [step for step in self.steps if isinstance(step, KernelStep)]
 
 
 def plan(graph: DirectMLGraph) -> Plan:
     """The plan of a checked DirectML graph. Compiles the kernels, so that dispatch need not."""
     kernels = fuse(graph)
-    steps = tuple(_step(kernel) for kernel in kernels)
-    driver()
+    steps = tuple(TensorStep(k.node) if isinstance(k, TensorWork) else _step(k) for k in kernels)
     for step in steps:
-        step.descriptor(far_apart(step.values), 1)
-    return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))))
+        if isinstance(step, KernelStep):
+            driver()
+            step.descriptor(far_apart(step.values), 1)
+    used = {v for step in steps for v in step.values}
+    constants = {v: np.ascontiguousarray(c.content) for v, c in graph.constants.items() if v in used}
+    return Plan(steps, *_arena(steps, list(intermediates(kernels, graph.outputs))), constants)
 
 
 def far_apart(values: Sequence[Value]) -> dict[Value, int]:
@@ -92,12 +105,12 @@ def _step(kernel: Kernel) -> KernelStep:
     )
 
 
-def _arena(steps: Sequence[KernelStep], values: Sequence[Value]) -> tuple[dict[Value, int], int]:
+def _arena(steps: Sequence[KernelStep | TensorStep], values: Sequence[Value]) -> tuple[dict[Value, int], int]:
     """Offsets such that values which live at the same time lie apart: each at the first gap that holds it."""
     lives = {}
     for value in values:
         using = [k for k, step in enumerate(steps) if value in step.values]
-        size = prod(value.tensor.static_sizes) * SIZE[value.data_type]
+        size = reach(value)
         lives[value] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
     offsets: dict[Value, int] = {}
     for value, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):

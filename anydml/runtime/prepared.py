@@ -33,7 +33,8 @@ class PreparedGraph:
         self._plan = plan(graph)
         self._driver = driver()
         threads_for(threads)
-        self._steps = [(step, self._template(step)) for step in self._plan.steps]
+        self._steps = [(step, self._template(step)) for step in self._plan.kernels]
+        assert len(self._steps) == len(self._plan.steps), "sessions' groups are element-wise"
         self._single = self._alone()
 
     def _template(self, step: KernelStep) -> DescriptorTemplate | None:

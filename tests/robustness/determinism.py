@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import anydml as dml
-from anydml.ops.catalog import CATALOG
+from anydml.ops.catalog import ELEMENT_WISE
 from anydml.ops.opdef import ONE, Operator
 from tests.robustness import work
 from tests.robustness.processes import Limits, alone
@@ -32,7 +32,7 @@ def _aligned(values: NDArray[Any], offset: int) -> NDArray[Any]:
 
 def _results(seed: int, offset: int) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every operator on random floats or integers, a graph, and a session."""
-    for operator in CATALOG:
+    for operator in ELEMENT_WISE:
         yield operator.name, _computed(operator, np.random.default_rng(seed), offset)
     _, a, b = work.feeds(SIZE, seed)
     given = {n: _aligned(x.reshape(1, -1), offset) for n, x in (("a", a), ("b", b))}
@@ -84,5 +84,5 @@ def same_bits(count: int) -> Found:
                 tried += len(told)
                 wrong += len(different)
                 names |= different
-    note = f"{len(CATALOG)} operators, a graph, a session; threads {THREADS}, 4 alignments"
+    note = f"{len(ELEMENT_WISE)} operators, a graph, a session; threads {THREADS}, 4 alignments"
     return Found(tried, wrong, f"{note}; different: {sorted(names)}" if names else note)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anydml.ops.attributes import ActivationKind, AxesKind, EnumKind, ScaleBiasKind
-from anydml.ops.catalog import BY_NAME, CATALOG
+from anydml.ops.catalog import BY_NAME, ELEMENT_WISE
 from anydml.ops.dtypes import FLOAT32, INT32
 from anydml.ops.enums import FeatureLevel, TensorDataType
 from anydml.ops.opdef import Attribute, Operator
@@ -40,8 +40,8 @@ def chance(rng: Rng, probability: float) -> bool:
 
 def operator_for(seed: int, number: int) -> Operator:
     """Each operator once in every 92 numbers, in an order that depends on the seed."""
-    turn, place = divmod(number, len(CATALOG))
-    return CATALOG[int(np.random.default_rng([seed, turn, 92]).permutation(len(CATALOG))[place])]
+    turn, place = divmod(number, len(ELEMENT_WISE))
+    return ELEMENT_WISE[int(np.random.default_rng([seed, turn, 92]).permutation(len(ELEMENT_WISE))[place])]
 
 
 def types_for(rng: Rng, operator: Operator) -> dict[str, TensorDataType]:

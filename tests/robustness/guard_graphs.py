@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import anydml as dml
-from anydml.builder import CompiledGraph
+from anydml.compiled_graph import CompiledGraph
 from anydml.expression import Expression
-from anydml.ops.catalog import CATALOG
+from anydml.ops.catalog import ELEMENT_WISE
 from anydml.ops.dtypes import NUMPY, UP_TO_64_BIT
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import packed_strides
@@ -19,7 +19,7 @@ from tests.robustness import guard_draw as draw
 from tests.robustness.guard_cases import CHEAP, Case, Wrong, look_after, same
 from tests.robustness.guard_memory import Array, Held, Layout
 
-OPERATORS = [o for o in CATALOG if not any(s.sizes == ONE for s in o.tensors)]
+OPERATORS = [o for o in ELEMENT_WISE if not any(s.sizes == ONE for s in o.tensors)]
 SUMS: list[object] = [o for o in OPERATORS if "SOFTMAX" in o.name]
 ROWS = [o for o in OPERATORS if "MAX" in o.name and o.name.startswith("ACTIVATION")]
 

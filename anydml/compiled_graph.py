@@ -1,0 +1,126 @@
+"""Graphs that were compiled: arrays in, arrays out, or the same memory again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from anydml.errors import InvalidInput, Problem
+from anydml.heavy import implementation_of
+from anydml.ir.graph import DirectMLGraph, TensorType, Value
+from anydml.ops.dtypes import IN_BUFFERS, NUMPY
+from anydml.ops.tensor_desc import TensorDesc, packed_strides
+from anydml.runtime.bind import Binding, Compiled
+from anydml.runtime.tensor_step import unpacked
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Array = NDArray[Any]
+
+
+class CompiledGraph(Compiled):
+    """A graph that can run. Called with arrays it gives arrays; bound to memory it allocates nothing.
+
+    It is pickled by its graph, with what `initialize` was given, and compiled again.
+    """
+
+    def __init__(
+        self,
+        graph: DirectMLGraph,
+        inputs: Mapping[str, TensorDesc],
+        unread: Set[str],
+        outputs: Mapping[str, TensorDesc],
+        threads: int | None,
+        values: Mapping[str, Value],
+    ) -> None:
+        self._unread = unread
+        super().__init__("graph", graph, inputs, outputs, threads, values=values, implement=implementation_of)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values
+        return _compile_parts, (parts, self.owned)
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
+        """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
+
+        Raises:
+            InvalidInput: with everything that is wrong with the arrays.
+        """
+        if isinstance(inputs, Mapping):
+            inputs = {name: x for name, x in inputs.items() if name not in self._unread}
+        return super().bind(inputs, outputs)
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once.
+
+        Args:
+            inputs: arrays by name, of the declared types; C-contiguous, or of the declared sizes.
+
+        Returns:
+            New arrays of the outputs' sizes, by name.
+
+        Raises:
+            InvalidInput: with everything that is wrong with the arrays.
+        """
+        if isinstance(inputs, Mapping):
+            problems = [p for name, x in inputs.items() for p in self._misshapen(name, x)]
+            if problems:
+                raise InvalidInput(*problems)
+            inputs = {name: self._contiguous(name, x) for name, x in inputs.items()}
+        memory = {
+            name: np.empty(t.reach // IN_BUFFERS[t.data_type].itemsize, IN_BUFFERS[t.data_type])
+            for name, t in self._outputs.items()
+        }
+        self.bind(inputs, memory).dispatch()
+        return {name: _seen(x, self._outputs[name]) for name, x in memory.items()}
+
+    def to_onnx(self) -> ModelProto:
+        """The graph as an ONNX model (opset 21), with inputs and outputs of the same names: another opinion
+        on its results, and a way out of DirectML. `onnx.save` writes it.
+
+        ONNX leaves some things open that DirectML's documents fix, and libraries differ there: division of
+        integers by 0, floats out of an integer's range, indices out of range (which are bounded here).
+
+        Raises:
+            Unsupported: a node that ONNX has no words for, with its name; a tensor read as another type.
+        """
+        from anydml.onnx.from_directml.model import to_model  # which loads onnx
+
+        names = {value: name for name, value in self._values.items()}
+        inputs = {v: names[v] for v in self._graph.inputs if v in names and names[v] in self._inputs}
+        return to_model(self._graph, inputs, {v: names[v] for v in self._graph.outputs})
+
+    def _misshapen(self, name: str, x: Any) -> Iterator[Problem]:
+        """An array that is neither of the declared sizes nor flat memory."""
+        tensor = self._inputs.get(name)
+        if tensor is not None and isinstance(x, np.ndarray) and x.ndim != 1 and x.shape != tensor.sizes:
+            message = f"expected shape {tensor.sizes}, but got {x.shape}"
+            yield Problem(f"graph: {name}", message, "or flat memory, of one dimension")
+
+    def _contiguous(self, name: str, x: Any) -> Any:
+        """An array of another layout but the declared sizes, as packed memory."""
+        tensor = self._inputs.get(name)
+        if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
+            return x
+        return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)
+
+
+def _seen(flat: Array, desc: TensorDesc) -> Array:
+    """A tensor's elements in its memory; those of 4 bits one in a byte."""
+    if desc.data_type not in NUMPY:
+        return unpacked(flat, TensorType(desc.data_type.label, desc.sizes, desc.effective_strides)).copy()
+    if desc.effective_strides == packed_strides(desc.sizes):
+        return flat.reshape(desc.sizes)
+    return as_strided(flat, desc.sizes, [s * flat.itemsize for s in desc.effective_strides])
+
+
+def _compile_parts(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> CompiledGraph:
+    compiled = CompiledGraph(*parts)
+    if owned:
+        compiled.initialize(owned)
+    return compiled

@@ -1,0 +1,276 @@
+"""Operators of whole tensors on NumPy arrays, at once: what their functions do.
+
+DirectML's rules of the newest feature level hold, sizes included: what functions have of NumPy is that types
+and sizes of results follow from the arguments, that negative axes count from the end, and that one number
+stands for a list of equal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence  # noqa: F401
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.directml.arguments import (
+    attributes_of,
+    do_not_go_together,
+    outputs_of,
+    repeated,
+    type_of,
+    types_of,
+)
+from anydml.directml.descriptions import OperatorDesc  # noqa: F401  (annotations name what is not used)
+from anydml.directml.type_inference import as_number
+from anydml.directml.validation import check
+from anydml.eager import Out, Tensor, asked_type, in_parameters, to_array  # noqa: F401
+from anydml.errors import InvalidInput, InvalidOperator, Problem
+from anydml.expression import Expression
+from anydml.heavy import implementation_of
+from anydml.ops.attributes import ScaleBias  # noqa: F401
+from anydml.ops.call import Computation, field
+from anydml.ops.docstring import docstring
+from anydml.ops.dtypes import IN_ARRAYS, native
+from anydml.ops.enums import (  # noqa: F401
+    AxisDirection,
+    ConvolutionDirection,
+    ConvolutionMode,
+    DepthSpaceOrder,
+    FeatureLevel,
+    InterpolationMode,
+    MatrixTransform,
+    MultiheadAttentionMaskType,
+    PaddingMode,
+    QuantizationType,
+    RandomGeneratorType,
+    RecurrentNetworkDirection,
+    ReduceFunction,
+    TensorDataType,
+)
+from anydml.ops.opdef import REQUIRED, Operand, Operator
+from anydml.ops.tensor_desc import TensorDesc
+
+Array = NDArray[Any]
+
+
+def signature(operator: Operator) -> Signature:
+    """The parameters of an operator's function: tensors, what sizes need, attributes, and keywords."""
+
+    def parameter(name: str, annotation: str, default: Any = REQUIRED) -> Parameter:
+        given = Parameter.empty if default is REQUIRED else default
+        return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=given, annotation=annotation)
+
+    parts = []
+    needed = max((k for k, s in enumerate(operator.inputs) if s.optional is None), default=-1)
+    for k, s in enumerate(operator.inputs):
+        kind = "Sequence[Tensor | Expression]" if s.array else "Tensor | Expression"
+        kind += " | None" * (s.optional is not None)
+        parts.append(parameter(s.parameter, kind, None if k > needed else REQUIRED))
+    parts += [parameter(a.name, a.annotation, a.default) for a in operator.asks]
+    parts += [parameter(a.parameter, a.kind.annotation, a.default) for a in operator.asked]
+    first = next((k for k, p in enumerate(parts) if p.default is not Parameter.empty), len(parts))
+    late = [p for p in parts[first:] if p.default is Parameter.empty]  # behind what may be left out
+    parts = [p for p in parts if p not in late] + [p.replace(kind=Parameter.KEYWORD_ONLY) for p in late]
+    keywords = {"output_data_type": "TensorDataType | str | None"} if operator.output_types else {}
+    keywords["out"] = "Out | None"
+    parts += [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in keywords.items()]
+    return Signature(parts, return_annotation="Array | tuple[Array, ...] | Expression")
+
+
+def function(operator: Operator, module: str) -> Callable[..., Any]:
+    """The operator's function, as one of `module`."""
+    form = signature(operator)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = form.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{operator.function}(): {error}") from None
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        out, output_data_type = given.pop("out"), given.pop("output_data_type", None)
+        for s in operator.inputs:
+            x = given[s.parameter]
+            for one in x if s.array and isinstance(x, list | tuple) else [x]:
+                if isinstance(one, Expression):
+                    if out is not None:
+                        message = "expected no `out` beside an expression, which has no memory yet"
+                        raise InvalidInput(Problem(operator.name, message))
+                    return one._builder.record_tensors(operator, given, output_data_type)
+        return _compute(operator, given, output_data_type, out)
+
+    call.__signature__ = form  # type: ignore[attr-defined]
+    call.__module__, call.__name__, call.__qualname__ = module, operator.function, operator.function
+    annotations = {p.name: p.annotation for p in form.parameters.values()}
+    call.__annotations__ = annotations | {"return": form.return_annotation}
+    call.__doc__ = docstring(operator)
+    return call
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What calls like an earlier one need not find out again."""
+
+    computation: Computation
+    outputs: Mapping[str, TensorDesc]
+    numbers: Mapping[str, Array]
+    """Python numbers as arrays."""
+    repeated: Mapping[str, tuple[int, ...]]
+    """The sizes of inputs that are repeated."""
+
+
+_KNOWN: dict[Any, _Prepared] = {}
+_MOST_KNOWN = 4096
+
+
+def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any, out: Any) -> Any:
+    inputs, numbers = _arrays(operator, given)
+    key: Any = None
+    prepared = None
+    try:
+        key = (
+            operator,
+            output_data_type,
+            tuple([(n, x.dtype, x.shape) for n, x in inputs.items()]),
+            tuple([_key(given[name]) for name in operator.names]),
+            _key(list(numbers.values())),
+        )
+        prepared = _KNOWN.get(key)
+    except TypeError:  # an attribute that has no hash
+        key = None
+    if prepared is None:
+        prepared = _prepare(operator, given, inputs, numbers, output_data_type)
+        if key is not None:
+            if len(_KNOWN) >= _MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[key] = prepared
+    targets = None if out is None else _targets(operator, out, prepared.outputs)
+    seen = {n: x.view(np.uint8) if x.dtype == np.bool_ else x for n, x in inputs.items()}
+    seen |= prepared.numbers
+    for name, sizes in prepared.repeated.items():
+        seen[name] = np.broadcast_to(seen[name], sizes)
+    made = prepared.computation(seen)
+    if targets is None:
+        results = {n: _own(x, seen.values()) for n, x in made.items()}
+    else:
+        results = targets
+        for name, x in made.items():
+            np.copyto(targets[name], x)
+    listed = [
+        tuple(x for n, x in results.items() if n.startswith(s.name + "[")) if s.array else results.get(s.name)
+        for s in operator.outputs
+    ]
+    if out is not None:
+        return out
+    return tuple(listed) if len(listed) > 1 else listed[0]
+
+
+def _key(value: Any) -> Any:
+    """What tells values of attributes apart: 1, 1.0 and True are not the same, nor are 0.0 and -0.0."""
+    if isinstance(value, list | tuple):
+        return tuple([_key(v) for v in value])
+    if isinstance(value, Mapping):
+        return tuple([(k, _key(v)) for k, v in value.items()])
+    if isinstance(value, float):
+        return value.hex()
+    return value.__class__, value
+
+
+def _prepare(
+    operator: Operator,
+    given: Mapping[str, Any],
+    inputs: Mapping[str, Array],
+    numbers: Mapping[tuple[Operand, str], Any],
+    output_data_type: Any,
+) -> _Prepared:
+    """Everything about a call but its arrays' contents.
+
+    Raises:
+        InvalidOperator: with every rule that it breaks.
+    """
+    wanted = asked_type(operator, output_data_type)
+    types = types_of(operator, {n: type_of(x) for n, x in inputs.items()}, wanted, given)
+    rank = max((x.ndim for x in inputs.values()), default=1)
+    tensors = {n: TensorDesc(type_of(x), x.shape) for n, x in inputs.items()}
+    made: dict[str, Array] = {}
+    for (operand, name), number in numbers.items():
+        where = f"{operator.name}: {operand.parameter}"
+        made[name] = as_number(number, types[operand.dtype], where).reshape((1,) * rank)
+        tensors[name] = TensorDesc(types[operand.dtype], made[name].shape)
+    attributes = attributes_of(operator, given, tensors, types, FeatureLevel.newest())
+    outputs = outputs_of(operator, given, tensors, attributes, types)
+    sizes = dict(repeated(operator, tensors, outputs))
+    for name in sizes:
+        tensors[name] = TensorDesc(tensors[name].data_type, sizes[name])
+    problems = check(operator, tensors | outputs, attributes, FeatureLevel.newest())
+    problems = problems or list(do_not_go_together(operator, tensors, outputs))
+    if problems:
+        told = [[in_parameters(operator, text) for text in (p.message, p.remedy)] for p in problems]
+        raise InvalidOperator(*(Problem(p.where, *texts) for p, texts in zip(problems, told, strict=True)))
+    by = implementation_of(operator, tensors | outputs, attributes, None)
+    return _Prepared(Computation(operator, outputs, attributes, by), outputs, made, sizes)
+
+
+def _own(x: Array, inputs: Any) -> Array:
+    """A result that is nobody else's memory."""
+    whole = not isinstance(x.base, np.ndarray) or x.base.nbytes == x.nbytes
+    if not (whole and x.flags.c_contiguous and x.flags.writeable):
+        return x.copy()
+    return x.copy() if any(np.may_share_memory(x, y) for y in inputs) else x
+
+
+def _arrays(
+    operator: Operator, given: Mapping[str, Any]
+) -> tuple[dict[str, Array], dict[tuple[Operand, str], Any]]:
+    """The tensors by field name; Python numbers apart, which take the type of the arrays beside them."""
+    inputs: dict[str, Array] = {}
+    numbers: dict[tuple[Operand, str], Any] = {}
+    for operand in operator.inputs:
+        x = given[operand.parameter]
+        if operand.array:
+            if not isinstance(x, list | tuple):
+                where = f"{operator.name}: {operand.parameter}"
+                raise InvalidInput(Problem(where, f"expected a list of arrays, but got {type(x).__name__}"))
+            if not x:
+                where = f"{operator.name}: {operand.parameter}"
+                raise InvalidInput(Problem(where, "expected at least one array, but got none"))
+            inputs |= {field(operand.name, k): _array(operator, operand, y) for k, y in enumerate(x)}
+        elif x is None and operand.optional is not None:
+            continue
+        elif isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+            numbers[operand, operand.name] = x
+        else:
+            inputs[operand.name] = _array(operator, operand, x)
+    return inputs, numbers
+
+
+def _array(operator: Operator, operand: Operand, x: Any) -> Array:
+    y = to_array(operator, operand, x)
+    if not isinstance(y, np.ndarray):
+        where = f"{operator.name}: {operand.parameter}"
+        raise InvalidInput(Problem(where, f"expected an array, but got {type(x).__name__}"))
+    return y if y.dtype.isnative else y.astype(native(y.dtype))
+
+
+def _targets(operator: Operator, out: Any, outputs: Mapping[str, TensorDesc]) -> dict[str, Array]:
+    """`out` by field name, checked."""
+    given = out if isinstance(out, list | tuple) else [out]
+    problems = []
+    if len(given) != len(outputs):
+        problems.append(
+            Problem(f"{operator.name}: out", f"expected {len(outputs)} arrays, but got {len(given)}")
+        )
+    for (name, desc), y in zip(outputs.items(), given, strict=False):
+        where = f"{operator.name}: out" + (f" for {name}" if len(outputs) > 1 else "")
+        if not isinstance(y, np.ndarray) or y.shape != desc.sizes or y.dtype != IN_ARRAYS[desc.data_type]:
+            got = f"{y.dtype} of shape {y.shape}" if isinstance(y, np.ndarray) else type(y).__name__
+            wanted = f"{desc.data_type.label} of shape {desc.sizes}"
+            problems.append(Problem(where, f"expected an array of {wanted}, but got {got}"))
+        elif not y.flags.writeable:
+            problems.append(Problem(where, "expected a writable array, but got a read-only one"))
+    if problems:
+        raise InvalidInput(*problems)
+    return dict(zip(outputs, given, strict=True))

@@ -1,0 +1,44 @@
+"""Which implementation an operator of whole tensors has: its definition's, a kernel, or a library's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from anydml.ops.call import Call
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.row_kernels import row_kernel
+from anydml.runtime.threads import default_threads
+
+WORTH = 1 << 20
+"""Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
+
+
+def implementation_of(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Callable[[Call], Any] | None:
+    """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
+    if (kernel := row_kernel(operator, tensors, attributes, threads)) is not None:
+        return kernel
+    if _work(operator, tensors) < WORTH:
+        return None
+    from anydml.onnx.from_directml.library import implementation  # which loads onnxruntime
+
+    outputs = {s.name for s in operator.outputs}
+    inputs, results = (
+        tuple((n, t.data_type, t.sizes) for n, t in tensors.items() if (n in outputs) is given)
+        for given in (False, True)
+    )
+    values = tuple((n, v) for n, v in attributes.items() if n != "FusedActivation")
+    return implementation(operator, inputs, results, values, threads or default_threads())
+
+
+def _work(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:
+    """Multiply-adds, about, of the operators that the library does faster; 0 of all others."""
+    if operator.name in ("CONVOLUTION", "CONVOLUTION_INTEGER"):
+        return prod(tensors["OutputTensor"].sizes) * prod(tensors["FilterTensor"].sizes[1:])
+    if operator.name in ("RNN", "GRU", "LSTM"):
+        return tensors["InputTensor"].sizes[1] * prod(tensors["RecurrenceTensor"].sizes)
+    return 0

@@ -1,0 +1,168 @@
+"""One use of an operator of whole tensors: its arrays and values by name, and what it gives.
+
+def _gather(c: Call) -> Array:                          c.input, c.indices: arrays; c.axis: an attribute
+    return np.take(c.input, c.indices, axis=c.axis)     c.output: a stand-in of the output's sizes and type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydml.ops.attributes import Activation
+from anydml.ops.dtypes import FROM_NUMPY, IN_ARRAYS
+from anydml.ops.enums import TensorDataType
+from anydml.ops.interpret import evaluate
+from anydml.ops.tensor_desc import TensorDesc
+
+if TYPE_CHECKING:
+    from anydml.ops.opdef import Operand, Operator
+
+Array = NDArray[Any]
+
+
+class Call:
+    """What definitions compute with: each tensor and attribute under the name of the function's parameter.
+
+    A tensor that was left out is None, several tensors of one field are a list, and outputs are stand-ins.
+    Rules and sizes look at `shape`, `ndim` and `dtype` alone: there the inputs are stand-ins, too.
+    """
+
+    types: Mapping[str, TensorDataType]
+    """The outputs' data types, by parameter."""
+
+    def __init__(
+        self, operator: Operator, values: Mapping[str, Any], outputs: Mapping[str, TensorDesc]
+    ) -> None:
+        self.operator = operator
+        self.__dict__.update(values)
+        self.types = {s.parameter: outputs[s.name].data_type for s in operator.outputs if s.name in outputs}
+
+    def __getattr__(self, name: str) -> Any:
+        """What functions are told and descriptions do not say."""
+        for asked in self.operator.asks:
+            if asked.name == name:
+                return asked.of_outputs(self)
+        raise AttributeError(f"{self.operator.name} has no {name}")
+
+
+def stand_in(desc: TensorDesc) -> Array:
+    """An array of a tensor's sizes and type, without memory of its own."""
+    return np.broadcast_to(np.zeros((), IN_ARRAYS.get(desc.data_type, np.dtype(np.uint8))), desc.sizes)
+
+
+def field(operand: str, k: int) -> str:
+    """The name of one of several tensors behind a field."""
+    return f"{operand}[{k}]"
+
+
+def by_parameter(operator: Operator, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of tensors by field name, by the names that a `Call` has."""
+    found: dict[str, Any] = {}
+    for operand in operator.tensors:
+        if operand.array:
+            found[operand.parameter] = [tensors[n] for n in fields_of(operand.name, tensors)]
+        else:
+            found[operand.parameter] = tensors.get(operand.name)
+    return found
+
+
+def fields_of(name: str, tensors: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the tensors behind a field of several, in order."""
+    k = 0
+    while field(name, k) in tensors:
+        yield field(name, k)
+        k += 1
+
+
+def fields(operands: Sequence[Operand], count: int) -> list[str]:
+    """The names of `count` tensors of these operands, of which one may stand for several."""
+    several = count - sum(not s.array for s in operands)
+    names: list[str] = []
+    for s in operands:
+        names += [field(s.name, k) for k in range(several)] if s.array else [s.name]
+    return names
+
+
+def names_of(operands: Sequence[Operand], tensors: Mapping[str, Any]) -> list[str]:
+    """The names of all tensors of these operands, those that were left out included."""
+    return [n for s in operands for n in (fields_of(s.name, tensors) if s.array else [s.name])]
+
+
+def described(operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any]) -> Call:
+    """A description as a call of stand-ins: for rules and sizes."""
+    values = by_parameter(operator, {name: stand_in(desc) for name, desc in tensors.items()})
+    values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
+    values |= {s.parameter: values[s.parameter] or None for s in operator.outputs if s.array}
+    return Call(operator, values, tensors)
+
+
+class Computation:
+    """An operator of whole tensors on sizes and types that are known: made once, called again and again.
+
+    float16 is computed in float32 and rounded once; operators that only move elements are left their types.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        outputs: Mapping[str, TensorDesc],
+        attributes: Mapping[str, Any],
+        by: Callable[[Call], Any] | None = None,
+    ) -> None:
+        """`by`: another implementation than the definition's."""
+        assert operator.compute is not None
+        self._operator, self._outputs = operator, outputs
+        self._compute = by or operator.compute
+        values = by_parameter(operator, {name: stand_in(desc) for name, desc in outputs.items()})
+        self._values = {s.parameter: values[s.parameter] for s in operator.outputs}
+        self._values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
+        self._activation = attributes.get("FusedActivation")
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs, by field name: arrays of the described sizes and types, or views of such."""
+        operator = self._operator
+        wide = inputs
+        if not operator.moves:
+            wide = {n: x.astype(np.float32) if x.dtype == np.float16 else x for n, x in inputs.items()}
+        given: dict[str, Any] = {}
+        for operand in operator.inputs:
+            if operand.array:
+                given[operand.parameter] = [wide[n] for n in fields_of(operand.name, wide)]
+            else:
+                given[operand.parameter] = wide.get(operand.name)
+        call = Call(operator, given | self._values, self._outputs)
+        with np.errstate(all="ignore"):
+            results = _by_field(operator, self._compute(call), self._outputs)
+            if isinstance(self._activation, Activation):
+                first = next(iter(results))
+                results[first] = activate(self._activation, results[first])
+            return {name: _as_type(results[name], desc) for name, desc in self._outputs.items()}
+
+
+def activate(activation: Activation, x: Array) -> Array:
+    """An activation of every element, in the array's type."""
+    dtype = FROM_NUMPY[x.dtype]
+    meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
+    return np.broadcast_to(evaluate(meaning, [x]), x.shape)
+
+
+def _by_field(operator: Operator, made: Any, outputs: Mapping[str, TensorDesc]) -> dict[str, Array]:
+    """Results in the order of the outputs, by field name; those that nobody wants left out."""
+    parts: Sequence[Any] = made if len(operator.outputs) > 1 else (made,)
+    found: dict[str, Array] = {}
+    for operand, part in zip(operator.outputs, parts, strict=True):
+        if operand.array:
+            found |= {field(operand.name, k): x for k, x in enumerate(part)}
+        elif operand.name in outputs:
+            found[operand.name] = part
+    return {name: np.asarray(x) for name, x in found.items()}
+
+
+def _as_type(x: Array, desc: TensorDesc) -> Array:
+    """A result in the type of its tensor: floats rounded, whole numbers taken modulo their width."""
+    assert x.shape == desc.sizes, (x.shape, desc.sizes)
+    return x.astype(IN_ARRAYS[desc.data_type], copy=False)

@@ -1,0 +1,185 @@
+"""Where regions of interest are sampled, and what the samples make of an image.
+
+Samples lie on a grid, so that each axis has its own. An image is {height, width, channels} here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anydml.ops.call import Array, Call
+from anydml.ops.enums import InterpolationMode
+
+_MOST = 65536
+"""So many samples along an axis are taken for a small region's output at most."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples along one axis that are not out of bounds, in order."""
+
+    outputs: int
+    count: int
+    """Of samples for each output, those that are out of bounds included."""
+    output: Array
+    """Which output each sample is for."""
+    part: slice
+    """The elements of the image that are read."""
+    low: Array
+    """The element before each sample, counted in `part`."""
+    high: Array
+    """The one after it: the same if the sample is at an element."""
+    weight: Array
+    """How much of `high` is in it."""
+    slopes: tuple[Array, Array]
+    """How far each sample moves for the start of the region and for its end."""
+
+    def inside(self) -> Array:
+        """How many samples each output has here."""
+        return np.bincount(self.output, minlength=self.outputs)
+
+    def _matrix(self, low: Array, high: Array) -> Array:
+        width = self.part.stop - self.part.start
+        size = self.outputs * width
+        made = np.bincount(self.output * width + self.low, low, size)
+        made += np.bincount(self.output * width + self.high, high, size)
+        made = (made / self.count).astype(np.float32)
+        return made.reshape(self.outputs, width)
+
+    def matrix(self) -> Array:
+        """The average of each output's samples, as a matrix {outputs, elements of `part`}."""
+        return self._matrix(1 - self.weight, self.weight)
+
+    def slope_matrix(self, end: int) -> Array:
+        """What that average gains as the start of the region (0) or its end (1) grows."""
+        return self._matrix(-self.slopes[end], self.slopes[end])
+
+    def grid(self) -> tuple[Array, Array]:
+        """Samples {outputs, most samples of any}, the first one repeated; and which outputs have any."""
+        inside = self.inside()
+        first = np.cumsum(inside) - inside
+        k = np.arange(inside.max())
+        return np.where(k < inside[:, None], first[:, None] + k, first[:, None]).clip(
+            0, len(self.low) - 1
+        ), inside > 0
+
+
+def samples_of(
+    c: Call, roi: Array, image: tuple[int, int], output: tuple[int, int]
+) -> tuple[Samples, Samples]:
+    """The samples of a region [x1, y1, x2, y2] along y and x."""
+    return (
+        _samples(c, roi[1], roi[3], np.float32(c.spatial_scale_y), image[0], output[0]),
+        _samples(c, roi[0], roi[2], np.float32(c.spatial_scale_x), image[1], output[1]),
+    )
+
+
+def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int) -> Samples:
+    """ROI_ALIGN has the offsets 0.5 and -0.5. Regions are computed in float32, as their counts are."""
+    input_offset = c.__dict__.get("input_pixel_offset", 0.5)
+    output_offset = c.__dict__.get("output_pixel_offset", -0.5)
+    first = start * scale
+    length = end * scale - first
+    wanted = np.nan_to_num(np.ceil(length / np.float32(outputs)))
+    least = max(min(c.minimum_samples_per_output, _MOST), 1)
+    count = int(min(max(wanted, least), c.maximum_samples_per_output))
+    aligned = bool(c.__dict__.get("align_regions_to_corners"))
+    steps = count * outputs - aligned
+    origin = float(first) - input_offset
+    if steps:
+        step = float(length) / steps
+        k = _within(step, origin - output_offset * step, size, count * outputs)
+        along = (k - output_offset) / steps
+    else:
+        k, along = np.zeros(1, np.int64), np.full(1, 0.5)
+    place = along * float(length) + origin
+    found = (place > -1) & (place < size)
+    k, along, place = k[found], along[found], place[found].clip(0, size - 1)
+    if c.interpolation_mode is InterpolationMode.LINEAR:
+        low, high = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
+    else:
+        low = high = np.ceil(place - 0.5).astype(np.intp)
+    part = slice(int(low.min()), int(high.max()) + 1) if len(k) else slice(0, 0)
+    slopes = (1 - along) * float(scale), along * float(scale)
+    weight = place - low if low is not high else np.zeros(len(k))
+    return Samples(outputs, count, k // count, part, low - part.start, high - part.start, weight, slopes)
+
+
+def _within(step: float, origin: float, size: int, count: int) -> Array:
+    """The samples that can be within an axis: all of a step of 0, none where there is no telling."""
+    if not np.isfinite(step) or not np.isfinite(origin):
+        return np.arange(0)
+    if step == 0:
+        return np.arange(count)
+    ends = sorted(((-1 - origin) / step, (size - origin) / step))
+    return np.arange(int(min(max(ends[0] - 1, 0), count)), int(min(max(ends[1] + 2, 0), count)))
+
+
+def channels_last(x: Array) -> Array:
+    """{N, C, H, W} as {N, H, W, C}, so that what is done for all channels is done at once."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+
+def _multiplied(left: Array, right: Array, x: Array) -> Array:
+    rows = (left @ x.reshape(len(x), x.shape[1] * x.shape[2])).reshape(len(left), *x.shape[1:])
+    return np.matmul(right, rows)  # type: ignore[no-any-return]
+
+
+def applied(left: Array, right: Array, x: Array) -> Array:
+    """Matrices on the first two axes. An infinity or NaN stays where it has a weight: 0 times it is 0."""
+    finite = np.isfinite(x)
+    if finite.all():
+        return _multiplied(left, right, x)
+    made = _multiplied(left, right, np.where(finite, x, 0))
+    left, right = (left != 0).astype(np.float32), (right != 0).astype(np.float32)
+    for odd in (np.inf, -np.inf):
+        touched = _multiplied(left, right, (x == odd).astype(np.float32)) > 0
+        made[touched] += np.float32(odd)
+    made[_multiplied(left, right, np.isnan(x).astype(np.float32)) > 0] = np.nan
+    return made
+
+
+def _between(x: Array, samples: Samples, index: Array) -> Array:
+    """Samples along the first axis, by their numbers."""
+    low = x[samples.low[index]]
+    if not samples.weight.any():
+        return low
+    weight = samples.weight[index].astype(np.float32)
+    weight = weight.reshape(weight.shape + (1,) * (x.ndim - 1))
+    return np.where(weight == 0, low, low * (1 - weight) + x[samples.high[index]] * weight)
+
+
+def maxima(image: Array, ys: Samples, xs: Samples) -> Array:
+    """The greatest sample of each output; -infinity where all are out of bounds."""
+    best = np.full((ys.outputs, xs.outputs, image.shape[2]), -np.inf, np.float32)
+    if not len(ys.low) or not len(xs.low):
+        return best
+    (rows, some_y), (columns, some_x) = ys.grid(), xs.grid()
+    for j in range(rows.shape[1]):
+        line = _between(image, ys, rows[:, j]).swapaxes(0, 1)
+        np.maximum(best, _between(line, xs, columns).max(axis=1).swapaxes(0, 1), out=best)
+    best[~np.logical_and.outer(some_y, some_x)] = -np.inf
+    return best
+
+
+def largest_samples(image: Array, ys: Samples, xs: Samples) -> tuple[Array, Array, Array]:
+    """Of each output and channel, the numbers of the first sample along y and x that is the greatest;
+    and which outputs have any."""
+    (rows, some_y), (columns, some_x) = ys.grid(), xs.grid()
+    shape = ys.outputs, xs.outputs, image.shape[2]
+    best = np.full(shape, -np.inf, np.float32)
+    j_best = np.broadcast_to(rows[:, 0, None, None], shape).copy()
+    i_best = np.broadcast_to(columns[None, :, 0, None], shape).copy()
+    for j in range(rows.shape[1]):
+        line = _between(image, ys, rows[:, j]).swapaxes(0, 1)
+        values = _between(line, xs, columns).transpose(2, 0, 3, 1)
+        i = values.argmax(axis=3)
+        value = np.take_along_axis(values, i[..., None], axis=3)[..., 0]
+        better = value > best
+        np.copyto(best, value, where=better)
+        np.copyto(j_best, rows[:, j, None, None], where=better)
+        np.copyto(i_best, np.take_along_axis(columns[None, :, :], i, axis=2), where=better)
+    return j_best, i_best, np.logical_and.outer(some_y, some_x)

@@ -1,0 +1,274 @@
+"""Reductions and normalizations as kernels: the same meaning as the definitions', element by element.
+
+Rows are the last dimensions; a reduction stores one element for each. Other axes, small tensors and what the
+language has no word for (products) stay with the definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan, prod
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.group import KernelSpec
+from anydml.codegen.kernel import group
+from anydml.ops import elementary
+from anydml.ops.call import Call
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, FROM_NUMPY, UINT32
+from anydml.ops.enums import AxisDirection, ReduceFunction, TensorDataType
+from anydml.ops.expr import (
+    Expr,
+    absolute,
+    add,
+    constant,
+    convert,
+    div,
+    eq,
+    is_nan,
+    maximum,
+    mul,
+    ne,
+    read,
+    select,
+    sqrt,
+    sub,
+)
+from anydml.ops.opdef import Operator
+from anydml.ops.reductions import Axes, row_index, row_max, row_min, row_sum
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import Array, launch
+
+MIN_ELEMENTS = 1 << 14
+"""Of the input: below, NumPy's calls take less than the launch of a kernel."""
+
+Implementation = Callable[[Call], Any]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of an input: their axes, how long they are, and the input's element."""
+
+    axes: Axes
+    length: int
+    x: Expr
+
+    def sum(self, of: Expr) -> Expr:
+        """In FLOAT64, of floats."""
+        return row_sum(convert(of, FLOAT64) if of.dtype in FLOATING else of, self.axes)
+
+    def single(self, of: Expr) -> Expr:
+        """A FLOAT64 in the input's type."""
+        return convert(of, self.x.dtype)
+
+
+def row_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """What computes a `Call` of the operator by a kernel; None where its definition is as good, or better."""
+    make = _MAKERS.get(operator.name)
+    given = tensors.get("InputTensor")
+    if make is None or given is None or prod(given.sizes) < MIN_ELEMENTS:
+        return None
+    dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
+    rank = len(given.sizes)
+    axes = tuple(sorted(a - rank for a in _axes_of(operator, attributes, rank)))
+    if -1 not in axes or (dtype not in FLOATING and operator.name not in _OF_INTEGERS):
+        return None
+    length = prod(given.sizes[a] for a in axes)
+    rows = _Rows(axes, length, read(0, dtype))
+    return make(rows, attributes, threads, [s.parameter for s in operator.inputs if s.name in tensors])
+
+
+def _axes_of(operator: Operator, attributes: Mapping[str, Any], rank: int) -> Sequence[int]:
+    if "Axes" in attributes:
+        return tuple(attributes["Axes"])
+    if operator.name == "BATCH_NORMALIZATION":
+        return range(rank)
+    if operator.name == "LP_NORMALIZATION":
+        return (attributes["Axis"],)
+    return range(1 if attributes.get("CrossChannel") else 2, rank)
+
+
+def _whole_like_input(
+    meaning: Callable[[list[Expr]], Expr], names: Sequence[str], threads: int | None
+) -> Implementation:
+    """An output of the input's sizes; the tensors of these names (if they are there) are repeated to them."""
+
+    known: list[KernelSpec] = []
+
+    def compute(c: Call) -> Array:
+        given = [c.input, *(x for n in names if (x := getattr(c, n)) is not None)]
+        if not known:  # every call has the same tensors
+            types = tuple(FROM_NUMPY[x.dtype] for x in given)
+            known.append(group(types, (meaning([read(k, t) for k, t in enumerate(types)]),)))
+        result = np.empty(c.input.shape, c.input.dtype)
+        launch(known[0], [*(np.broadcast_to(x, result.shape) for x in given), result], threads)
+        return result
+
+    return compute
+
+
+def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implementation:
+    kernel = group((_type(rows.x),), (meaning,))
+    dtype = np.dtype(meaning.dtype.label)
+
+    def compute(c: Call) -> Array:
+        result = np.empty(
+            [1 if d - c.input.ndim in rows.axes else n for d, n in enumerate(c.input.shape)], dtype
+        )
+        launch(kernel, [c.input, np.broadcast_to(result, c.input.shape)], threads)
+        return result
+
+    return compute
+
+
+def _type(e: Expr) -> TensorDataType:
+    assert isinstance(e.dtype, TensorDataType)
+    return e.dtype
+
+
+# ---- reductions --------------------------------------------------------------------------------------------
+
+
+def _has_nan(r: _Rows) -> Expr | None:
+    """Whether a row has one, of floats."""
+    if r.x.dtype not in FLOATING:
+        return None
+    return ne(row_max(convert(is_nan(r.x), UINT32), r.axes), 0)
+
+
+def _extreme(r: _Rows, word: Callable[[Expr, Axes], Expr]) -> Expr:
+    """A NaN is one."""
+    found, spoiled = word(r.x, r.axes), _has_nan(r)
+    return found if spoiled is None else select(spoiled, constant(nan, r.x.dtype), found)
+
+
+def _log_sum_exp(r: _Rows) -> Expr:
+    """The largest element is taken out, unless it is infinite: the sum shows what becomes of that."""
+    most = row_max(r.x, r.axes)
+    finite = eq(sub(most, most), 0)
+    shift = select(finite, most, constant(0, r.x.dtype))
+    total = r.single(r.sum(elementary.exp(sub(r.x, shift))))
+    return add(elementary.log(total), shift)
+
+
+_REDUCTIONS: Mapping[ReduceFunction, Callable[[_Rows], Expr]] = {
+    ReduceFunction.SUM: lambda r: r.single(r.sum(r.x)),
+    ReduceFunction.AVERAGE: lambda r: r.single(div(r.sum(r.x), float(r.length))),
+    ReduceFunction.L1: lambda r: r.single(r.sum(absolute(r.x))),
+    ReduceFunction.L2: lambda r: r.single(sqrt(r.sum(_square(r.x)))),
+    ReduceFunction.SUM_SQUARE: lambda r: r.single(r.sum(_square(r.x))),
+    ReduceFunction.LOG_SUM: lambda r: elementary.log(r.single(r.sum(r.x))),
+    ReduceFunction.LOG_SUM_EXP: _log_sum_exp,
+    ReduceFunction.MAX: lambda r: _extreme(r, row_max),
+    ReduceFunction.MIN: lambda r: _extreme(r, row_min),
+}
+
+
+def _square(x: Expr) -> Expr:
+    wide = convert(x, FLOAT64) if x.dtype in FLOATING else x
+    return mul(wide, wide)
+
+
+def _reduce(
+    r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
+) -> Implementation | None:
+    function = attributes["Function"]
+    if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
+        return _one_for_each_row(_position(r, function is ReduceFunction.ARGMAX, False), r, threads)
+    meaning = _REDUCTIONS.get(function)
+    unsigned = r.x.dtype not in FLOATING and function is ReduceFunction.L1
+    return None if meaning is None or unsigned else _one_for_each_row(meaning(r), r, threads)
+
+
+def _position(r: _Rows, largest: bool, last: bool) -> Expr:
+    """The first or last index of the extreme; a NaN is one."""
+    index, word = row_index(r.axes), row_max if largest else row_min
+    here = eq(r.x, word(r.x, r.axes))
+
+    def among(these: Expr) -> Expr:
+        nowhere = constant(0 if last else 0xFFFFFFFF, UINT32)
+        places = select(these, index, nowhere)
+        return row_max(places, r.axes) if last else row_min(places, r.axes)
+
+    spoiled = _has_nan(r)
+    return among(here) if spoiled is None else select(spoiled, among(is_nan(r.x)), among(here))
+
+
+def _argument(largest: bool) -> Callable[..., Implementation]:
+    def make(
+        r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
+    ) -> Implementation:
+        last = attributes["AxisDirection"] is AxisDirection.DECREASING
+        return _one_for_each_row(_position(r, largest, last), r, threads)
+
+    return make
+
+
+# ---- normalizations ----------------------------------------------------------------------------------------
+
+
+def _mean_variance(
+    r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
+) -> Implementation:
+    uses_mean = attributes.get("UseMean", True)
+    uses_variance = attributes.get("UseVariance", attributes.get("NormalizeVariance", True))
+    epsilon, there = attributes["Epsilon"], [n for n in ("scale", "bias") if n in tensors]
+
+    def meaning(reads: list[Expr]) -> Expr:
+        x, *rest = reads
+        y = sub(x, r.single(div(r.sum(x), float(r.length)))) if uses_mean else x
+        if uses_variance:
+            variance = div(r.sum(_square(y)), float(r.length))
+            y = mul(y, r.single(div(1.0, sqrt(add(variance, epsilon)))))
+        if "scale" in there:
+            y = mul(y, rest.pop(0))
+        return add(y, rest.pop(0)) if "bias" in there else y
+
+    return _whole_like_input(meaning, there, threads)
+
+
+def _lp(
+    r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
+) -> Implementation:
+    def meaning(reads: list[Expr]) -> Expr:
+        (x,) = reads
+        norm = r.sum(absolute(x)) if attributes["P"] == 1 else sqrt(r.sum(_square(x)))
+        return div(x, r.single(maximum(norm, attributes["Epsilon"])))
+
+    return _whole_like_input(meaning, (), threads)
+
+
+def _batch(
+    r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
+) -> Implementation:
+    """What is the same for many elements is computed once."""
+    kernel = group(
+        (FLOAT32,) * 4,
+        (add(mul(sub(read(0, FLOAT32), read(1, FLOAT32)), read(2, FLOAT32)), read(3, FLOAT32)),),
+    )
+    epsilon = np.float32(attributes["Epsilon"])
+
+    def compute(c: Call) -> Array:
+        result = np.empty(c.input.shape, c.input.dtype)
+        given = c.input, c.mean, c.scale / np.sqrt(c.variance + epsilon), c.bias
+        launch(kernel, [*(np.broadcast_to(x, result.shape) for x in given), result], threads)
+        return result
+
+    return compute
+
+
+_MAKERS: Mapping[str, Callable[..., Implementation | None]] = {
+    "REDUCE": _reduce,
+    "ARGMAX": _argument(True),
+    "ARGMIN": _argument(False),
+    "MEAN_VARIANCE_NORMALIZATION": _mean_variance,
+    "MEAN_VARIANCE_NORMALIZATION1": _mean_variance,
+    "MEAN_VARIANCE_NORMALIZATION2": _mean_variance,
+    "LP_NORMALIZATION": _lp,
+    "BATCH_NORMALIZATION": _batch,
+}
+_OF_INTEGERS = {"REDUCE", "ARGMAX", "ARGMIN"}

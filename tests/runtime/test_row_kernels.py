@@ -1,0 +1,173 @@
+"""Reductions and normalizations by kernels give what their definitions give."""
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import eager_tensors
+from anydml.ops.catalog import BY_NAME
+from anydml.runtime import row_kernels
+
+NAN, INF = float("nan"), float("inf")
+SHAPES = [
+    ((3, 5, 7), (-1,)),
+    ((4, 6, 5, 3), (-2, -1)),
+    ((2, 3, 4, 5), (1, 3)),
+    ((1000,), (0,)),
+    ((6, 1), (1,)),
+]
+SHAPES += [((9, 257), (1,)), ((2, 2, 3, 64), (1, 2, 3)), ((65, 16), (-1,))]
+FUNCTIONS = "AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN SUM SUM_SQUARE ARGMAX ARGMIN".split()
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Kernels for arrays of any size; gives a function that switches them on and off, and tells if one ran."""
+    used = []
+
+    def switch(on):
+        monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1 if on else 1 << 60)
+        used.clear()
+        eager_tensors._KNOWN.clear()
+
+    launch = row_kernels.launch
+    monkeypatch.setattr(row_kernels, "launch", lambda *a: (used.append(1), launch(*a)))
+    switch.used = used
+    return switch
+
+
+def both(kernels, function, *args, **kwargs):
+    kernels(False)
+    wanted = function(*args, **kwargs)
+    assert not kernels.used
+    kernels(True)
+    got = function(*args, **kwargs)
+    assert kernels.used
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    return got, wanted
+
+
+def inputs(shape, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        x = rng.standard_normal(shape).astype(dtype)
+        odd = x.copy()
+        odd[rng.random(shape) < 0.1] = NAN
+        odd[rng.random(shape) < 0.1] = -INF
+        return [x, np.abs(x), odd, np.full(shape, -INF, dtype), np.round(x)]
+    info = np.iinfo(dtype)
+    return [rng.integers(info.min, info.max, shape, dtype, endpoint=True), rng.integers(0, 3, shape, dtype)]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(("shape", "axes"), SHAPES)
+def test_reduce_of_floats(kernels, function, shape, axes):
+    for dtype in (np.float32, np.float16):
+        for x in inputs(shape, dtype):
+            got, wanted = both(kernels, dml.reduce, x, function, list(axes))
+            limits = {"rtol": 2e-3, "atol": 1e-3} if dtype == np.float16 else {"rtol": 1e-6, "atol": 1e-6}
+            np.testing.assert_allclose(got.astype(float), wanted.astype(float), **limits)
+
+
+@pytest.mark.parametrize("function", ["L1", "MAX", "MIN", "SUM", "SUM_SQUARE", "ARGMAX", "ARGMIN"])
+def test_reduce_of_integers(kernels, function):
+    for dtype in "int32 uint32 int64 uint64 int8 uint8 int16 uint16".split():
+        if function in ("L1", "SUM", "SUM_SQUARE") and dtype not in ("int32", "uint32", "int64", "uint64"):
+            continue
+        for x in inputs((5, 130), dtype):
+            kernels(False)
+            wanted = dml.reduce(x, function, [1])
+            kernels(True)
+            np.testing.assert_array_equal(dml.reduce(x, function, [1]), wanted)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
+@pytest.mark.parametrize(("shape", "axes"), SHAPES)
+def test_argmax(kernels, name, direction, shape, axes):
+    for dtype in (np.float32, np.int8):
+        for x in inputs(shape, dtype):
+            got, wanted = both(kernels, getattr(dml, name), x, list(axes), direction)
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("shape", "axes"), SHAPES)
+def test_mean_variance_normalization(kernels, shape, axes):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(shape).astype(np.float32)
+    row = [n if d - len(shape) in axes or d in axes else 1 for d, n in enumerate(shape)]
+    scale, bias = (rng.standard_normal(row).astype(np.float32) for _ in range(2))
+    axes = [a % len(shape) for a in axes]
+    for given in ((), (scale, bias), (scale,), (None, bias)):
+        for mean in (True, False):
+            for variance in (True, False):
+                args = dict(zip(("scale", "bias"), given, strict=False))
+                args |= {"axes": axes, "use_mean": mean, "use_variance": variance, "epsilon": 1e-3}
+                got, wanted = both(kernels, dml.mean_variance_normalization2, x, **args)
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_lp_normalization(kernels, p):
+    x = np.random.default_rng(2).standard_normal((9, 100)).astype(np.float32)
+    x[3] = 0
+    got, wanted = both(kernels, dml.lp_normalization, x, axis=1, p=p)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_batch_normalization(kernels):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    for shape in ((1, 3, 1, 1), (1, 3, 4, 5), (2, 1, 1, 5)):
+        mean, variance, scale, bias = (rng.random(shape, np.float32) for _ in range(4))
+        args = (x, mean, variance, scale, bias)
+        got, wanted = both(kernels, dml.batch_normalization, *args, fused_activation="RELU")
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_layouts(kernels):
+    """Strided, turned, reversed and repeated inputs; an output of a device through strides."""
+    x = np.random.default_rng(3).standard_normal((40, 60)).astype(np.float32)
+    for view in (
+        x.T,
+        x[::2, ::-1],
+        x[:, ::3],
+        np.broadcast_to(x[0], (8, 60)),
+        np.broadcast_to(x[:, :1], (40, 9)),
+    ):
+        for function in ("SUM", "MAX", "LOG_SUM_EXP"):
+            got, wanted = both(kernels, dml.reduce, view, function, [1])
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_threads_give_the_same_bits(kernels):
+    kernels(True)
+    x = np.random.default_rng(4).standard_normal((300, 700)).astype(np.float32)
+    tensors = {"DataType": "FLOAT32", "Sizes": [300, 700]}
+    desc = {
+        "Type": "REDUCE",
+        "Desc": {
+            "Function": "SUM",
+            "InputTensor": tensors,
+            "OutputTensor": {"DataType": "FLOAT32", "Sizes": [300, 1]},
+            "Axes": [1],
+        },
+    }
+    found = []
+    for threads in (1, 2, 3):
+        device = dml.Device(threads=threads)
+        y = np.zeros(300, np.float32)
+        device.compile_operator(device.create_operator(desc)).dispatch(
+            {"InputTensor": x}, {"OutputTensor": y}
+        )
+        found.append(y)
+    assert all(np.array_equal(y, found[0]) for y in found)
+
+
+def test_products_stay_with_the_definition(kernels):
+    kernels(True)
+    x = np.float32([[2, 3], [4, 5]])
+    assert dml.reduce(x, "MULTIPLY", [1]).tolist() == [[6], [20]]
+    assert not kernels.used
+    assert BY_NAME["REDUCE"].compute is not None

@@ -1,0 +1,214 @@
+"""Operators of whole tensors: each one's example at once, in a graph, on a device, and in a DirectML graph."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml.ops.call import field
+from anydml.ops.catalog import CATALOG
+from anydml.ops.dtypes import FROM_NUMPY
+
+OPERATORS = [o for o in CATALOG if o.scalar is None]
+every_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+
+
+def arguments(operator):
+    """The example's arguments by name: arrays of its types."""
+    found = {}
+    for operand, content in zip(operator.inputs, operator.example.inputs, strict=True):
+        label = operator.example_type(operand.dtype).label
+        label = {"int4": "int8", "uint4": "uint8"}.get(label, label)
+        several = operand.array and content is not None
+        found[operand.parameter] = (
+            [np.array(x, label) for x in content]
+            if several
+            else None
+            if content is None
+            else np.array(content, label)
+        )
+    return found | dict(operator.example.attributes)
+
+
+def results(operator, given):
+    made = getattr(dml, operator.function)(**given)
+    return list(made) if operator.gives_several else [made]
+
+
+def tensors(operands, arrays):
+    """Arrays by field name."""
+    found = {}
+    for operand, x in zip(operands, arrays, strict=True):
+        if operand.array:
+            found |= {field(operand.name, k): y for k, y in enumerate(x)}
+        elif x is not None:
+            found[operand.name] = x
+    return found
+
+
+def example_desc(operator, given, made):
+    """The example as a description, and its arrays by field name."""
+    inputs = tensors(operator.inputs, [given.get(s.parameter) for s in operator.inputs])
+    outputs = tensors(operator.outputs, [made] if operator.outputs[0].array else made)
+    fields = {}
+    for name, x in (inputs | outputs).items():
+        desc = dml.TensorDesc(FROM_NUMPY[x.dtype], x.shape)
+        if "[" in name:
+            fields.setdefault(name.partition("[")[0], []).append(desc)
+        else:
+            fields[name] = desc
+    rank = max(x.ndim for x in (inputs or outputs).values())
+    for a in operator.attributes:
+        value = FROM_NUMPY[made[0].dtype] if a.implied else given.get(a.parameter, a.default)
+        if isinstance(value, int | float) and a.per:
+            value = [value] * (rank if a.per == "dimension" else rank - 2)
+        if value is not None:
+            fields[a.name] = value
+    return {"Type": operator.name, "Desc": fields}, inputs, outputs
+
+
+@every_operator
+def test_results_are_owned_and_can_be_written_to(operator):
+    given = arguments(operator)
+    for x in results(operator, given):
+        assert x.flags.c_contiguous
+        assert x.flags.writeable
+        for y in given.values():
+            for z in y if isinstance(y, list) else [y]:
+                assert not isinstance(z, np.ndarray) or not np.shares_memory(x, z)
+
+
+@every_operator
+def test_out(operator):
+    given = arguments(operator)
+    wanted = results(operator, given)
+    out = [np.zeros_like(x) for x in wanted]
+    target = tuple(out) if operator.gives_several else out[0]
+    assert getattr(dml, operator.function)(**given, out=target) is target
+    for x, y in zip(out, wanted, strict=True):
+        np.testing.assert_array_equal(x, y)
+    wrong = np.zeros((*wanted[0].shape, 2), wanted[0].dtype)
+    with pytest.raises(dml.InvalidInput, match="out"):
+        getattr(dml, operator.function)(**given, out=(wrong, *out[1:]) if operator.gives_several else wrong)
+
+
+@every_operator
+def test_a_device_computes_what_the_function_does(operator):
+    given = arguments(operator)
+    made = results(operator, given)
+    desc, inputs, outputs = example_desc(operator, given, made)
+    device = dml.Device()
+    compiled = device.compile_operator(device.create_operator(desc))
+    for way in (compiled, pickle.loads(pickle.dumps(compiled))):
+        targets = {name: np.zeros_like(x) for name, x in outputs.items()}
+        way.dispatch(inputs, targets)
+        for name, x in outputs.items():
+            np.testing.assert_array_equal(targets[name], x)
+    assert operator.name in compiled.explain()
+
+
+@every_operator
+def test_a_device_reads_and_writes_through_strides(operator):
+    """Each tensor in every second element of its memory; what lies between stays."""
+    given = arguments(operator)
+    made = results(operator, given)
+    desc, inputs, outputs = example_desc(operator, given, made)
+
+    def spread(tensor):
+        strides = [2 * s for s in tensor.effective_strides]
+        return dml.TensorDesc(tensor.data_type, tensor.sizes, strides)
+
+    for name, value in desc["Desc"].items():
+        if isinstance(value, dml.TensorDesc):
+            desc["Desc"][name] = spread(value)
+        elif isinstance(value, list) and value and isinstance(value[0], dml.TensorDesc):
+            desc["Desc"][name] = [spread(v) for v in value]
+    apart = {}
+    for name, x in inputs.items():
+        apart[name] = np.zeros(2 * x.size, x.dtype)
+        apart[name][::2] = x.ravel()
+    targets = {name: np.full(2 * x.size, 77, x.dtype) for name, x in outputs.items()}
+    device = dml.Device()
+    device.compile_operator(device.create_operator(desc)).dispatch(apart, targets)
+    for name, x in outputs.items():
+        np.testing.assert_array_equal(targets[name][::2], x.ravel())
+        assert (targets[name][1::2] == 77).all()
+
+
+@every_operator
+def test_a_graph_computes_what_the_function_does(operator):
+    """With every tensor an input of the graph, and with arrays as constants beside the first."""
+    given = arguments(operator)
+    wanted = results(operator, given)
+    operands = [s for s in operator.inputs if given[s.parameter] is not None]
+    if not operands:
+        return
+    for constants in (False, True):
+        g, feeds, args = dml.GraphBuilder(), {}, dict(given)
+        for operand in operands[: 1 if constants else None]:
+            several = given[operand.parameter] if operand.array else [given[operand.parameter]]
+            made = []
+            for k, x in enumerate(several):
+                name = f"{operand.parameter}{k}"
+                made.append(g.input(name, FROM_NUMPY[x.dtype], x.shape))
+                feeds[name] = x
+            args[operand.parameter] = made if operand.array else made[0]
+        nodes = getattr(dml, operator.function)(**args)
+        nodes = nodes if operator.gives_several else (nodes,)
+        compiled = g.compile({f"y{k}": node for k, node in enumerate(nodes)})
+        got = compiled(feeds)
+        for k, x in enumerate(wanted):
+            np.testing.assert_array_equal(got[f"y{k}"], x)
+
+
+@every_operator
+def test_a_device_of_each_level_takes_the_example_or_tells_why_not(operator):
+    given = arguments(operator)
+    desc, _, _ = example_desc(operator, given, results(operator, given))
+    for level in dml.FeatureLevel:
+        problems = dml.validate(desc, feature_level=level)
+        if level < operator.introduced:
+            assert any(operator.introduced.label in p.message or p.remedy for p in problems)
+        elif problems:
+            assert all("expected" in p.message for p in problems)
+    assert not dml.validate(desc)
+
+
+def test_a_directml_graph_of_several():
+    """y = relu(gemm(x, w) + b), the weights as a constant, the edges by index."""
+    x = np.float32([[1, -2], [3, 4]])
+    w = np.float32([[1, 0], [0, 1]])
+    t = {"DataType": "FLOAT32", "Sizes": [2, 2]}
+    gemm = {
+        "Type": "GEMM",
+        "Desc": {
+            "ATensor": t,
+            "BTensor": t,
+            "OutputTensor": t,
+            "TransA": 0,
+            "TransB": 0,
+            "Alpha": 1,
+            "Beta": 0,
+        },
+    }
+    relu = {"Type": "ACTIVATION_RELU", "Desc": {"InputTensor": t, "OutputTensor": t}}
+    device = dml.Device()
+    compiled = device.compile_graph(
+        {
+            "InputCount": 1,
+            "OutputCount": 1,
+            "Nodes": [
+                {"Type": "OPERATOR", "Desc": {"Operator": device.create_operator(gemm), "Name": "product"}},
+                {"Type": "OPERATOR", "Desc": {"Operator": relu}},
+                {"Type": "CONSTANT", "Desc": {"Data": w}},
+            ],
+            "InputEdges": [{"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 0}],
+            "OutputEdges": [{"FromNodeIndex": 1, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+            "IntermediateEdges": [
+                {"FromNodeIndex": 2, "FromNodeOutputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 1},
+                {"FromNodeIndex": 0, "FromNodeOutputIndex": 0, "ToNodeIndex": 1, "ToNodeInputIndex": 0},
+            ],
+        }
+    )
+    np.testing.assert_array_equal(compiled({"input 0": x})["output 0"], np.maximum(x, 0))

@@ -9,8 +9,9 @@ from typing import Any
 from anydml.ops.call import Call
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.row_kernels import row_kernel
+from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
 from anydml.runtime.threads import default_threads
+from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
 
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
@@ -21,6 +22,8 @@ def implementation_of(
 ) -> Callable[[Call], Any] | None:
     """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
     if (kernel := row_kernel(operator, tensors, attributes, threads)) is not None:
+        return kernel
+    if (kernel := window_kernel(operator, tensors, attributes, threads)) is not None:
         return kernel
     if _work(operator, tensors) < WORTH:
         return None
@@ -33,6 +36,23 @@ def implementation_of(
     )
     values = tuple((n, v) for n, v in attributes.items() if n != "FusedActivation")
     return implementation(operator, inputs, results, values, threads or default_threads())
+
+
+def how_computed(operator: Operator) -> str:
+    """What computes the operator, in words, for the documentation."""
+    if operator.scalar is not None:
+        return "kernel"
+    if operator.name in ROW_KERNELS:
+        return f"NumPy; along last axes, from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in POOLING:
+        return f"NumPy; windows up to {MAX_TAPS}, from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in LIBRARY:
+        return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
+    return "NumPy"
+
+
+LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", "RNN", "GRU", "LSTM")
+"""Operators that a library computes where that is worth it."""
 
 
 def _work(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:

@@ -31,6 +31,7 @@ from bench.layouts import pairs_of_layouts
 from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
+from bench.tensors import pairs_of_tensors
 
 Row = list[str]
 
@@ -43,6 +44,7 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="operators whose name contains this")
     parser.add_argument("--models", action="store_true", help="only models")
+    parser.add_argument("--tensors", action="store_true", help="only the larger operators of DirectML")
     asked = parser.parse_args()
     sizes = [int(p) for p in asked.sizes.split(",")]
     print(
@@ -51,7 +53,7 @@ def main() -> None:
     )
     print("Operators: medians of one process. Models: the round whose ratio is the median of all rounds.")
     print("A ratio below 1 means that anydml is faster.")
-    all_rows = () if asked.models else (*rows.SINGLE, *rows.FUSED)
+    all_rows = () if asked.models or asked.tensors else (*rows.SINGLE, *rows.FUSED)
     chosen = [r for r in all_rows if asked.only.lower() in r.name.lower()]
     jobs = [(r, p) for r in chosen for p in sizes]
     results = []
@@ -73,11 +75,16 @@ def main() -> None:
                 table,
                 asked.markdown,
             )
-    if asked.only or asked.models:
+    if asked.tensors:
+        larger = [compared(*pair) for pair in pairs_of_tensors(default_threads())]
+        show("Larger operators, all threads: ours / onnxruntime's, bound", heads, larger, asked.markdown)
+    if asked.only or asked.models or asked.tensors:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
     layouts = [compared(*pair) for pair in pairs_of_layouts()]
     show("Layouts, all threads: ours / NumPy's one", heads, layouts, asked.markdown)
+    larger = [compared(*pair) for pair in pairs_of_tensors(default_threads())]
+    show("Larger operators, all threads: ours / onnxruntime's, bound", heads, larger, asked.markdown)
     show("Calls and kernels", heads, [*call_rows(), *compile_times()], asked.markdown)
     show("Models: run / onnxruntime, one thread", heads, models(), asked.markdown)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from anydml.heavy import how_computed
 from anydml.ops.catalog import CATALOG
 from anydml.ops.document import markdown, table, types_in_words
 
@@ -25,14 +26,16 @@ def pages() -> dict[str, str]:
             o.introduced.label,
             types_in_words(o),
             "yes" if o.in_place else "no",
+            how_computed(o),
         )
         for o in CATALOG
     ]
     head = (
-        "# Operators\n\nGenerated from the definitions by tools/generate_docs.py. "
+        f"# Operators\n\nAll {len(CATALOG)} of DirectML's, with types, feature levels, rules, examples. "
         "How exact they are: [accuracy](../accuracy.md).\n\n"
     )
-    index = head + table(("operator", "function", "since", "types", "in place"), rows) + "\n"
+    heads = ("operator", "function", "since", "types of the first tensor", "in place", "computed by")
+    index = head + table(heads, rows) + "\n"
     return {"README.md": index} | {f"{o.name}.md": markdown(o) for o in CATALOG}
 
 

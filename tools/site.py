@@ -42,6 +42,7 @@ A first hour <tutorial>
 Check and run operators <howto/operators>
 Run DxDispatch models <howto/dxdispatch>
 Make one kernel of many <howto/graphs>
+Port a program from DirectML <howto/porting>
 Look into a model, measure it <howto/models>
 A model as a C function <howto/c-function>
 Get rid of If <flatten>

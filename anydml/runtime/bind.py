@@ -175,7 +175,7 @@ class Compiled:
             message = f"expected a dictionary of arrays by field name, but got {kind}"
             raise InvalidInput(Problem(self._label, message))
         problems = []
-        given = _separate(given)
+        given = _separate(given, self.tensors)
         for name in given:
             if name in tensors:
                 continue
@@ -230,11 +230,11 @@ class Compiled:
         return a.sizes == b.sizes and a.effective_strides == b.effective_strides
 
 
-def _separate(given: Mapping[str, Any]) -> dict[str, Any]:
+def _separate(given: Mapping[str, Any], tensors: Mapping[str, TensorDesc]) -> dict[str, Any]:
     """Lists of arrays, for fields of several tensors, as arrays by name."""
     found: dict[str, Any] = {}
     for name, x in given.items():
-        if isinstance(x, list | tuple):
+        if f"{name}[0]" in tensors and isinstance(x, list | tuple):
             found |= {f"{name}[{k}]": y for k, y in enumerate(x)}
         else:
             found[name] = x

@@ -68,7 +68,7 @@ def row_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of the operator by a kernel; None where its definition is as good, or better."""
-    make = _MAKERS.get(operator.name)
+    make = ROW_KERNELS.get(operator.name)
     given = tensors.get("InputTensor")
     if make is None or given is None or prod(given.sizes) < MIN_ELEMENTS:
         return None
@@ -261,7 +261,7 @@ def _batch(
     return compute
 
 
-_MAKERS: Mapping[str, Callable[..., Implementation | None]] = {
+ROW_KERNELS: Mapping[str, Callable[..., Implementation | None]] = {
     "REDUCE": _reduce,
     "ARGMAX": _argument(True),
     "ARGMIN": _argument(False),

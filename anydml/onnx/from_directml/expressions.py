@@ -1,0 +1,163 @@
+"""Expressions of elements as ONNX nodes: the fourth way to read a meaning.
+
+select(x < 0, x * 0.01, x)    ->    Less, Mul, Where
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anydml.errors import Problem, Unsupported
+from anydml.onnx.from_directml.nodes import OnnxNodes
+from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING, NUMPY, SIGNED, SIZE
+from anydml.ops.expr import Expr, inline_calls, walk
+
+_SAME = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "neg": "Neg",
+    "absolute": "Abs",
+    "sqrt": "Sqrt",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "rint": "Round",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "select": "Where",
+    "select_lazy": "Where",
+}
+_OF_BOOLS = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
+_OF_BITS = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "not": "BitwiseNot"}
+_FUNCTIONS = {
+    "exp": "Exp",
+    "log": "Log",
+    "tanh": "Tanh",
+    "erf": "Erf",
+    "sigmoid": "Sigmoid",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "asinh": "Asinh",
+    "acosh": "Acosh",
+    "atanh": "Atanh",
+    "max": "Max",
+    "min": "Min",
+    "pow": "Pow",
+    "softplus": "Softplus",
+    "gelu": "Gelu",
+}
+"""Functions that ONNX has, too."""
+
+
+def nodes_of(expr: Expr, operands: Sequence[str], o: OnnxNodes) -> str:
+    """The edge that the expression's value has; operands are edges of its types.
+
+    Raises:
+        Unsupported: ONNX has no words for it.
+    """
+    return _Writer(operands, o).edge(expr)
+
+
+class _Writer:
+    def __init__(self, operands: Sequence[str], o: OnnxNodes) -> None:
+        self.operands, self.o = operands, o
+        self.edges: dict[Expr, str] = {}
+
+    def edge(self, expr: Expr) -> str:
+        for e in walk(expr):
+            if e not in self.edges:
+                self.edges[e] = self._one(e)
+        return self.edges[expr]
+
+    def _one(self, e: Expr) -> str:
+        o, args = self.o, [self.edges[a] for a in e.args]
+        made: Any = None
+        if e.opcode == "read":
+            return self.operands[int(e.value)]
+        if e.opcode == "constant":
+            return o.constant(e.value, np.bool_ if e.dtype is BOOL else NUMPY[e.dtype])
+        if e.opcode == "call":
+            made = self._call(e, args)
+            if made is None:
+                return self.edge(inline_calls(e))
+        elif e.opcode in _SAME:
+            made = o(_SAME[e.opcode], *args)
+        elif e.opcode in _OF_BOOLS:
+            made = o((_OF_BOOLS if e.dtype is BOOL else _OF_BITS)[e.opcode], *args)
+        elif e.opcode == "ne":
+            made = o("Not", o("Equal", *args))
+        elif e.opcode == "fma":
+            made = o("Add", o("Mul", args[0], args[1]), args[2])
+        elif e.opcode == "trunc":
+            made = o("Mul", o("Sign", args[0]), o("Floor", o("Abs", args[0])))
+        elif e.opcode == "div":
+            made = self._divide(e, args)
+        elif e.opcode == "rem":
+            made = o("Mod", *args, fmod=1)
+        elif e.opcode in ("shl", "shr") and e.dtype not in SIGNED:
+            made = o("BitShift", *args, direction="LEFT" if e.opcode == "shl" else "RIGHT")
+        elif e.opcode == "convert":
+            made = self._convert(e, args[0])
+        elif e.opcode in _ROWS:
+            made = self._row(e, args[0])
+        if made is None:
+            message = f"expected an operator that ONNX has, but {e.opcode} of {e.dtype.label} is none"
+            raise Unsupported(Problem("to_onnx", message))
+        return str(made)
+
+    def _call(self, e: Expr, args: list[str]) -> Any:
+        """A function that ONNX has, too, or has the parts of."""
+        o, name = self.o, e.value.name
+        if name in _FUNCTIONS and len(args) == (2 if name in ("max", "min", "pow") else 1):
+            return o(_FUNCTIONS[name], *args)
+        if name in ("expm1", "expm1_of_quotient"):
+            power = args[0] if name == "expm1" else o("Div", *args)
+            return o("Sub", o("Exp", power), o.constant(1, NUMPY[e.dtype]))
+        if name == "fmod":
+            return o("Mod", *args, fmod=1)
+        if name == "softplus_of_product":
+            return o("Softplus", o("Mul", *args))
+        if name == "swish":
+            return o("Mul", args[0], o("Sigmoid", o("Mul", *args)))
+        return None
+
+    def _divide(self, e: Expr, args: list[str]) -> str:
+        """Integers by 0 are 0 here, and trap elsewhere."""
+        if e.dtype in FLOATING:
+            return str(self.o("Div", *args))
+        zero, one = (self.o.constant(n, NUMPY[e.dtype]) for n in (0, 1))
+        none = self.o("Equal", args[1], zero)
+        return str(self.o("Where", none, zero, self.o("Div", args[0], self.o("Where", none, one, args[1]))))
+
+    def _convert(self, e: Expr, x: str) -> str:
+        """Floats to integers saturate here, and a NaN is 0; elsewhere they do as the machine does."""
+        given = e.args[0].dtype
+        if given not in FLOATING or e.dtype in FLOATING or e.dtype is BOOL:
+            return self.o.cast(x, e.dtype)
+        info = np.iinfo(NUMPY[e.dtype])
+        low, high = float(info.min), float(info.max)
+        if given is FLOAT16 or SIZE[e.dtype] >= SIZE[given]:
+            high = float(np.nextafter(np.float32(high), np.float32(0)))
+        if given is FLOAT16:
+            return self.o.cast(x, e.dtype)
+        bounded = self.o("Clip", x, *(self.o.constant(n, NUMPY[given]) for n in (low, high)))
+        known = self.o("Where", self.o("IsNaN", x), self.o.constant(0, NUMPY[given]), bounded)
+        return self.o.cast(known, e.dtype)
+
+    def _row(self, e: Expr, x: str) -> str:
+        return str(self.o(_ROWS[e.opcode], x, self.o.integers(e.value), keepdims=1))
+
+
+_ROWS = {"row_max": "ReduceMax", "row_min": "ReduceMin", "row_sum": "ReduceSum"}

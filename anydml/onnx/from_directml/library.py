@@ -1,0 +1,86 @@
+"""Heavy operators of DirectML by onnxruntime: those whose work is worth a session of their own.
+
+A session is made for sizes and attributes, and kept. Values are those of the definition up to the order in
+which they are summed; float16 is computed in float32, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from anydml.errors import Unsupported
+from anydml.onnx.from_directml.model import lowered
+from anydml.onnx.from_directml.nodes import IR_VERSION, OPSET, OnnxNodes, code_of
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import Region
+from anydml.ops.call import Call, fields_of
+from anydml.ops.dtypes import FLOAT16, FLOAT32
+from anydml.ops.enums import TensorDataType
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+
+Implementation = Callable[[Call], Any]
+Tensor = tuple[str, TensorDataType, tuple[int, ...]]
+
+
+@lru_cache(maxsize=128)
+def implementation(
+    operator: Operator,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    attributes: tuple[tuple[str, Any], ...],
+    threads: int,
+) -> Implementation | None:
+    """What computes the operator's `Call` on tensors of these sizes; None where ONNX has no words for it, or
+    onnxruntime no kernel."""
+    wide = {n: TensorDesc(FLOAT32 if t is FLOAT16 else t, sizes) for n, t, sizes in (*inputs, *outputs)}
+    names = {n: f"t{k}" for k, (n, _, _) in enumerate(inputs)}
+    o = OnnxNodes()
+    made = lowered(operator, wide, dict(attributes), names, o)
+    if made is None:
+        return None
+    results = {s.name: edge for s, edge in zip(operator.outputs, made, strict=True) if s.name in wide}
+    if None in results.values():
+        return None
+    wanted = {name: str(edge) for name, edge in results.items()}
+    model = ModelProto(ir_version=IR_VERSION)
+    model.opset_import.append(helper.make_opsetid("", OPSET))
+    model.graph.name = operator.name
+    model.graph.node.extend(o.nodes)
+    model.graph.initializer.extend(o.constants)
+    for side, ends in ((model.graph.input, names.items()), (model.graph.output, wanted.items())):
+        for name, edge in ends:
+            desc = wide[name]
+            side.append(helper.make_tensor_value_info(edge, code_of(desc.data_type), desc.sizes))
+    region = Region(model.SerializeToString(), tuple(names.values()), tuple(wanted.values()))
+    try:
+        run = OnnxRuntime().compile(region, threads)
+    except Unsupported:
+        return None
+    places = _places(operator, inputs)
+    present = [s.name in wide for s in operator.outputs]
+
+    def compute(call: Call) -> Any:
+        found = [getattr(call, name) if k is None else getattr(call, name)[k] for name, k in places]
+        results = iter(run([np.ascontiguousarray(x) for x in found]))
+        parts = tuple(next(results) if there else None for there in present)
+        return parts if len(parts) > 1 else parts[0]
+
+    return compute
+
+
+def _places(operator: Operator, inputs: tuple[Tensor, ...]) -> list[tuple[str, int | None]]:
+    """Where a `Call` has each input: its name, and which of several."""
+    found: dict[str, tuple[str, int | None]] = {}
+    given = {n: None for n, _, _ in inputs}
+    for operand in operator.inputs:
+        if operand.array:
+            found |= {n: (operand.parameter, k) for k, n in enumerate(fields_of(operand.name, given))}
+        else:
+            found[operand.name] = operand.parameter, None
+    return [found[n] for n, _, _ in inputs]

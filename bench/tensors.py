@@ -1,0 +1,190 @@
+"""DirectML's larger operators beside onnxruntime with bound memory, each by one operator of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+import anydml as dml
+
+Call = Callable[[], object]
+_RNG = np.random.default_rng(0)
+
+
+def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
+    """What it is about; ours into new arrays, onnxruntime's into bound ones."""
+
+    def bound(op: str, inputs: list[Any], outputs: int = 1, /, **attributes: Any) -> Call:
+        return _bound(op, inputs, outputs, attributes, threads)
+
+    for n in (256, 512, 1024):
+        a, b = _floats(n, n), _floats(n, n)
+        yield f"GEMM {n}", partial(dml.gemm, a, b), bound("MatMul", [a, b])
+    for given in (
+        (64, 64, 56, 3, 1, 1),
+        (256, 64, 56, 1, 1, 1),
+        (3, 64, 224, 7, 2, 1),
+        (96, 96, 56, 3, 1, 96),
+    ):
+        yield _convolution(*given, bound)
+    x = _floats(1, 64, 112, 112)
+    window: dict[str, Any] = {"strides": 2, "window_size": 3, "start_padding": 1, "end_padding": 1}
+    same: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
+    yield "MAX_POOLING 3x3", lambda: dml.max_pooling(x, **window), bound("MaxPool", [x], **same)
+    yield (
+        "AVERAGE_POOLING 3x3",
+        lambda: dml.average_pooling(x, include_padding=True, **window),
+        bound("AveragePool", [x], count_include_pad=1, **same),
+    )
+    yield from _rows(bound)
+    yield from _moves(bound)
+    steps, weights = _floats(1, 32, 8, 128), _floats(1, 1, 512, 128)
+    yield (
+        "LSTM 32 x 8 x 128",
+        lambda: dml.lstm(steps, weights, weights),
+        bound("LSTM", [steps[0], weights[0], weights[0]], 3, hidden_size=128),
+    )
+
+
+def _convolution(
+    channels: int, filters: int, size: int, window: int, stride: int, groups: int, bound: Callable[..., Call]
+) -> tuple[str, Call, Call]:
+    x, w = _floats(1, channels, size, size), _floats(filters, channels // groups, window, window)
+    pad = window // 2
+    return (
+        f"CONVOLUTION {channels} to {filters}, {size} x {size}, {window} x {window}"
+        + " by channel" * (groups > 1),
+        lambda: dml.convolution(x, w, strides=stride, start_padding=pad, end_padding=pad, group_count=groups),
+        bound("Conv", [x, w], strides=[stride] * 2, pads=[pad] * 4, group=groups),
+    )
+
+
+def _rows(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
+    """Reductions and normalizations."""
+    x = _floats(1024, 1024)
+    functions = {
+        "SUM": "ReduceSum",
+        "AVERAGE": "ReduceMean",
+        "MAX": "ReduceMax",
+        "LOG_SUM_EXP": "ReduceLogSumExp",
+    }
+    for function, op in functions.items():
+        for axes, place in (([1], "last axis"), ([0], "first axis"), ([0, 1], "all axes")):
+            yield (
+                f"REDUCE {function}, {place} of 1024 x 1024",
+                partial(dml.reduce, x, function, axes),
+                bound(op, [x, np.array(axes, np.int64)]),
+            )
+    yield "ARGMAX, last axis", lambda: dml.argmax(x, [1]), bound("ArgMax", [x], axis=1)
+    row, scale, bias = _floats(128, 768), _floats(1, 768), _floats(1, 768)
+    yield (
+        "MEAN_VARIANCE_NORMALIZATION1, 128 x 768",
+        lambda: dml.mean_variance_normalization1(row, scale, bias, axes=[1], normalize_variance=True),
+        bound("LayerNormalization", [row, scale[0], bias[0]], axis=-1),
+    )
+    image = _floats(1, 64, 56, 56)
+    parts = [np.abs(_floats(1, 64, 1, 1)) for _ in range(4)]
+    flat = [p.ravel() for p in (parts[2], parts[3], parts[0], parts[1])]
+    yield (
+        "BATCH_NORMALIZATION",
+        partial(dml.batch_normalization, image, *parts),
+        bound("BatchNormalization", [image, *flat]),
+    )
+    yield (
+        "LOCAL_RESPONSE_NORMALIZATION",
+        lambda: dml.local_response_normalization(image, cross_channel=True, local_size=5),
+        bound("LRN", [image], size=5),
+    )
+
+
+def _moves(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
+    """Operators that move elements."""
+    table, rows = _floats(30000, 256), _RNG.integers(0, 30000, (1, 512)).astype(np.int32)
+    yield (
+        "GATHER 512 rows of 256",
+        lambda: dml.gather(table, rows, axis=0, index_dimensions=1),
+        bound("Gather", [table, rows[0]]),
+    )
+    images = [_floats(1, 64, 56, 56) for _ in range(4)]
+    image = images[0]
+    yield "JOIN, channels", lambda: dml.join(images, axis=1), bound("Concat", images, axis=1)
+    yield (
+        "SPLIT, channels",
+        lambda: dml.split(image, [32, 32], axis=1),
+        bound("Split", [image], 2, axis=1, num_outputs=2),
+    )
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    yield (
+        "PADDING by 1",
+        lambda: dml.padding(
+            image,
+            padding_mode="CONSTANT",
+            padding_value=0,
+            start_padding=[0, 0, 1, 1],
+            end_padding=[0, 0, 1, 1],
+        ),
+        bound("Pad", [image, pads]),
+    )
+    for mode, theirs in (("NEAREST_NEIGHBOR", "nearest"), ("LINEAR", "linear")):
+        yield (
+            f"RESAMPLE1, {theirs}, twice as large",
+            partial(
+                dml.resample1,
+                image,
+                interpolation_mode=mode,
+                scales=[1, 1, 2, 2],
+                input_pixel_offsets=[0.5] * 4,
+                output_pixel_offsets=[-0.5] * 4,
+            ),
+            bound(
+                "Resize", [image, np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)], mode=theirs
+            ),
+        )
+    yield (
+        "DEPTH_TO_SPACE",
+        lambda: dml.depth_to_space(image, block_size=2),
+        bound("DepthToSpace", [image], blocksize=2),
+    )
+    long = _floats(64, 1000)
+    yield (
+        "TOP_K1, 5 of 1000",
+        partial(dml.top_k1, long, axis=1, k=5, axis_direction="DECREASING"),
+        bound("TopK", [long, np.array([5])], 2),
+    )
+
+
+def _floats(*sizes: int) -> Any:
+    return _RNG.standard_normal(sizes).astype(np.float32)
+
+
+def _bound(op: str, inputs: list[Any], outputs: int, attributes: dict[str, Any], threads: int) -> Call:
+    """An operator as a model: float inputs are bound, small integers and shapes are constants."""
+    names = [f"i{k}" for k in range(len(inputs))]
+    fed = {n: x for n, x in zip(names, inputs, strict=True) if x.size > 8 or x.dtype == np.int32}
+    made = [f"o{k}" for k in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, **attributes)],
+        op,
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for n, x in fed.items()
+        ],
+        [helper.make_empty_tensor_value_info(n) for n in made],
+        [onnx.numpy_helper.from_array(x, n) for n, x in zip(names, inputs, strict=True) if n not in fed],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, x in fed.items():
+        binding.bind_cpu_input(name, x)
+    for name in made:
+        binding.bind_output(name)
+    return lambda: session.run_with_iobinding(binding)

@@ -1,0 +1,78 @@
+"""Pooling by kernels gives what the definitions give."""
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import eager_tensors
+from anydml.runtime import window_kernels
+
+NAN, INF = float("nan"), float("inf")
+WINDOWS = [
+    {"window_size": [2, 2], "strides": [2, 2]},
+    {"window_size": [3, 3], "strides": [2, 2], "start_padding": [1, 1], "end_padding": [1, 1]},
+    {"window_size": [3, 1], "strides": [1, 3], "start_padding": [0, 0], "end_padding": [2, 0]},
+    {"window_size": [4, 4], "strides": [1, 1], "start_padding": [3, 0], "end_padding": [0, 3]},
+    {"window_size": [1, 5], "strides": [5, 2]},
+]
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """The same call by a kernel and by the definition."""
+    used = []
+    launch = window_kernels.launch
+    monkeypatch.setattr(window_kernels, "launch", lambda *a: (used.append(1), launch(*a)))
+
+    def run(function, *args, **kwargs):
+        found = []
+        for least in (1, 1 << 60):
+            monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", least)
+            eager_tensors._KNOWN.clear()
+            used.clear()
+            found.append(function(*args, **kwargs))
+            assert bool(used) is (least == 1)
+        return found
+
+    return run
+
+
+def inputs(dtype):
+    rng = np.random.default_rng(0)
+    if np.dtype(dtype).kind != "f":
+        info = np.iinfo(dtype)
+        return [rng.integers(info.min, info.max, (2, 3, 13, 17), dtype, endpoint=True)]
+    x = rng.standard_normal((2, 3, 13, 17)).astype(dtype)
+    odd = x.copy()
+    odd[rng.random(odd.shape) < 0.05] = NAN
+    odd[rng.random(odd.shape) < 0.3] = -INF
+    return [x, odd, x.transpose(0, 1, 3, 2)]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dtype", "float32 float16 int8 uint8 int32 uint64".split())
+def test_maxima(both, window, dtype):
+    for x in inputs(dtype):
+        kernel, definition = both(dml.max_pooling, x, **window)
+        np.testing.assert_array_equal(kernel, definition)
+
+
+def test_dilated_windows(both):
+    """MAX_POOLING2 without indices, as devices have it; its function always gives them."""
+    x = inputs("float32")[0]
+    for dilations in ([2, 1], [1, 3], [3, 2]):
+        args = {"window_size": [3, 3], "strides": [1, 2], "dilations": dilations}
+        kernel, definition = both(dml.average_pooling1, x, include_padding=True, **args)
+        np.testing.assert_allclose(kernel, definition, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_means_and_norms(both, window):
+    for dtype in ("float32", "float16"):
+        limits = {"rtol": 2e-3, "atol": 1e-3} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-6}
+        for x in inputs(dtype):
+            kernel, definition = both(dml.average_pooling, x, include_padding=True, **window)
+            np.testing.assert_allclose(kernel, definition, **limits)
+            for p in (1, 2):
+                kernel, definition = both(dml.lp_pooling, x, p=p, **window)
+                np.testing.assert_allclose(kernel, definition, **limits)

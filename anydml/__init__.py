@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from anydml.builder import GraphBuilder
     from anydml.compilation import CompiledModel, compile_model
     from anydml.compiled_graph import CompiledGraph
-    from anydml.device import Binding, CompiledOperator, Device, DeviceOperator, validate
+    from anydml.device import (
+        Binding,
+        CompiledOperator,
+        Device,
+        DeviceOperator,
+        OperatorInitializer,
+        validate,
+    )
     from anydml.directml.descriptions import OperatorDesc
     from anydml.directml.graph_desc import ConstantNode, GraphDesc, OperatorNode
     from anydml.directml.serialized import read_serialized_graph
@@ -46,6 +53,8 @@ if TYPE_CHECKING:
         ConvolutionDirection,
         ConvolutionMode,
         DepthSpaceOrder,
+        ExecutionFlags,
+        Feature,
         FeatureLevel,
         InterpolationMode,
         IsInfinityMode,
@@ -71,7 +80,14 @@ _HOME = {
     "anydml.compiled_graph": ("CompiledGraph",),
     "anydml.compilation": ("CompiledModel", "compile_model"),
     "anydml.expression": ("Expression",),
-    "anydml.device": ("Binding", "CompiledOperator", "Device", "DeviceOperator", "validate"),
+    "anydml.device": (
+        "Binding",
+        "CompiledOperator",
+        "Device",
+        "DeviceOperator",
+        "OperatorInitializer",
+        "validate",
+    ),
     "anydml.flattening": ("Report", "flatten"),
     "anydml.functions": FUNCTIONS,
     "anydml.inspection": ("Inspection", "inspect"),
@@ -97,6 +113,8 @@ _HOME = {
         "ConvolutionDirection",
         "ConvolutionMode",
         "DepthSpaceOrder",
+        "ExecutionFlags",
+        "Feature",
         "FeatureLevel",
         "InterpolationMode",
         "IsInfinityMode",
@@ -130,7 +148,9 @@ __all__ = [
     "Device",
     "DeviceOperator",
     "ExecutionFailed",
+    "ExecutionFlags",
     "Expression",
+    "Feature",
     "FeatureLevel",
     "GraphBuilder",
     "GraphDesc",
@@ -143,6 +163,7 @@ __all__ = [
     "MatrixTransform",
     "MultiheadAttentionMaskType",
     "OperatorDesc",
+    "OperatorInitializer",
     "OperatorNode",
     "OperatorType",
     "OutOfMemory",

@@ -21,6 +21,7 @@ from anydml.compiled_graph import CompiledGraph
 from anydml.device import Device
 from anydml.directml.arguments import attributes_of, do_not_go_together, outputs_of, repeated, types_of
 from anydml.directml.descriptions import read_attribute
+from anydml.directml.tensor_policy import TensorPolicy, read_policy
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.directml.validation import check, check_tensor
 from anydml.eager import asked_type
@@ -48,12 +49,18 @@ class GraphBuilder:
     Args:
         device: whose feature level the graph is checked against; default the newest. Graphs exist from
             feature level 2_1 on.
+        tensor_policy: how the tensors that nodes make lie in memory: "DEFAULT", packed; or
+            "INTERLEAVED_CHANNEL", N, C, H, W as N, H, W, C; or a function of data type and sizes that gives
+            strides in elements. It can be set anew between nodes.
 
     Raises:
         InvalidOperator: the device's feature level has no graphs.
     """
 
-    def __init__(self, device: Device | None = None) -> None:
+    def __init__(
+        self, device: Device | None = None, *, tensor_policy: TensorPolicy | str = "DEFAULT"
+    ) -> None:
+        self.tensor_policy = tensor_policy
         self.device = Device() if device is None else device
         if not isinstance(self.device, Device):
             raise InvalidInput(Problem("GraphBuilder", f"expected a Device, but got {type_name(device)}"))
@@ -133,9 +140,9 @@ class GraphBuilder:
         made = {v for n in nodes for v in n.writes}
         for name, e in outputs.items():
             value = e._value
-            is_view = e.desc.effective_strides != packed_strides(e.sizes) or value.tensor != _pack(e)
+            is_view = value.tensor != TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)
             if value not in made or is_view:
-                value = Value(f"%copy of {value.name} as {name}", _pack(e))
+                value = Value(f"%copy of {value.name} as {name}", self._type(e.data_type, e.sizes))
                 views = {0: TensorType(e.data_type.label, e.sizes, e.desc.effective_strides)}
                 copy = BY_NAME["ELEMENT_WISE_IDENTITY"]
                 nodes.append(
@@ -157,12 +164,19 @@ class GraphBuilder:
             graph,
             {name: e.desc for name, e in self._inputs.items() if e._value in read},
             {name for name, e in self._inputs.items() if e._value not in read},
-            {name: TensorDesc(e.data_type, e.sizes) for name, e in outputs.items()},
+            {name: _desc(values[name].tensor) for name in outputs},
             self.device._threads if threads is None else check_threads(threads),
             values,
         )
 
     # ---- recording
+
+    def _type(self, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorType:
+        """Of a tensor that a node makes."""
+        strides = read_policy(self.tensor_policy)(data_type, sizes)
+        return TensorType(
+            data_type.label, sizes, packed_strides(sizes) if strides is None else tuple(map(int, strides))
+        )
 
     def record(
         self, operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], output: Any = None
@@ -202,8 +216,8 @@ class GraphBuilder:
         (out,) = operator.outputs
         tied = [dtype for k, dtype in typed.items() if operands[k].dtype == out.dtype]
         result = tied[0] if tied else result  # whatever is wrong with it, `compile` tells
-        tensors[out.name] = TensorDesc(result, sizes)
-        value = Value(f"%{name}", TensorType(result.label, sizes, packed_strides(sizes)))
+        value = Value(f"%{name}", self._type(result, sizes))
+        tensors[out.name] = _desc(value.tensor)
         self._problems[value] = list(self._find_broken_rules(operator, tensors, given, where))
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
@@ -237,9 +251,10 @@ class GraphBuilder:
             if x is not None:
                 views[k] = TensorType(x.data_type.label, x.sizes, x.desc.effective_strides)
         made = [
-            Value(f"%{name}" if len(outputs) == 1 else f"%{name}.{n}", _packed(desc))
-            for n, desc in outputs.items()
+            Value(f"%{name}" if len(outputs) == 1 else f"%{name}.{n}", self._type(d.data_type, d.sizes))
+            for n, d in outputs.items()
         ]
+        outputs = {n: _desc(v.tensor) for n, v in zip(outputs, made, strict=True)}
         for value in made:
             self._problems[value] = problems
         node = DirectMLNode(operator, tuple(values), tuple(made), attributes, name=name, views=views)
@@ -337,5 +352,7 @@ def _packed(desc: TensorDesc) -> TensorType:
     return TensorType(desc.data_type.label, desc.sizes, packed_strides(desc.sizes))
 
 
-def _pack(e: Expression) -> TensorType:
-    return TensorType(e.data_type.label, e.sizes, packed_strides(e.sizes))
+def _desc(type: TensorType) -> TensorDesc:
+    """As a description: without strides where they are the packed ones."""
+    sizes, strides = type.static_sizes, type.element_strides
+    return TensorDesc(type.data_type, sizes, None if strides == packed_strides(sizes) else strides)

@@ -10,7 +10,7 @@ bound.dispatch()                                                                
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_g
 from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported
 from anydml.heavy import implementation_of
 from anydml.ops.call import names_of
-from anydml.ops.enums import FeatureLevel, OperatorType, parse
+from anydml.ops.dtypes import SIZE
+from anydml.ops.enums import ExecutionFlags, Feature, FeatureLevel, OperatorType, TensorDataType, parse
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.threads import check_threads
@@ -46,6 +47,38 @@ class Device:
         self.feature_level = _level(feature_level)
         self._threads = check_threads(threads)
 
+    def check_feature_support(
+        self,
+        feature: Feature | str | int,
+        query: TensorDataType | str | Sequence[FeatureLevel | str | int] = (),
+    ) -> bool | FeatureLevel:
+        """What the device has (IDMLDevice::CheckFeatureSupport).
+
+        Args:
+            feature: a `Feature` or its name.
+            query: of TENSOR_DATA_TYPE_SUPPORT a data type; of FEATURE_LEVELS the levels that are of interest,
+                default all.
+
+        Returns:
+            Whether tensors of the type can be made; the newest of the levels that the device has.
+
+        Raises:
+            InvalidOperator: there is no such feature, type or level; or none of the levels is the device's.
+        """
+        if parse(Feature, feature, "feature") is Feature.TENSOR_DATA_TYPE_SUPPORT:
+            dtype = parse(TensorDataType, query, "query")
+            if dtype not in SIZE:  # of 4 bits
+                return dtype is not TensorDataType.UNKNOWN and self.feature_level >= FeatureLevel.FL_6_3
+            return SIZE[dtype] < 8 or self.feature_level >= FeatureLevel.FL_3_0
+        levels: Any = query or list(FeatureLevel)
+        asked = [parse(FeatureLevel, q, "query") for q in levels]
+        found = [level for level in asked if level <= self.feature_level]
+        if not found:
+            got = ", ".join(level.label for level in asked)
+            message = f"expected a level up to {self.feature_level.label}, but got {got}"
+            raise InvalidOperator(Problem("check_feature_support", message))
+        return max(found)
+
     def create_operator(self, desc: Description) -> DeviceOperator:
         """Check a description against DirectML's rules (IDMLDevice::CreateOperator).
 
@@ -61,12 +94,19 @@ class Device:
             raise InvalidOperator(*problems)
         return DeviceOperator(checked, self.feature_level)
 
-    def compile_operator(self, operator: DeviceOperator) -> CompiledOperator:
+    def compile_operator(
+        self, operator: DeviceOperator, flags: ExecutionFlags | str | int = ExecutionFlags.NONE
+    ) -> CompiledOperator:
         """Make the operator's kernel (IDMLDevice::CompileOperator).
+
+        Args:
+            operator: what `create_operator` gave.
+            flags: `ExecutionFlags` or their names; none changes a result here.
 
         Raises:
             InvalidInput: no operator, or one that a device of a newer feature level created.
         """
+        parse(ExecutionFlags, flags, "flags")
         if not isinstance(operator, DeviceOperator):
             kind = type(operator).__name__
             remedy = "make it with device.create_operator(...)"
@@ -81,17 +121,21 @@ class Device:
             )
         return CompiledOperator(operator, self._threads)
 
-    def compile_graph(self, desc: GraphDesc | Mapping[str, Any]) -> CompiledGraph:
+    def compile_graph(
+        self, desc: GraphDesc | Mapping[str, Any], flags: ExecutionFlags | str | int = ExecutionFlags.NONE
+    ) -> CompiledGraph:
         """Compile a graph of operators (IDMLDevice1::CompileGraph).
 
         Args:
             desc: a `GraphDesc`, whose edges have names, such as `read_serialized_graph` gives; or a
                 DML_GRAPH_DESC as a dictionary of its fields, whose edges count nodes and tensors.
+            flags: `ExecutionFlags` or their names; none changes a result here.
 
         Raises:
             InvalidOperator: with everything that is wrong with its nodes and edges.
         """
         level = self.feature_level
+        parse(ExecutionFlags, flags, "flags")
         if level < FeatureLevel.FL_2_1:
             message = f"expected a feature level of 2_1 or newer, but got {level.label}"
             raise InvalidOperator(Problem("compile_graph", message, "graphs exist from 2_1 on"))
@@ -102,6 +146,11 @@ class Device:
             desc = read_graph_desc(desc, level)
         read = to_directml_graph(desc, level)
         return CompiledGraph(read.graph, read.inputs, set(), read.outputs, self._threads, read.values)
+
+    def create_operator_initializer(self, operators: Sequence[Compiled]) -> OperatorInitializer:
+        """What gives several compiled operators and graphs their OWNED_BY_DML tensors together
+        (IDMLDevice::CreateOperatorInitializer)."""
+        return OperatorInitializer(operators)
 
     def __repr__(self) -> str:
         return f"Device(feature_level={self.feature_level.label!r})"
@@ -159,6 +208,42 @@ class DeviceOperator:
 
 def _create(desc: OperatorDesc, feature_level: FeatureLevel) -> DeviceOperator:
     return Device(feature_level).create_operator(desc)
+
+
+class OperatorInitializer:
+    """Initializes compiled operators together: all of them, or none (IDMLOperatorInitializer)."""
+
+    def __init__(self, operators: Sequence[Compiled]) -> None:
+        wrong = [x for x in operators if not isinstance(x, Compiled)]
+        if wrong:
+            kind = type(wrong[0]).__name__
+            remedy = "make it with device.compile_operator(...)"
+            message = f"expected compiled operators or graphs, but got {kind}"
+            raise InvalidInput(Problem("create_operator_initializer", message, remedy))
+        self._operators = list(operators)
+
+    def dispatch(self, inputs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """Copy the tensors that each operator is to own.
+
+        Args:
+            inputs: for each operator, in their order, arrays by name.
+
+        Raises:
+            InvalidInput: with everything that is wrong; no operator is changed then.
+        """
+        if len(inputs) != len(self._operators):
+            message = f"expected arrays for {len(self._operators)} operators, but got {len(inputs)}"
+            raise InvalidInput(Problem("initializer", message))
+        given, problems = [], []
+        for k, (operator, arrays) in enumerate(zip(self._operators, inputs, strict=True)):
+            try:
+                given.append(operator.check_owned(arrays))
+            except InvalidInput as error:
+                problems += [p.under(f"operator {k}") for p in error.problems]
+        if problems:
+            raise InvalidInput(*problems)
+        for operator, owned in zip(self._operators, given, strict=True):
+            operator.take(owned)
 
 
 class CompiledOperator(Compiled):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,26 @@ class Compiled:
         Raises:
             InvalidInput: a missing, unknown or unsuitable array.
         """
+        self.take(self.check_owned(inputs))
+
+    def check_owned(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The arrays of the inputs that are flagged OWNED_BY_DML, which `take` copies.
+
+        Raises:
+            InvalidInput: a missing, unknown or unsuitable array.
+        """
         tensors = {n: t for n, t in self._inputs.items() if _is_owned(t)}
-        pinned = self._pin(tensors, inputs, "initialize", writable=False)
-        self._owned = {name: _Pinned(p.array.copy()) for name, p in pinned.items()}
+        return {n: p.array for n, p in self._pin(tensors, inputs, "initialize", writable=False).items()}
+
+    def take(self, owned: Mapping[str, Array]) -> None:
+        """Keep copies of what `check_owned` gave."""
+        self._owned = {name: _Pinned(x.copy()) for name, x in owned.items()}
+
+    @property
+    def binding_properties(self) -> BindingProperties:
+        """What an application of DirectML has to provide (IDMLDispatchable::GetBindingProperties)."""
+        owned = sum(_rounded(t.reach) for t in self._inputs.values() if _is_owned(t))
+        return BindingProperties(len(self.tensors), _rounded(self._plan.scratch), owned)
 
     def dispatch(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         """Run once: `bind`, then dispatch the binding."""
@@ -228,6 +246,23 @@ class Compiled:
         """Whether two tensors have each element in the same place."""
         a, b = self._outputs[output], self._inputs[other]
         return a.sizes == b.sizes and a.effective_strides == b.effective_strides
+
+
+@dataclass(frozen=True)
+class BindingProperties:
+    """DML_BINDING_PROPERTIES."""
+
+    required_descriptor_count: int
+    """Tensors of the operator or graph."""
+    temporary_resource_size: int
+    """Bytes of intermediate values while it runs."""
+    persistent_resource_size: int
+    """Bytes of what it was initialized with."""
+
+
+def _rounded(size: int) -> int:
+    """Up to 256 bytes, the alignment of such resources."""
+    return -(-size // 256) * 256
 
 
 def _separate(given: Mapping[str, Any], tensors: Mapping[str, TensorDesc]) -> dict[str, Any]:

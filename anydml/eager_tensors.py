@@ -52,6 +52,7 @@ from anydml.ops.enums import (  # noqa: F401
 )
 from anydml.ops.opdef import REQUIRED, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import apply_activation
 
 Array = NDArray[Any]
 
@@ -211,7 +212,7 @@ def _prepare(
         told = [[in_parameters(operator, text) for text in (p.message, p.remedy)] for p in problems]
         raise InvalidOperator(*(Problem(p.where, *texts) for p, texts in zip(problems, told, strict=True)))
     by = implementation_of(operator, tensors | outputs, attributes, None)
-    return _Prepared(Computation(operator, outputs, attributes, by), outputs, made, sizes)
+    return _Prepared(Computation(operator, outputs, attributes, by, apply_activation), outputs, made, sizes)
 
 
 def _own(x: Array, inputs: Any) -> Array:

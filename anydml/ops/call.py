@@ -112,15 +112,17 @@ class Computation:
         outputs: Mapping[str, TensorDesc],
         attributes: Mapping[str, Any],
         by: Callable[[Call], Any] | None = None,
+        apply: Callable[[Activation, Array], Array] | None = None,
     ) -> None:
-        """`by`: another implementation than the definition's."""
+        """`by`: another implementation than the definition's; `apply`: what puts a fused activation to the
+        result, and may do so in its memory."""
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
         self._compute = by or operator.compute
         values = by_parameter(operator, {name: stand_in(desc) for name, desc in outputs.items()})
         self._values = {s.parameter: values[s.parameter] for s in operator.outputs}
         self._values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
-        self._activation = attributes.get("FusedActivation")
+        self._activation, self._apply = attributes.get("FusedActivation"), apply or activate
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, by field name: arrays of the described sizes and types, or views of such."""
@@ -139,7 +141,7 @@ class Computation:
             results = _by_field(operator, self._compute(call), self._outputs)
             if isinstance(self._activation, Activation):
                 first = next(iter(results))
-                results[first] = activate(self._activation, results[first])
+                results[first] = self._apply(self._activation, results[first])
             return {name: _as_type(results[name], desc) for name, desc in self._outputs.items()}
 
 

@@ -232,7 +232,7 @@ class Compiled:
                 if other not in ranges:
                     continue
                 mine, its = ranges[output], ranges[other]
-                if mine == its and other in self._in_place and self._unify_operands(output, other):
+                if mine == its and self.may_share(output, other):
                     continue
                 if mine.start < its.stop and its.start < mine.stop:
                     message = f"expected {output} apart from {other}, but their memory overlaps"
@@ -242,8 +242,10 @@ class Compiled:
                     yield Problem(self._label, message, remedy)
             written.append(output)
 
-    def _unify_operands(self, output: str, other: str) -> bool:
-        """Whether two tensors have each element in the same place."""
+    def may_share(self, output: str, other: str) -> bool:
+        """Whether an output may be the same memory as another tensor: each element in place of another."""
+        if other not in self._in_place:
+            return False
         a, b = self._outputs[output], self._inputs[other]
         return a.sizes == b.sizes and a.effective_strides == b.effective_strides
 

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
-from anydml.codegen.kernel import MemoryOperand, make_descriptor, packed_descriptor, streams
+from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_descriptor, streams
 from anydml.codegen.python_objects import DATA
+from anydml.ops.attributes import Activation
+from anydml.ops.dtypes import FROM_NUMPY
 from anydml.runtime.arena import Arena
 from anydml.runtime.memory import limit
 from anydml.runtime.threads import default_threads, pool
@@ -33,10 +35,10 @@ _fresh = Arena(least=1 << 24, most=min(1 << 28, limit() // 16))
 """Of outputs so large that the system gives each anew, and takes it back when nobody has it any more."""
 
 
-def launch(group: KernelSpec, arrays: Sequence[Array], threads: int | None = None) -> None:
-    """Compute `group` over arrays of one shape: its inputs, then its outputs.
+def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = None) -> None:
+    """Compute `kernel` over arrays of one shape: its inputs, then its outputs.
 
-    The arrays must have the group's types in native byte order; an output must be writable, must not
+    The arrays must have the kernel's types in native byte order; an output must be writable, must not
     overlap itself, and may share memory with an input only element upon element.
     """
     shape = arrays[-1].shape
@@ -48,14 +50,25 @@ def launch(group: KernelSpec, arrays: Sequence[Array], threads: int | None = Non
         if not a.flags.c_contiguous:
             break
     else:
-        if group.axes is None and not streams(group, size):
+        if kernel.axes is None and not streams(kernel, size):
             fields = [id(a) + DATA for a in arrays]
-            descriptor = packed_descriptor(group, size, fields, pool=pool.address, threads=count)
+            descriptor = packed_descriptor(kernel, size, fields, pool=pool.address, threads=count)
             driver().run_arrays(descriptor.buffer_info()[0])
             return
     operands = [MemoryOperand(address(a), a.strides) for a in arrays]
-    descriptor = make_descriptor(group, shape, operands, pool=pool.address, threads=count)
+    descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
     driver().run(descriptor.buffer_info()[0])
+
+
+def apply_activation(activation: Activation, x: Array) -> Array:
+    """An activation of every element, in the array's memory if that is nobody else's."""
+    dtype = FROM_NUMPY[x.dtype]
+    meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
+    own = x.flags.c_contiguous and x.flags.writeable and x.base is None
+    kernel = group((dtype,), (meaning,))
+    result = x if own and kernel.axes is None else np.empty(x.shape, x.dtype)
+    launch(kernel, [x, result])
+    return result
 
 
 def threads_for(threads: int | None) -> int:

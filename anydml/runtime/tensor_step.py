@@ -14,7 +14,7 @@ from anydml.ops.call import Call, Computation, fields
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc, last_element
-from anydml.runtime.launch import Array
+from anydml.runtime.launch import Array, apply_activation
 
 Implement = Callable[
     [Operator, Mapping[str, TensorDesc], Mapping[str, Any], "int | None"], "Callable[[Call], Any] | None"
@@ -62,7 +62,7 @@ class TensorStep:
             for t in [node.views.get(k) or v.tensor]
         }
         by = implement(operator, seen | descs, node.attributes, threads) if implement else None
-        computed = Computation(operator, descs, node.attributes, by)
+        computed = Computation(operator, descs, node.attributes, by, apply_activation)
         halves = {n: v for n, v in outputs.items() if v.data_type in (INT4, UINT4)}
         targets = {n: view(memory[v], v.tensor) for n, v in outputs.items() if n not in halves}
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from anydml.errors import InvalidInput, Problem
-from anydml.heavy import implementation_of
+from anydml.heavy import arrange, implementation_of
 from anydml.ir.graph import DirectMLGraph, TensorType, Value
 from anydml.ops.dtypes import IN_BUFFERS, NUMPY
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
@@ -39,7 +39,16 @@ class CompiledGraph(Compiled):
         values: Mapping[str, Value],
     ) -> None:
         self._unread = unread
-        super().__init__("graph", graph, inputs, outputs, threads, values=values, implement=implementation_of)
+        super().__init__(
+            "graph",
+            graph,
+            inputs,
+            outputs,
+            threads,
+            values=values,
+            implement=implementation_of,
+            arrange=arrange,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from anydml.ops.call import Call
+from anydml.ir.graph import DirectMLGraph, DirectMLNode
+from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
@@ -36,6 +37,29 @@ def implementation_of(
     )
     values = tuple((n, v) for n, v in attributes.items() if n != "FusedActivation")
     return implementation(operator, inputs, results, values, threads or default_threads())
+
+
+def arrange(graph: DirectMLGraph, threads: int | None) -> DirectMLGraph:
+    """The graph as it is to run: convolutions that follow each other are run by the library as a whole."""
+
+    def is_heavy(node: DirectMLNode) -> bool:
+        if not isinstance(node.op, Operator) or node.op.name not in LIBRARY:
+            return False
+        ends = zip(names_of_node(node), (*node.inputs, *node.outputs), strict=True)
+        tensors = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in ends if v is not None}
+        return _work(node.op, tensors) >= WORTH
+
+    if sum(isinstance(n, DirectMLNode) and is_heavy(n) for n in graph.nodes) < 2:
+        return graph
+    from anydml.onnx.from_directml.regions_of_graphs import with_regions  # which loads onnxruntime
+
+    return with_regions(graph, is_heavy, threads or default_threads())
+
+
+def names_of_node(node: DirectMLNode) -> list[str]:
+    """The field names of a node's inputs and outputs."""
+    assert isinstance(node.op, Operator)
+    return [*fields(node.op.inputs, len(node.inputs)), *fields(node.op.outputs, len(node.outputs))]
 
 
 def how_computed(operator: Operator) -> str:

@@ -42,8 +42,10 @@ class Compiled:
         in_place: Sequence[str] = (),
         values: Mapping[str, Value] | None = None,
         implement: Implement | None = None,
+        arrange: Callable[[DirectMLGraph, int | None], DirectMLGraph] | None = None,
     ) -> None:
-        """`values`: the graph's values of the tensors; None: those that have the tensors' names."""
+        """`values`: the graph's values of the tensors; None: those that have the tensors' names.
+        `implement`, `arrange`: who computes nodes otherwise than kernels and definitions do."""
         self._implement = implement
         self._label = label
         self._inputs, self._outputs = dict(inputs), dict(outputs)
@@ -51,7 +53,7 @@ class Compiled:
         self._in_place = tuple(in_place)
         self._graph = graph
         self._values = values or {v.name: v for v in (*graph.inputs, *graph.outputs)}
-        self._plan = plan(graph)
+        self._plan = plan(arrange(graph, threads) if arrange else graph)
         self._owned: dict[str, _Pinned] = {}
 
     def __repr__(self) -> str:

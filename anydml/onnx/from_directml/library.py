@@ -59,7 +59,7 @@ def implementation(
             side.append(helper.make_tensor_value_info(edge, code_of(desc.data_type), desc.sizes))
     region = Region(model.SerializeToString(), tuple(names.values()), tuple(wanted.values()))
     try:
-        run = OnnxRuntime().compile(region, threads)
+        run = OnnxRuntime().compile(region, threads, alone=False)
     except Unsupported:
         return None
     places = _places(operator, inputs)

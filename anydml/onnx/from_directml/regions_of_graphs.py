@@ -1,0 +1,145 @@
+"""Parts of DirectML graphs that onnxruntime runs as a whole: convolutions with what is between them.
+
+conv -> add1 -> relu -> conv -> gelu -> conv    ->    [conv -> add1 -> relu -> conv] by onnxruntime, gelu, conv
+
+A session for each convolution would copy every result and keep threads of its own. What is between is taken
+along where its bits do not depend on who computes it, or where it is a sum of products like the convolution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from anydml.errors import Unsupported
+from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
+from anydml.onnx.from_directml.model import to_model
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import Region
+from anydml.ops.attributes import Activation
+from anydml.ops.call import Call
+from anydml.ops.dtypes import FLOAT32
+from anydml.ops.enums import FeatureLevel
+from anydml.ops.opdef import Example, Operator, at, inp, out
+from anydml.ops.tensor_desc import packed_strides
+
+TAKEN_ALONG = frozenset(
+    """
+    CONVOLUTION GEMM BATCH_NORMALIZATION MAX_POOLING AVERAGE_POOLING AVERAGE_POOLING1 JOIN
+    ELEMENT_WISE_IDENTITY ELEMENT_WISE_ADD ELEMENT_WISE_ADD1 ELEMENT_WISE_SUBTRACT ELEMENT_WISE_MULTIPLY
+    ELEMENT_WISE_CLIP ACTIVATION_RELU ACTIVATION_LEAKY_RELU ACTIVATION_IDENTITY UPSAMPLE_2D
+    """.split()
+)
+MAX_CONSTANTS = 1 << 30
+"""Bytes of a region's constants: messages have at most 2 GB."""
+
+
+def with_regions(
+    graph: DirectMLGraph, is_heavy: Callable[[DirectMLNode], bool], threads: int
+) -> DirectMLGraph:
+    """The graph with one node in the place of what a library is to run; as it is, if that would be little."""
+    part = _part(graph)
+    if sum(map(is_heavy, part)) < 2:
+        return graph
+    inside = set(part)
+    made = {v for n in part for v in n.writes}
+    read = {v for n in graph.nodes if n not in inside for v in n.reads}
+    inputs = tuple(
+        dict.fromkeys(v for n in part for v in n.reads if v not in made and v not in graph.constants)
+    )
+    outputs = tuple(v for v in dict.fromkeys(made) if v in read or v in graph.outputs)
+    used = {v for n in part for v in n.reads}
+    constants = {v: c for v, c in graph.constants.items() if v in used}
+    if sum(c.content.nbytes for c in constants.values()) > MAX_CONSTANTS:
+        return graph
+    whole = DirectMLGraph("region", inputs, outputs, tuple(part), constants)
+    names = {v: f"i{k}" for k, v in enumerate(inputs)}
+    results = {v: f"o{k}" for k, v in enumerate(outputs)}
+    try:
+        model = to_model(whole, names, results).SerializeToString()
+        run = OnnxRuntime().compile(Region(model, tuple(names.values()), tuple(results.values())), threads)
+    except Unsupported:
+        return graph
+    node = _node(part, inputs, outputs, run)
+    last = max(k for k, n in enumerate(graph.nodes) if n in inside)
+    before = [n for n in graph.nodes[:last] if n not in inside and not _depends(n, graph, made)]
+    after = [n for n in graph.nodes if n not in inside and n not in before]
+    return replace(graph, nodes=(*before, node, *after))
+
+
+def _part(graph: DirectMLGraph) -> list[DirectMLNode]:
+    """Nodes that can run together: none needs what another node makes of their results."""
+    part: list[DirectMLNode] = []
+    made: set[Value] = set()
+    beyond: set[Value] = set()
+    """What others make of the part's results."""
+    for node in graph.nodes:
+        assert isinstance(node, DirectMLNode)
+        reads = set(node.reads)
+        if _can_go(node) and not reads & beyond:
+            part.append(node)
+            made.update(node.writes)
+        elif reads & (made | beyond):
+            beyond.update(node.writes)
+    return part
+
+
+def _can_go(node: DirectMLNode) -> bool:
+    assert isinstance(node.op, Operator)
+    if node.op.name not in TAKEN_ALONG or node.attributes.get("ScaleBias") is not None:
+        return False
+    activation = node.attributes.get("FusedActivation")
+    if isinstance(activation, Activation) and activation.operator.name not in TAKEN_ALONG:
+        return False
+    values = [*node.reads, *node.writes]
+    packed = all(v.tensor.element_strides == packed_strides(v.tensor.static_sizes) for v in values)
+    return packed and all(v.data_type is FLOAT32 for v in values)
+
+
+def _depends(node: Any, graph: DirectMLGraph, made: set[Value]) -> bool:
+    """Whether a node needs, by whatever way, one of these values."""
+    makers = {v: n for n in graph.nodes for v in n.writes}
+    stack, seen = list(node.reads), set()
+    while stack:
+        value = stack.pop()
+        if value in made:
+            return True
+        if value not in seen and value in makers:
+            seen.add(value)
+            stack += makers[value].reads
+    return False
+
+
+def _node(
+    part: list[DirectMLNode],
+    inputs: tuple[Value, ...],
+    outputs: tuple[Value, ...],
+    run: Callable[[list[Any]], list[Any]],
+) -> DirectMLNode:
+    """A node of an operator that exists here alone: all that the part does."""
+    counts = Counter(n.op.name for n in part if isinstance(n.op, Operator))
+    given = [f"input_{k}" for k in range(len(inputs))]
+
+    def compute(c: Call) -> Any:
+        results = run([np.ascontiguousarray(getattr(c, name)) for name in given])
+        return tuple(results) if len(results) > 1 else results[0]
+
+    operator = Operator(
+        "onnxruntime",
+        "Operators that a library runs.",
+        (
+            *(inp(name, dtype="T") for name in given),
+            *(out(f"output_{k}", dtype="T") for k in range(len(outputs))),
+        ),
+        {FeatureLevel.FL_1_0: at(rank=(1, 8), T=FLOAT32)},
+        None,
+        Example((), ()),
+        compute=compute,
+        text=", ".join(f"{name} x {count}" if count > 1 else name for name, count in counts.items()),
+    )
+    views = {k: TensorType(v.tensor.dtype, v.tensor.sizes, v.tensor.strides) for k, v in enumerate(inputs)}
+    return DirectMLNode(operator, inputs, outputs, {}, name="onnxruntime", views=views)

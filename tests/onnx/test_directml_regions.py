@@ -1,0 +1,105 @@
+"""Convolutions of a DirectML graph that follow each other are run together, with the same results."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import heavy
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Convolutions of any size are worth the library."""
+    monkeypatch.setattr(heavy, "WORTH", 1)
+
+
+def values(*sizes):
+    return np.random.default_rng(sum(sizes)).standard_normal(sizes).astype(np.float32)
+
+
+def convolved(x, channels, activation=None):
+    filters = values(channels, x.sizes[1], 3, 3) / 9
+    bias = values(1, channels, 1, 1)
+    return dml.convolution(x, filters, bias, start_padding=1, end_padding=1, fused_activation=activation)
+
+
+def built(feed):
+    """conv -> add -> gelu (which stays outside) -> conv, and a branch that meets both sides."""
+    g = dml.GraphBuilder()
+    x = g.input("x", "FLOAT32", feed.shape)
+    a = convolved(x, 4, "RELU")
+    b = convolved(a, 4) + a
+    c = dml.max_pooling(b, window_size=2, strides=2)
+    outside = dml.activation_gelu(c)
+    d = convolved(outside, 3)
+    e = dml.average_pooling(a * 2, window_size=2, strides=2, include_padding=False)
+    joined = dml.join([c, e], axis=1)
+    return g.compile({"d": d, "joined": joined, "a": a, "sum": dml.reduce(joined, "SUM", [2, 3])})
+
+
+def test_results_are_the_same(small, monkeypatch):
+    feed = values(2, 3, 8, 8)
+    graph = built(feed)
+    assert "CONVOLUTION x 2" in graph.explain()
+    got = graph({"x": feed})
+    monkeypatch.setattr(heavy, "WORTH", 1 << 60)
+    plain = built(feed)
+    assert "onnxruntime" not in plain.explain()
+    for name, wanted in plain({"x": feed}).items():
+        np.testing.assert_allclose(got[name], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_bound_pickled_and_again(small):
+    feed = values(2, 3, 8, 8)
+    graph = built(feed)
+    wanted = graph({"x": feed})
+    again = pickle.loads(pickle.dumps(graph))
+    outputs = {name: np.zeros_like(y) for name, y in wanted.items()}
+    bound = again.bind({"x": feed}, outputs)
+    for factor in (1, 2, 1):
+        feed *= factor
+        bound.dispatch()
+    bound.dispatch()
+    fresh = graph({"x": feed})
+    for name, y in outputs.items():
+        np.testing.assert_array_equal(y, fresh[name])
+
+
+def test_a_region_never_needs_what_others_make_of_it(small):
+    """conv -> gelu -> add with the conv: the addition waits for gelu, and so do the convolutions behind it."""
+    feed = values(1, 2, 6, 6)
+    g = dml.GraphBuilder()
+    x = g.input("x", "FLOAT32", feed.shape)
+    a = convolved(convolved(x, 2), 2)
+    b = dml.activation_gelu(a) + a
+    c = convolved(convolved(b, 2), 2)
+    graph = g.compile({"c": c})
+    told = graph.explain()
+    assert told.count("onnxruntime") == 1
+    want = feed
+    for _ in range(2):
+        want = eager(want)
+    want = np.asarray(dml.activation_gelu(want)) + want
+    for _ in range(2):
+        want = eager(want)
+    np.testing.assert_allclose(graph({"x": feed})["c"], want, rtol=1e-4, atol=1e-4)
+
+
+def eager(x):
+    filters = values(2, 2, 3, 3) / 9
+    return dml.convolution(x, filters, values(1, 2, 1, 1), start_padding=1, end_padding=1)
+
+
+def test_policies_and_other_types_stay_outside(small):
+    feed = values(1, 2, 6, 6)
+    g = dml.GraphBuilder(tensor_policy="INTERLEAVED_CHANNEL")
+    x = g.input("x", "FLOAT32", feed.shape)
+    graph = g.compile({"y": convolved(convolved(x, 2), 2)})
+    assert "onnxruntime" not in graph.explain()
+    half = dml.GraphBuilder()
+    z = half.input("x", "FLOAT16", feed.shape)
+    f = (values(2, 2, 3, 3) / 9).astype(np.float16)
+    made = half.compile({"y": dml.convolution(dml.convolution(z, f), f)})
+    assert made({"x": feed.astype(np.float16)})["y"].dtype == np.float16

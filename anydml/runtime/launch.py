@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_descriptor, streams
@@ -58,6 +59,35 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
     operands = [MemoryOperand(address(a), a.strides) for a in arrays]
     descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
     driver().run(descriptor.buffer_info()[0])
+
+
+class RepeatedLaunch:
+    """A kernel over arrays of one shape, again and again: where strides are known, only addresses are written.
+
+    The output is new, and so apart from the inputs.
+    """
+
+    def __init__(self, kernel: KernelSpec, threads: int | None) -> None:
+        self._kernel, self._threads = kernel, threads
+        self._known: dict[Any, DescriptorTemplate] = {}
+
+    def __call__(self, arrays: Sequence[Array]) -> None:
+        """As `launch`."""
+        kernel, last = self._kernel, arrays[-1]
+        count = threads_for(self._threads)
+        key = (last.shape, count, pool.address, *(a.strides for a in arrays))
+        template = self._known.get(key)
+        if template is None:
+            if streams(kernel, last.size) or any(s < 0 for a in arrays for s in a.strides):
+                launch(kernel, arrays, self._threads)  # what the descriptor says depends on addresses
+                return
+            operands = [MemoryOperand(address(a), a.strides) for a in arrays]
+            descriptor = make_descriptor(kernel, last.shape, operands, pool=pool.address, threads=count)
+            if len(self._known) >= 16:
+                self._known.clear()
+            template = self._known[key] = template_of(descriptor, len(arrays))
+        descriptor = template.at([address(a) for a in arrays])
+        driver().run(descriptor.buffer_info()[0])
 
 
 def apply_activation(activation: Activation, x: Array) -> Array:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.group import KernelSpec
 from anydml.codegen.kernel import group
 from anydml.ops import elementary
 from anydml.ops.call import Call
@@ -39,7 +38,7 @@ from anydml.ops.expr import (
 from anydml.ops.opdef import Operator
 from anydml.ops.reductions import Axes, row_index, row_max, row_min, row_sum
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, launch
+from anydml.runtime.launch import Array, RepeatedLaunch
 
 MIN_ELEMENTS = 1 << 14
 """Of the input: below, NumPy's calls take less than the launch of a kernel."""
@@ -97,29 +96,30 @@ def _whole_like_input(
 ) -> Implementation:
     """An output of the input's sizes; the tensors of these names (if they are there) are repeated to them."""
 
-    known: list[KernelSpec] = []
+    known: list[RepeatedLaunch] = []
 
     def compute(c: Call) -> Array:
         given = [c.input, *(x for n in names if (x := getattr(c, n)) is not None)]
         if not known:  # every call has the same tensors
             types = tuple(FROM_NUMPY[x.dtype] for x in given)
-            known.append(group(types, (meaning([read(k, t) for k, t in enumerate(types)]),)))
+            kernel = group(types, (meaning([read(k, t) for k, t in enumerate(types)]),))
+            known.append(RepeatedLaunch(kernel, threads))
         result = np.empty(c.input.shape, c.input.dtype)
-        launch(known[0], [*(np.broadcast_to(x, result.shape) for x in given), result], threads)
+        known[0]([*(np.broadcast_to(x, result.shape) for x in given), result])
         return result
 
     return compute
 
 
 def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implementation:
-    kernel = group((_type(rows.x),), (meaning,))
+    launch = RepeatedLaunch(group((_type(rows.x),), (meaning,)), threads)
     dtype = np.dtype(meaning.dtype.label)
 
     def compute(c: Call) -> Array:
         result = np.empty(
             [1 if d - c.input.ndim in rows.axes else n for d, n in enumerate(c.input.shape)], dtype
         )
-        launch(kernel, [c.input, np.broadcast_to(result, c.input.shape)], threads)
+        launch([c.input, np.broadcast_to(result, c.input.shape)])
         return result
 
     return compute
@@ -246,16 +246,14 @@ def _batch(
     r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
 ) -> Implementation:
     """What is the same for many elements is computed once."""
-    kernel = group(
-        (FLOAT32,) * 4,
-        (add(mul(sub(read(0, FLOAT32), read(1, FLOAT32)), read(2, FLOAT32)), read(3, FLOAT32)),),
-    )
+    x, mean, factor, bias = (read(k, FLOAT32) for k in range(4))
+    launch = RepeatedLaunch(group((FLOAT32,) * 4, (add(mul(sub(x, mean), factor), bias),)), threads)
     epsilon = np.float32(attributes["Epsilon"])
 
     def compute(c: Call) -> Array:
         result = np.empty(c.input.shape, c.input.dtype)
         given = c.input, c.mean, c.scale / np.sqrt(c.variance + epsilon), c.bias
-        launch(kernel, [*(np.broadcast_to(x, result.shape) for x in given), result], threads)
+        launch([*(np.broadcast_to(x, result.shape) for x in given), result])
         return result
 
     return compute

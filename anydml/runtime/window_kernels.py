@@ -23,7 +23,7 @@ from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, absolute, add, maximum, mul, read, sqrt
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, launch
+from anydml.runtime.launch import Array, RepeatedLaunch
 
 MAX_TAPS = 16
 """Of a window along an axis: a kernel has so many operands, and a few more."""
@@ -101,15 +101,17 @@ def _axis_by_axis(
     spans = zip(sizes[2:], strides, window, dilations, strict=True)
     reach = [(n - 1) * s + (w - 1) * d + 1 for n, s, w, d in spans]
 
+    launches = [RepeatedLaunch(kernel, threads) for kernel in kernels]
+
     def compute(c: Call) -> Any:
         x = _surrounded(c.input, start, reach, edge)
-        for axis, kernel in enumerate(kernels):
+        for axis, launch in enumerate(launches):
             n, stride, dilation = sizes[2 + axis], strides[axis], dilations[axis]
             before = (slice(None),) * (2 + axis)
             firsts = [tap * dilation for tap in range(window[axis])]
             taps = [x[(*before, slice(k, k + (n - 1) * stride + 1, stride))] for k in firsts]
             made = np.empty(taps[0].shape, x.dtype)
-            launch(kernel, [*taps, made], threads)
+            launch([*taps, made])
             x = made
         return (x, None) if len(c.operator.outputs) > 1 else x
 

@@ -62,7 +62,7 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
 
 
 class RepeatedLaunch:
-    """A kernel over arrays of one shape, again and again: where strides are known, only addresses are written.
+    """A kernel over arrays of one shape, again and again: of known strides, only addresses are written.
 
     The output is new, and so apart from the inputs.
     """

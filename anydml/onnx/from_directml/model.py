@@ -19,11 +19,13 @@ from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.onnx.from_directml.expressions import nodes_of
 from anydml.onnx.from_directml.nodes import IR_VERSION, OPSET, OnnxNodes, code_of
-from anydml.onnx.from_directml.tensor_operators import LOWERINGS
+from anydml.onnx.from_directml.softmax import softmax
+from anydml.onnx.from_directml.tensor_operators import LOWERINGS, OF_ONE_NODE, Lowering
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import DirectMLForm, no_attributes
 from anydml.ops.attributes import Activation
-from anydml.ops.call import described, fields
+from anydml.ops.call import Call, described, fields
+from anydml.ops.dtypes import FLOAT16, FLOAT32
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import TensorDesc, last_element
@@ -35,7 +37,7 @@ def to_model(graph: DirectMLGraph, inputs: Mapping[Value, str], outputs: Mapping
     Raises:
         Unsupported: a node that ONNX has no words for, with its name.
     """
-    writer = _Writer(graph, inputs)
+    writer = _Writer(graph, inputs, {*inputs.values(), *outputs.values()})
     for node in graph.nodes:
         assert isinstance(node, DirectMLNode)
         writer.node(node)
@@ -57,8 +59,10 @@ def _declared(name: str, value: Value) -> Any:
 
 
 class _Writer:
-    def __init__(self, graph: DirectMLGraph, inputs: Mapping[Value, str]) -> None:
+    def __init__(self, graph: DirectMLGraph, inputs: Mapping[Value, str], names: set[str]) -> None:
+        """`names`: of the graph's inputs and outputs, which nothing else may have."""
         self.o = OnnxNodes()
+        self.o.taken = names
         self.edges: dict[Value, str] = dict(inputs)
         for value, constant in graph.constants.items():
             content = np.asarray(constant.content)
@@ -101,7 +105,10 @@ class _Writer:
                 operands.append(self._seen(value, view))
         types = tuple(None if v is None else node.read_type(k) for k, v in enumerate(node.inputs))
         given = [x for x in operands if x is not None]
-        edge = self._same(node, operator, types, given) or self._softmax(node, operator, given)
+        edge = self._same(node, operator, types, given)
+        if edge is None:
+            axes = node.attributes.get("Axes", (-1,))
+            edge = softmax(operator.name, given[0], output.tensor.static_sizes, axes, self.o)
         if edge is None:
             edge = nodes_of(
                 operator.expression(types, output.data_type, node.attributes, rank), given, self.o
@@ -121,25 +128,6 @@ class _Writer:
         fits = all(t is not None and t.label in form.types for t in types) and len(given) in form.inputs
         return str(self.o(name, *given)) if fits else None
 
-    def _softmax(self, node: DirectMLNode, operator: Operator, given: list[str]) -> str | None:
-        """Rows are exponentials of distances from their largest element."""
-        name = operator.name.removesuffix("1")
-        if name not in ("ACTIVATION_SOFTMAX", "ACTIVATION_LOG_SOFTMAX", "ACTIVATION_HARDMAX"):
-            return None
-        axes = node.attributes.get("Axes", (-1,))
-        o, (x,) = self.o, given
-        if name == "ACTIVATION_HARDMAX":
-            return str(o("Hardmax", x, axis=axes[0])) if len(axes) == 1 else None
-        if len(axes) == 1:
-            return str(o("Softmax" if name == "ACTIVATION_SOFTMAX" else "LogSoftmax", x, axis=axes[0]))
-        along = o.integers(axes)
-        less = o("Sub", x, o("ReduceMax", x, along, keepdims=1))
-        powers = o("Exp", less)
-        total = o("ReduceSum", powers, along, keepdims=1)
-        return str(
-            o("Div", powers, total) if name == "ACTIVATION_SOFTMAX" else o("Sub", less, o("Log", total))
-        )
-
     def _tensors(self, node: DirectMLNode, operator: Operator) -> list[str | None]:
         names: dict[str, str] = {}
         tensors: dict[str, TensorDesc] = {}
@@ -154,9 +142,10 @@ class _Writer:
                 tensors[field] = TensorDesc(value.data_type, value.tensor.static_sizes)
         made = lowered(operator, tensors, node.attributes, names, self.o)
         if made is None:
-            message = (
-                "expected an operator that ONNX can say, but with these attributes it has no words for it"
-            )
+            if operator.name in LOWERINGS:
+                message = "expected what ONNX can say, but not with these attributes, types and sizes"
+            else:
+                message = "expected an operator that ONNX can say, but it has no words for this one"
             raise Unsupported(Problem(operator.name, message))
         activation = node.attributes.get("FusedActivation")
         if isinstance(activation, Activation):
@@ -221,18 +210,33 @@ def lowered(
     lowering = LOWERINGS.get(operator.name)
     if lowering is None:
         return None
-    call = described(operator, tensors, attributes)
+    narrow = {n for n, t in tensors.items() if t.data_type is FLOAT16}
+    if operator.moves or operator.name in OF_ONE_NODE:
+        narrow = set()
+    names = {n: o.cast(edge, FLOAT32) if n in narrow else edge for n, edge in names.items()}
+    wide = {n: TensorDesc(FLOAT32, t.sizes) if n in narrow else t for n, t in tensors.items()}
+    made = _written(operator, lowering, described(operator, wide, attributes), names, o)
+    if made is None or not narrow:
+        return made
+    results = zip(made, fields(operator.outputs, len(made)), strict=True)
+    return [o.cast(edge, FLOAT16) if edge and n in narrow else edge for edge, n in results]
+
+
+def _written(
+    operator: Operator, lowering: Lowering, call: Call, names: Mapping[str, str], o: OnnxNodes
+) -> list[str | None] | None:
+    """The nodes, which are on edges named like the parameters, on the edges that these are."""
     inner = OnnxNodes()
-    inner.prefix = o.fresh("part") + "_"
+    inner.prefix, inner.taken = o.fresh("part") + "_", o.taken
     made = lowering(call, inner)
     if made is None:
         return None
     edges = {}
     for operand in operator.inputs:
         for name, edge in names.items():
-            field, bracket, number = name.partition("[")
+            field, _, number = name.partition("[")
             if field == operand.name:
-                edges[operand.parameter + number.removesuffix("]") if bracket else operand.parameter] = edge
+                edges[operand.parameter + number.removesuffix("]")] = edge
     for node in inner.nodes:
         renamed = NodeProto()
         renamed.CopyFrom(node)
@@ -258,7 +262,8 @@ def _same_operators() -> dict[str, tuple[str, DirectMLForm]]:
     for name, info in OPS.items():
         forms = info.directml if isinstance(info.directml, tuple) else (info.directml,)
         for form in forms:
-            if form is not None and form.attributes is no_attributes:
+            # a Clip's bound is one number, where DirectML has a tensor of them
+            if form is not None and form.attributes is no_attributes and name != "Clip":
                 operator = form.operator
                 if operator.outputs[0].dtype == operator.inputs[0].dtype:
                     found.setdefault(operator.name, (name, form))

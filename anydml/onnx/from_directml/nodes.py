@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from anydml.onnx.types import CODES
@@ -29,6 +28,8 @@ class OnnxNodes:
         self.constants: list[TensorProto] = []
         self.prefix = ""
         """Before the names of new edges."""
+        self.taken: set[str] = set()
+        """Names that edges have already, and not by us."""
         self._known: dict[tuple[Any, ...], str] = {}
         self._counts: dict[str, int] = {}
 
@@ -47,8 +48,10 @@ class OnnxNodes:
     def fresh(self, word: str) -> str:
         """A name that nothing has."""
         word = self.prefix + word
-        count = self._counts[word] = self._counts.get(word, 0) + 1
-        return f"{word}_{count}"
+        while True:
+            count = self._counts[word] = self._counts.get(word, 0) + 1
+            if f"{word}_{count}" not in self.taken:
+                return f"{word}_{count}"
 
     def constant(self, content: Any, dtype: Any = None) -> str:
         """A constant: equal ones are one."""
@@ -64,14 +67,39 @@ class OnnxNodes:
         return self.constant(np.array(values, np.int64))
 
     def cast(self, x: str, dtype: ScalarType) -> str:
-        return self("Cast", x, to=code_of(dtype))  # type: ignore[no-any-return]
+        return str(self("Cast", x, to=code_of(dtype)))
 
     def reshape(self, x: str, sizes: Sequence[int]) -> str:
-        return self("Reshape", x, self.integers(sizes))  # type: ignore[no-any-return]
+        return str(self("Reshape", x, self.integers(sizes)))
+
+    def transpose(self, x: str, order: Sequence[int]) -> str:
+        return str(self("Transpose", x, perm=list(order)))
+
+    def take(self, x: str, indices: Any, axis: int) -> str:
+        """What lies at constant indices along an axis."""
+        return str(self("Gather", x, self.constant(indices, np.int64), axis=axis))
+
+    def slice(self, x: str, axis: int, start: int, end: int) -> str:
+        """What lies from `start` to before `end` along an axis."""
+        return str(self("Slice", x, *(self.integers([n]) for n in (start, end, axis))))
+
+    def pad(self, x: str, starts: Sequence[int], ends: Sequence[int], value: Any, dtype: Any) -> str:
+        """A constant around a tensor; negative numbers cut something off it."""
+        if not any((*starts, *ends)):
+            return x
+        return str(self("Pad", x, self.integers([*starts, *ends]), self.constant(value, dtype)))
+
+    def zeros(self, sizes: Sequence[int], dtype: Any) -> str:
+        value = numpy_helper.from_array(np.zeros(1, dtype))
+        return str(self("ConstantOfShape", self.integers(sizes), value=value))
+
+    def reduce(self, op: str, x: str, axes: Sequence[int], rank: int) -> str:
+        """A reduction that leaves sizes of 1. ONNX takes no axes for all: a new one stands for none."""
+        if axes:
+            return str(self(op, x, self.integers(sorted(axes)), keepdims=1))
+        behind = self.integers([rank])
+        return str(self(op, self("Unsqueeze", x, behind), behind, keepdims=0))
 
 
 def code_of(dtype: ScalarType) -> int:
     return int(TensorProto.BOOL) if dtype is BOOL else CODES[dtype.label]
-
-
-Array = NDArray[Any]

@@ -1,6 +1,6 @@
 """Parts of DirectML graphs that onnxruntime runs as a whole: convolutions with what is between them.
 
-conv -> add1 -> relu -> conv -> gelu -> conv    ->    [conv -> add1 -> relu -> conv] by onnxruntime, gelu, conv
+conv -> relu -> conv -> gelu -> conv    ->    [conv -> relu -> conv] by onnxruntime, gelu, conv
 
 A session for each convolution would copy every result and keep threads of its own. What is between is taken
 along where its bits do not depend on who computes it, or where it is a sum of products like the convolution.

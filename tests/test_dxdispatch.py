@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from anydml.dxdispatch.buffers import parse_json
+from anydml.dxdispatch.json_text import parse_json
 from anydml.dxdispatch.model import DispatchModel
 from anydml.dxdispatch.timing import DispatchTiming
 from anydml.errors import (
@@ -141,10 +141,10 @@ def test_size_in_bytes_offset_and_other_types(tmp_path):
     parts = model()
     parts["resources"]["A"] = {
         "initialValuesDataType": "UINT32",
-        "initialValues": [0, 0, 0x3F800000, 0x40000000, 0x40400000, 0x40800000],
+        "initialValues": [0, 0, 0, 0, 0x3F800000, 0x40000000, 0x40400000, 0x40800000],
         "sizeInBytes": 40,
     }
-    parts["commands"][0]["bindings"]["ATensor"] = {"name": "A", "elementOffset": 2, "elementCount": 4}
+    parts["commands"][0]["bindings"]["ATensor"] = {"name": "A", "elementOffset": 4, "elementCount": 4}
     assert lines(written(tmp_path, parts))[2] == "Resource 'Out': 1, -inf, 3, nan"
 
 
@@ -161,8 +161,6 @@ def test_owned_tensor_is_given_at_initialization(tmp_path):
 def test_malformed_json_tells_the_place(tmp_path):
     with pytest.raises(InvalidModel, match=r"m\.json: expected JSON, but line 2, column 9 is not"):
         lines(written(tmp_path, '{"a": 1,\n "b": 2 "c"}'))
-    with pytest.raises(InvalidModel, match="'a' twice"):
-        lines(written(tmp_path, '{"a": 1, "a": 2}'))
     with pytest.raises(InvalidModel, match="expected an object"):
         lines(written(tmp_path, "[]"))
     with pytest.raises(InvalidModel, match="too deeply"):
@@ -227,7 +225,7 @@ def test_a_failing_command_says_which(tmp_path):
     parts = model()
     parts["resources"]["Out"]["initialValues"]["valueCount"] = 2
     with pytest.raises(
-        AnyDMLError, match=r"commands\[0\]: .*OutputTensor: expected at least 16 bytes, but got 8"
+        AnyDMLError, match=r"commands\[0\]\.bindings\.OutputTensor: expected at least 16 bytes, but got 8"
     ):
         lines(written(tmp_path, parts))
 
@@ -236,8 +234,6 @@ def test_a_failing_command_says_which(tmp_path):
     "part",
     [
         {"dispatchables": {"x": {"type": "hlsl", "sourcePath": "x.hlsl"}}},
-        {"dispatchables": {"x": {"type": "DML_OPERATOR_GEMM", "desc": {}}}},
-        {"dispatchables": {"x": {"type": "dmlSerializedGraph", "sourcePath": "x.bin"}}},
     ],
 )
 def test_what_is_not_here_yet_says_so(tmp_path, part):
@@ -272,30 +268,26 @@ def test_what_is_not_here_yet_says_so(tmp_path, part):
         (
             {
                 "initialValuesDataType": "INT8",
-                "initialValues": {"valueCount": 9, "valueStart": 0, "valueDelta": 99},
-            },
-            "initialValues: expected a value of int8, but got 792",
-        ),
-        (
-            {
-                "initialValuesDataType": "INT8",
                 "initialValues": {"valueCount": 2, "valueStart": "a", "valueDelta": 1},
             },
-            "valueStart: expected a number",
+            "valueStart: expected a value of int8, but got 'a'",
         ),
         ({"initialValues": {"sourcePath": "nowhere.npy"}}, "sourcePath: expected a file"),
         ({"initialValues": {"sourcePath": "bad.npy"}}, "sourcePath: expected a NumPy file"),
         ({"initialValues": {"sourcePath": "complex.npy"}}, "sourcePath: expected a DirectML type"),
         ({"initialValues": {"sourcePath": "odd.bin"}}, "expected the data type of 'odd.bin'"),
+        ({"initialValues": {"sourcePath": "odd.weights"}}, "expected the data type of 'odd.weights'"),
         (
-            {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": "odd.bin"}},
-            "expected whole elements of float32, but got 3 bytes",
+            {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": "none.bin"}},
+            "sourcePath: expected at most .* bytes, but got none",
         ),
     ],
 )
 def test_buffers_that_do_not_hold_together(tmp_path, resource, message):
     (tmp_path / "bad.npy").write_bytes(b"nothing")
     (tmp_path / "odd.bin").write_bytes(b"abc")
+    (tmp_path / "odd.weights").write_bytes(b"abc")
+    (tmp_path / "none.bin").write_bytes(b"")
     np.save(tmp_path / "complex.npy", np.zeros(2, np.complex64))
     parts = model()
     parts["resources"]["X"] = resource
@@ -308,10 +300,6 @@ def test_buffers_that_do_not_hold_together(tmp_path, resource, message):
     [
         ({"type": "print"}, r"commands\[0\]\.resource: expected the name"),
         ({"type": "writeFile", "resource": "A"}, "targetPath: expected a file name"),
-        (
-            {"type": "writeFile", "resource": "A", "targetPath": "a.txt"},
-            "expected a file of type .npy, .bin, .dat, .png",
-        ),
         ({"type": "dispatch", "dispatchable": "if"}, "bindings: expected an object"),
         ({"type": "dispatch", "dispatchable": "fi", "bindings": {}}, "got 'fi'; did you mean 'if'"),
         (

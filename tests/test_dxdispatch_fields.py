@@ -185,14 +185,14 @@ MODELS: dict[str, tuple[str, str, list[str]]] = {
     "a binding": (
         f"""{{
         "$schema": "./_schema.json",
-        "resources": {{"A": {{{FLOATS}, "initialValues": [0, 0, 1, 2, 3]}}, "Out": {ZEROS}}},
+        "resources": {{"A": {{{FLOATS}, "initialValues": [0, 0, 0, 0, 1, 2, 3]}}, "Out": {ZEROS}}},
         "dispatchables": {{
             "copy": {{"type": "DML_OPERATOR_ELEMENT_WISE_IDENTITY",
                       "desc": {{"InputTensor": {THREE}, "OutputTensor": {THREE}}}}}
         }},
         "commands": [
             {{"type": "dispatch", "dispatchable": "copy", "bindings": {{
-                "InputTensor": {{"name": "A", "elementOffset": 2, "elementCount": 3, "elementSize": 4}},
+                "InputTensor": {{"name": "A", "elementOffset": 4, "elementCount": 3, "elementSize": 4}},
                 "OutputTensor": "Out"}}}},
             {{"type": "print", "resource": "Out"}}
         ]}}""",
@@ -240,7 +240,7 @@ MODELS: dict[str, tuple[str, str, list[str]]] = {
             {{"type": "print", "resource": "Y"}}
         ]}}""",
         "Resource 'Y': -1, -2, -3",
-        ["dispatchables.net.provider", "commands[0].bindings.x.elementCount"],
+        ["dispatchables.net.provider"],
     ),
     "a place for owned tensors": (
         f"""{{

@@ -1,9 +1,7 @@
-"""DxDispatch's JSON and its buffers: text to values, values and files to memory."""
+"""DxDispatch's buffers: values and files to memory."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,10 +18,10 @@ from anydml.files import read_npy
 from anydml.ir.dims import are_sizes
 from anydml.ops.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.ops.enums import TensorDataType, parse
+from anydml.runtime.launch import address
 
 MAX_BYTES = 1 << 30
 """Buffers larger than this are taken for a mistake: a few words can ask for any number."""
-MAX_TEXT = 1 << 26
 _CHUNK = 1 << 20
 
 
@@ -32,17 +30,29 @@ class Resource:
     """A buffer: `data` in bytes (padded to 4), of which the elements of `shape` and `dtype` were given.
 
     Attributes:
+        size: in bytes, as Direct3D has it: what the file says, or padded to 4.
         offset: of these elements, in bytes.
+        typed: they have one type; else they are values of several, and `dtype` is that of a byte.
         deferred: takes the size of what is written to it.
         written: not so before that.
     """
 
     data: NDArray[np.uint8]
+    size: int
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int = 0
+    typed: bool = True
     deferred: bool = False
     written: bool = True
+
+    def align(self, alignment: int) -> None:
+        """Move to an address that is a multiple of `alignment`, as Direct3D's buffers are at."""
+        if address(self.data) % alignment:
+            whole = np.empty(self.data.size + alignment, np.uint8)
+            start = -address(whole) % alignment
+            whole[start : start + self.data.size] = self.data
+            self.data = whole[start : start + self.data.size]
 
     @property
     def values(self) -> NDArray[Any]:
@@ -87,44 +97,61 @@ def read_resource(item: Any, folder: Path, unknown: UnknownFields) -> Resource:
     if isinstance(item.get("initialValues"), dict):
         initial = unknown.at("initialValues").drop(item["initialValues"], _INITIAL_FIELDS)
         item["initialValues"] = initial
-    initial = item.get("initialValues")
-    if initial == "deferred":
-        return Resource(np.zeros(0, np.uint8), np.dtype(np.uint8), (0,), deferred=True, written=False)
-    declared = item.get("initialValuesDataType")
-    dtype = None
-    if declared is not None and declared != "UNKNOWN":
-        dtype = NUMPY.get(parse(TensorDataType, declared, "initialValuesDataType"))
-        if dtype is None:
-            raise Unsupported(Problem("initialValuesDataType", f"{declared} buffers cannot be made yet"))
-    if isinstance(initial, dict) and "sourcePath" in initial:
-        values = _from_file(item, dtype, folder)
-    elif dtype is None:
-        if declared != "UNKNOWN":
-            message = f"expected a data type, but got {short_repr(declared)}"
-            raise InvalidModel(Problem("initialValuesDataType", message))
-        values = _pack_values(initial, unknown.at("initialValues"))
-    elif isinstance(initial, list) and initial:
-        values = np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
-    elif isinstance(initial, dict):
-        values = _generate(initial, dtype)
-    else:
-        raise InvalidModel(
-            Problem(
-                "initialValues",
-                f"expected an array of values, or an object, but got {kind_of(initial)}",
-                'such as {"valueCount": 4, "value": 0}, {"valueCount": 4, "valueStart": 0, "valueDelta": 1} '
-                'or {"sourcePath": "x.npy"}',
-            )
-        )
-    offset = _byte_count(item, "initialValuesOffsetInBytes", 0, 0)
-    size = _byte_count(item, "sizeInBytes", offset + values.nbytes, offset + values.nbytes)
+    if item.get("initialValues") == "deferred":
+        return Resource(np.zeros(0, np.uint8), 0, np.dtype(np.uint8), (0,), deferred=True, written=False)
+    declared = _declared_type(item.get("initialValuesDataType"))
+    values = _initial_values(item, declared, folder, unknown)
+    dtype = values.dtype if declared is None else declared
     given = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    shape = values.shape if values.dtype == dtype else (given.size // dtype.itemsize,)
+    offset = _byte_count(item, "initialValuesOffsetInBytes", 0, 0)
+    size = _byte_count(item, "sizeInBytes", -(-(offset + given.size) // 4) * 4, offset + given.size)
     if given.size == size and size % 4 == 0 and given.flags.writeable:
         data = given
     else:
         data = np.zeros(-(-size // 4) * 4, np.uint8)
-        data[offset : offset + values.nbytes] = given
-    return Resource(data, values.dtype, values.shape, offset)
+        data[offset : offset + given.size] = given
+    typed = declared is not None or not isinstance(item["initialValues"], list)
+    return Resource(data, size, dtype, shape, offset, typed)
+
+
+def _declared_type(name: Any) -> np.dtype | None:
+    """`initialValuesDataType`; None where it is unknown, or not said."""
+    if name is None:
+        return None
+    data_type = parse(TensorDataType, name, "initialValuesDataType")
+    if data_type is TensorDataType.UNKNOWN:
+        return None
+    if data_type not in NUMPY:
+        raise Unsupported(Problem("initialValuesDataType", f"{name} buffers cannot be made yet"))
+    return NUMPY[data_type]
+
+
+def _initial_values(
+    item: Mapping[str, Any], dtype: np.dtype | None, folder: Path, unknown: UnknownFields
+) -> NDArray[Any]:
+    """The values of a buffer: elements, or bytes, which are told apart by their type."""
+    initial, declared = item.get("initialValues"), item.get("initialValuesDataType")
+    if isinstance(initial, dict) and "sourcePath" in initial and not {"value", "valueStart"} & initial.keys():
+        return _from_file(item, dtype, folder)
+    if dtype is None:
+        typed_each = isinstance(initial, list) and any(isinstance(x, dict) for x in initial)
+        if isinstance(initial, dict) or (declared is None and not typed_each):
+            message = f"expected a data type, but got {short_repr(declared)}"
+            raise InvalidModel(Problem("initialValuesDataType", message))
+        return _pack_values(initial, unknown.at("initialValues"))
+    if isinstance(initial, list) and initial:
+        return np.array([_number(v, dtype, f"initialValues[{k}]") for k, v in enumerate(initial)], dtype)
+    if isinstance(initial, dict):
+        return _generate(initial, dtype)
+    raise InvalidModel(
+        Problem(
+            "initialValues",
+            f"expected an array of values, or an object, but got {kind_of(initial)}",
+            'such as {"valueCount": 4, "value": 0}, {"valueCount": 4, "valueStart": 0, "valueDelta": 1} '
+            'or {"sourcePath": "x.npy"}',
+        )
+    )
 
 
 def _byte_count(item: Mapping[str, Any], field: str, default: int, least: int) -> int:
@@ -156,41 +183,40 @@ def _pack_values(initial: Any, unknown: UnknownFields) -> NDArray[Any]:
 
 
 def _generate(initial: Mapping[str, Any], dtype: np.dtype) -> NDArray[Any]:
+    """One value again and again, or a sequence."""
     count = initial.get("valueCount")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_BYTES // dtype.itemsize:
         most = MAX_BYTES // dtype.itemsize
         message = f"expected a number from 1 to {most:,} (1 GiB), but got {short_repr(count)}"
         raise InvalidModel(Problem("initialValues.valueCount", message))
-    if "value" in initial and ("valueStart" in initial or "valueDelta" in initial):
-        message = 'expected either "value", or "valueStart" and "valueDelta", but got both'
-        raise InvalidModel(Problem("initialValues", message))
     if "value" in initial:
+        if other := next((n for n in ("valueStart", "sourcePath") if n in initial), ""):
+            message = f'expected either "value" or "{other}", but got both'
+            raise InvalidModel(Problem("initialValues", message))
         return np.full(count, _number(initial["value"], dtype, "initialValues.value"), dtype)
     if "valueStart" in initial and "valueDelta" in initial:
-        start, delta = (_plain(initial[n], dtype, f"initialValues.{n}") for n in ("valueStart", "valueDelta"))
-        if dtype.kind != "f":
-            for end in (start, start + (count - 1) * delta):
-                _number(end, dtype, "initialValues")
-        unsigned = np.dtype(f"u{dtype.itemsize}")  # whose arithmetic wraps, and so ends where it must
-        values = np.empty(count, dtype)
-        for k in range(0, count, _CHUNK):
-            steps = np.arange(k, min(k + _CHUNK, count))
-            if dtype.kind == "f":
-                with np.errstate(over="ignore", invalid="ignore"):
-                    values[k : k + _CHUNK] = start + steps * delta
-            else:
-                step, first = (np.array(n % 2 ** (8 * dtype.itemsize), unsigned) for n in (delta, start))
-                values[k : k + _CHUNK] = (steps.astype(unsigned) * step + first).view(dtype)
-        return values
+        start = _number(initial["valueStart"], dtype, "initialValues.valueStart")
+        return _sequence(count, start, _step(initial["valueDelta"], dtype), dtype)
     raise InvalidModel(Problem("initialValues", 'expected "value", or "valueStart" and "valueDelta"'))
 
 
-def _plain(value: Any, dtype: np.dtype, where: str) -> Any:
-    """A JSON number that sequences of a type are made with: an integer, for integers."""
-    fits = isinstance(value, int) or (dtype.kind == "f" and isinstance(value, float))
-    if isinstance(value, bool) or not fits or abs(value) >= 2**64:
-        raise InvalidModel(Problem(where, f"expected a number for {dtype}, but got {short_repr(value)}"))
-    return value
+def _sequence(count: int, start: Any, delta: Any, dtype: np.dtype) -> NDArray[Any]:
+    """Sums in the element's own type, as the tool has them: they are rounded each time, and integers wrap."""
+    values = np.full(count, delta, dtype)
+    values[0] = start
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(0, count, _CHUNK):
+            part = values[max(k - 1, 0) : k + _CHUNK]  # from the last sum on
+            np.add.accumulate(part, out=part)
+    return values
+
+
+def _step(value: Any, dtype: np.dtype) -> Any:
+    """`valueDelta`, which may be negative for unsigned integers, too: they wrap."""
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "u" and type(value) is int and -(2 ** (bits - 1)) <= value < 0:
+        value += 2**bits
+    return _number(value, dtype, "initialValues.valueDelta")
 
 
 def _number(value: Any, dtype: np.dtype, where: str) -> Any:
@@ -209,6 +235,7 @@ def _number(value: Any, dtype: np.dtype, where: str) -> Any:
 
 
 def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) -> NDArray[Any]:
+    """The elements of an array or a picture; the bytes of any other file."""
     source = item["initialValues"]["sourcePath"]
     path = find_file(source, folder, "initialValues.sourcePath")
     kind = path.suffix.lower()
@@ -229,23 +256,12 @@ def _from_file(item: Mapping[str, Any], dtype: np.dtype | None, folder: Path) ->
             message = f"expected {ours.dtype}, the type of {source!r}, but got {dtype}"
             raise InvalidModel(Problem("initialValuesDataType", message, "it may be left out"))
         return np.asarray(ours)
-    if kind in (".bin", ".dat"):
-        if dtype is None:
-            raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {source!r}"))
-        if path.stat().st_size > MAX_BYTES:
-            message = f"expected at most {MAX_BYTES:,} bytes, but got {path.stat().st_size:,}"
-            raise InvalidModel(Problem("initialValues.sourcePath", message))
-        raw = np.fromfile(path, np.uint8)
-        if raw.size == 0 or raw.size % dtype.itemsize:
-            raise InvalidModel(
-                Problem(
-                    "initialValues.sourcePath",
-                    f"expected whole elements of {dtype}, but got {raw.size} bytes",
-                )
-            )
-        return raw.view(dtype)
-    message = f"expected a file of type .npy, .bin, .dat, .png or .jpg, but got {short_repr(source)}"
-    raise InvalidModel(Problem("initialValues.sourcePath", message))
+    if dtype is None:
+        raise InvalidModel(Problem("initialValuesDataType", f"expected the data type of {source!r}"))
+    if not 0 < path.stat().st_size <= MAX_BYTES:
+        message = f"expected at most {MAX_BYTES:,} bytes, but got {path.stat().st_size or 'none'}"
+        raise InvalidModel(Problem("initialValues.sourcePath", message))
+    return np.fromfile(path, np.uint8)
 
 
 def _from_image(item: Mapping[str, Any], dtype: np.dtype | None, path: Path) -> NDArray[Any]:
@@ -285,56 +301,6 @@ def find_file(source: Any, folder: Path, where: str) -> Path:
         raise InvalidModel(Problem(where, f"expected a file, but there is none at {short_repr(source)}"))
     kind = "folder" if other.is_dir() else "pipe" if other.is_fifo() else "device"
     raise InvalidModel(Problem(where, f"expected a file, but {short_repr(source)} is a {kind}"))
-
-
-_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])', re.DOTALL)
-
-
-def parse_json(data: bytes, where: str) -> Any:
-    """JSON as DxDispatch takes it: with comments and trailing commas. Places in errors are the file's.
-
-    Raises:
-        InvalidModel: malformed, or a name twice in one object.
-    """
-    if len(data) > MAX_TEXT:
-        message = f"expected at most {MAX_TEXT:,} bytes of JSON, but got {len(data):,}"
-        raise InvalidModel(Problem(where, message, "larger arrays can be in files of their own, as .npy"))
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"expected text in UTF-8, but byte {error.start} is not"
-        raise InvalidModel(Problem(where, message)) from error
-    blank = _TOKENS.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
-    blank = _COMMA.sub(lambda m: m[0] if m[0][0] == '"' else " ", blank)
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in result:
-                raise InvalidModel(
-                    Problem(where, f"expected every name once in an object, but got {key!r} twice")
-                )
-            result[key] = value
-        return result
-
-    def constant(word: str) -> Any:
-        message = f'expected a number, but got {word}; write "nan", "inf" or "-inf"'
-        raise InvalidModel(Problem(where, message))
-
-    try:
-        return json.loads(blank, object_pairs_hook=unique, parse_constant=constant)
-    except InvalidModel:
-        raise
-    except json.JSONDecodeError as error:
-        message = f"expected JSON, but line {error.lineno}, column {error.colno} is not: {error.msg}"
-        raise InvalidModel(Problem(where, message)) from error
-    except ValueError as error:  # of an integer of thousands of digits
-        raise InvalidModel(Problem(where, "expected JSON, but a number has thousands of digits")) from error
-    except RecursionError as error:
-        raise InvalidModel(
-            Problem(where, "expected JSON of reasonable depth, but it nests too deeply")
-        ) from error
 
 
 def kind_of(value: object) -> str:

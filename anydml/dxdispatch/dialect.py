@@ -1,6 +1,7 @@
 """What DxDispatch files write otherwise than operator descriptions do.
 
-"InputTensor": {"DataType": "FLOAT16", "Sizes": [4], "Strides": [], "TotalTensorSizeInBytes": 0}
+"InputTensor": {"DataType": "FLOAT16", "Sizes": [4], "Strides": [], "TotalTensorSizeInBytes": 0,
+                "Flags": ["OWNED_BY_DML"]}
 "Min": {"UInt16": 48128}
 "executionFlags": "NONE"
 
@@ -17,7 +18,7 @@ import numpy as np
 from anydml.directml.descriptions import OUTER_FIELDS, TENSOR_FIELDS, field_names
 from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import InvalidModel, Problem, nearest, short_repr
-from anydml.ops.attributes import ActivationKind, ScaleBiasKind
+from anydml.ops.attributes import ActivationKind, ActivationsKind, ScaleBiasKind
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.dtypes import NUMPY
 from anydml.ops.enums import OperatorType, TensorDataType, short_name
@@ -27,6 +28,7 @@ _MEMBERS = {
     for name in "Int8 UInt8 Int16 UInt16 Int32 UInt32 Int64 UInt64 Float32 Float64".split()
 }
 """The members of a DML_SCALAR_UNION."""
+_TYPES_OF_UNIONS = ("MinMaxDataType", "ValueDataType", "PaddingValueDataType")
 MAX_DESCRIPTION_DEPTH = 8
 """How far descriptions nest, at most."""
 _COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
@@ -66,12 +68,23 @@ def _drop_unknown(desc: dict[str, Any], unknown: UnknownFields, depth: int) -> d
         kept, unknown = unknown.drop(desc, OUTER_FIELDS), unknown.at(word)
         kept[word] = fields = unknown.drop(desc[word], names)
     for operand in operator.tensors:
-        if isinstance(fields.get(operand.name), dict):
-            fields[operand.name] = _drop_unknown_of_tensor(fields[operand.name], unknown.at(operand.name))
+        given, within = fields.get(operand.name), unknown.at(operand.name)
+        if isinstance(given, dict):
+            fields[operand.name] = _drop_unknown_of_tensor(given, within)
+        elif isinstance(given, list):
+            fields[operand.name] = [
+                _drop_unknown_of_tensor(x, within.at(f"[{k}]")) if isinstance(x, dict) else x
+                for k, x in enumerate(given)
+            ]
     for attribute in operator.attributes:
         value, within = fields.get(attribute.name), unknown.at(attribute.name)
         if isinstance(value, dict) and isinstance(attribute.kind, ActivationKind):
             fields[attribute.name] = _drop_unknown(value, within, depth - 1)
+        elif isinstance(value, list) and isinstance(attribute.kind, ActivationsKind):
+            fields[attribute.name] = [
+                _drop_unknown(x, within.at(f"[{k}]"), depth - 1) if isinstance(x, dict) else x
+                for k, x in enumerate(value)
+            ]
         elif isinstance(value, dict) and isinstance(attribute.kind, ScaleBiasKind):
             fields[attribute.name] = within.drop(value, ("Scale", "Bias"))
     return kept
@@ -104,19 +117,33 @@ def _execution(item: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _value(name: str, value: Any, around: Mapping[str, Any], depth: int, unknown: UnknownFields) -> Any:
+    if depth and isinstance(value, list):
+        return [_value(name, x, around, depth - 1, unknown.at(f"[{k}]")) for k, x in enumerate(value)]
     if not depth or not isinstance(value, dict):
         return value
-    members = [k for k in value if k in _MEMBERS]
-    if len(members) == 1:
-        unknown.drop(value, members)
-        return _scalar(name, members[0], value[members[0]], around.get("MinMaxDataType"))
+    if any(k in _MEMBERS for k in value):
+        declared = next((around[k] for k in _TYPES_OF_UNIONS if k in around), None)
+        member = _member(value, declared)
+        unknown.drop(value, [member])
+        return _scalar(name, member, value[member], declared)
     inner = {k: _value(k, v, value, depth - 1, unknown.at(k)) for k, v in value.items()}
     if "Sizes" in inner:
         if inner.get("Strides") == []:
             del inner["Strides"]
+        if isinstance(flags := inner.get("Flags"), list) and all(isinstance(f, str) for f in flags):
+            inner["Flags"] = "|".join(flags) or "NONE"
         if inner.get("TotalTensorSizeInBytes") == 0 and not isinstance(inner["TotalTensorSizeInBytes"], bool):
             del inner["TotalTensorSizeInBytes"]
     return inner
+
+
+def _member(union: Mapping[str, Any], declared: Any) -> str:
+    """The member that is looked up: that of the declared type if it is there, halves being a UInt16."""
+    name = short_name(TensorDataType, declared) if isinstance(declared, str) else ""
+    name = "UINT16" if name == "FLOAT16" else name
+    return next(
+        (k for k in union if k in _MEMBERS and k.upper() == name), next(k for k in union if k in _MEMBERS)
+    )
 
 
 def _scalar(name: str, member: str, number: Any, declared: Any) -> Any:

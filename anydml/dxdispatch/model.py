@@ -14,45 +14,35 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from anydml.device import Binding, CompiledOperator, Device
-from anydml.dxdispatch.buffers import (
-    MAX_BYTES,
-    MAX_TEXT,
-    Resource,
-    kind_of,
-    parse_json,
-    read_resource,
-)
+from anydml.device import Device
+from anydml.directml.serialized import read_serialized_graph
+from anydml.dxdispatch.bindings import declared_alignment
+from anydml.dxdispatch.buffers import MAX_BYTES, Resource, find_file, kind_of, read_resource
+from anydml.dxdispatch.commands import Command, CommandReader, Dispatchables, Echo, run_told
 from anydml.dxdispatch.dialect import description
+from anydml.dxdispatch.json_text import MAX_TEXT, entries, parse_json
 from anydml.dxdispatch.onnx_models import OnnxDispatchable
-from anydml.dxdispatch.output import FileOutput, check_print, format_buffer
+from anydml.dxdispatch.report import Report
 from anydml.dxdispatch.timing import DispatchTiming
-from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import (
     AnyDMLError,
     InvalidInput,
     InvalidModel,
     InvalidOperator,
     Problem,
-    Unsupported,
-    nearest,
-    short_repr,
     translate_memory_error,
 )
 from anydml.files import read_file
-from anydml.ir.dims import are_sizes
-from anydml.ops.dtypes import NUMPY
-from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
+from anydml.ops.enums import FeatureLevel
+from anydml.runtime.bind import Compiled
 
-Echo = Callable[[str], None]
-Command = Callable[[Echo], None]
+MOST_ENTRIES = 100_000
+_SECTIONS: dict[str, type] = {"resources": dict, "dispatchables": dict, "commands": list}
+_ELSEWHERE = {"hlsl": "compute shaders need Direct3D 12"}
 
 
 class DispatchModel:
@@ -66,16 +56,25 @@ class DispatchModel:
         timing: DispatchTiming | None = None,
         *,
         dims: Mapping[str, int] | None = None,
+        denotations: Mapping[str, int] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        input_path: str | os.PathLike[str] | None = None,
+        output_path: str | os.PathLike[str] | None = None,
+        relaxed: bool = False,
     ) -> None:
         """Read `path`: a model, or an ONNX model that is to run once on zeros.
 
         Args:
-            path: .json or .onnx.
+            path: .json or .onnx; where it is not, it is looked for in `input_path`.
             feature_level: of the device.
             timing: how often dispatches run.
             dims: free dimensions of ONNX models by name, before those that the model gives.
+            denotations: the same by what they denote, such as DATA_BATCH.
             shapes: of inputs and outputs of ONNX models, before those of its bindings.
+            input_path: the folder of the files that the model names; default the model's own.
+            output_path: the folder of the files that it writes; default the current one.
+            relaxed: what is bound to operators need not be what Direct3D asks for, of TotalTensorSizeInBytes
+                and at offsets of 16 bytes; the elements that are reached must be there.
 
         Raises:
             InvalidModel: malformed JSON (with the place), or a model that does not hold together.
@@ -87,85 +86,87 @@ class DispatchModel:
         Warns:
             UnknownFieldWarning: fields that are not known, once for the file. An error lists them instead.
         """
-        self.path = Path(path)
+        self.path = find_model(path, input_path)
         self.device = Device(feature_level)
         self.timing = timing or DispatchTiming()
-        self._dims, self._shapes = dict(dims or {}), {n: list(s) for n, s in (shapes or {}).items()}
-        self._initialized: dict[str, float] = {}
-        """Milliseconds that it took to make each dispatchable."""
-        if self.path.suffix.lower() == ".onnx":
-            root = _alone(self.path.name)
-        else:
-            root = parse_json(read_file(self.path, MAX_TEXT), self.path.name)
-        self._problems: list[Problem] = []
-        self._unknown = UnknownFields()
-        if not isinstance(root, dict):
-            raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
-        sections = {name: self._section(root, name, k) for name, k in _SECTIONS.items()}
-        self._unknown.drop(root, ("$schema", *_SECTIONS))
-        self._raise(InvalidModel)
-        self._declared: dict[str, Any] = sections["resources"]
-        self.resources = dict(self._resources(self._declared))
-        self._named_operators: dict[str, Any] = sections["dispatchables"]
-        self._given_first: dict[str, Mapping[str, Any]] = {}
-        """Bindings that belong to a dispatchable: of tensors that it owns."""
-        self._only_operators = not self._problems
-        self.models: dict[str, OnnxDispatchable] = {}
-        self.operators = dict(self._operators(self._named_operators))
-        for word, given in (("free dimensions (-f)", self._dims), ("shapes of bindings (-b)", self._shapes)):
-            if given and not self.models and not self._problems:
-                message = f"expected an ONNX model for {word}, but there is none"
-                raise InvalidInput(Problem(self.path.name, message))
-        before = len(self._problems)
-        self.commands = list(self._commands(sections["commands"]))
-        only_operators = self._only_operators and len(self._problems) == before
-        self._raise(InvalidOperator if only_operators else InvalidModel)
-        self._unknown.warn(self.path.name, stacklevel=3)  # behind the wrapper is who asked for the model
+        self._dims, self._denotations = dict(dims or {}), dict(denotations or {})
+        self._shapes = {n: list(s) for n, s in (shapes or {}).items()}
+        alone = self.path.suffix.lower() == ".onnx"
+        self._folder = self.path.parent if alone or input_path is None else Path(input_path)
+        self._report = Report(self.path.name)
+        sections = self._sections(alone)
+        self._report.raise_problems(InvalidModel)
+        declared = entries(sections["resources"])
+        self.resources = dict(self._resources(declared))
+        self._only_operators = not self._report.problems
+        self._dispatchables = Dispatchables(entries(sections["dispatchables"]))
+        self._read_dispatchables()
+        self._check_options()
+        if (alignment := declared_alignment(self.operators)) > 1:
+            for resource in self.resources.values():
+                resource.align(alignment)
+        before = len(self._report.problems)
+        reader = CommandReader(
+            self._report,
+            declared,
+            self.resources,
+            self._dispatchables,
+            self.timing,
+            self._shapes,
+            None if output_path is None else Path(output_path),
+            relaxed,
+        )
+        self.commands: list[Command] = list(reader.read(sections["commands"]))
+        self._texts: list[Any] = sections["commands"]
+        only_operators = self._only_operators and len(self._report.problems) == before
+        self._report.raise_problems(InvalidOperator if only_operators else InvalidModel)
+        self._report.unknown.warn(self.path.name, stacklevel=3)  # behind the wrapper is who asked for it
+
+    @property
+    def operators(self) -> dict[str, Compiled]:
+        """DirectML's operators and graphs, by name."""
+        return self._dispatchables.operators
+
+    @property
+    def models(self) -> dict[str, OnnxDispatchable]:
+        """ONNX models, by name."""
+        return self._dispatchables.models
 
     @translate_memory_error
-    def run(self, echo: Echo = print) -> None:
-        """Run the commands in order; `echo` receives what they print, a line at a time."""
+    def run(self, echo: Echo = print, *, print_commands: bool = False) -> None:
+        """Run the commands in order; `echo` receives what they print, a line at a time.
+
+        `print_commands`: with a line before each command, and one after it.
+        """
         echo(f"Running on 'anydml, feature level {self.device.feature_level.label}'")
-        for command in self.commands:
-            command(echo)
+        for k, (item, command) in enumerate(zip(self._texts, self.commands, strict=True)):
+            if print_commands:
+                run_told(k, item, command, echo)
+            else:
+                command(echo)
 
     # ---- reading
 
-    def _raise(self, error: type[AnyDMLError]) -> None:
-        if self._problems:
-            found = (*self._problems, *self._unknown.problems())  # the latter may be the cause
-            raise error(*(p.under(self.path.name) for p in found))
-
-    def _report_problem(self, where: str, message: str, remedy: str = "") -> None:
-        self._problems.append(Problem(where, message, remedy))
-
-    def _enough(self) -> bool:
-        """Whether so much is wrong that more would help nobody."""
-        return len(self._problems) >= MOST_PROBLEMS
-
-    @contextmanager
-    def _under(self, where: str) -> Iterator[None]:
-        """Collect what goes wrong meanwhile as problems of this place."""
-        try:
-            yield
-        except Unsupported as error:
-            raise self._report_unsupported(where, str(error)) from error
-        except AnyDMLError as error:
-            self._problems += [p.under(where) for p in error.problems]
-
-    def _report_unsupported(self, where: str, message: str) -> Unsupported:
-        return Unsupported(Problem(where, message).under(self.path.name))
+    def _sections(self, alone: bool) -> dict[str, Any]:
+        """The three parts of the file, empty where they are wrong."""
+        if alone:
+            root: Any = _alone(self.path.name)
+        else:
+            root = parse_json(read_file(self.path, MAX_TEXT), self.path.name)
+        if not isinstance(root, dict):
+            raise InvalidModel(Problem(self.path.name, f"expected an object, but got {kind_of(root)}"))
+        sections = {name: self._section(root, name, k) for name, k in _SECTIONS.items()}
+        self._report.unknown.drop(root, ("$schema", *_SECTIONS))
+        return sections
 
     def _section(self, root: Mapping[str, Any], name: str, kind: type) -> Any:
         if name not in root:
-            self._report_problem("", f'expected "{name}", but it is missing')
+            self._report.add("", f'expected "{name}", but it is missing')
         elif not isinstance(root[name], kind):
             wanted = "an object" if kind is dict else "an array"
-            self._report_problem(name, f"expected {wanted}, but got {kind_of(root[name])}")
+            self._report.add(name, f"expected {wanted}, but got {kind_of(root[name])}")
         elif len(root[name]) > MOST_ENTRIES:
-            self._report_problem(
-                name, f"expected at most {MOST_ENTRIES:,} entries, but got {len(root[name]):,}"
-            )
+            self._report.add(name, f"expected at most {MOST_ENTRIES:,} entries, but got {len(root[name]):,}")
         else:
             return root[name]
         return kind()
@@ -173,185 +174,88 @@ class DispatchModel:
     def _resources(self, section: Mapping[str, Any]) -> Iterator[tuple[str, Resource]]:
         total = 0
         for name, item in section.items():
-            if self._enough():
+            if self._report.is_full():
                 return
             where = f"resources.{name}"
-            with self._under(where):
-                resource = read_resource(item, self.path.parent, self._unknown.at(where))
+            with self._report.under(where):
+                resource = read_resource(item, self._folder, self._report.unknown.at(where))
                 total += resource.data.size
                 if total > MAX_BYTES:
-                    self._report_problem(
+                    self._report.add(
                         where, f"expected at most {MAX_BYTES:,} bytes in all buffers, but got more"
                     )
                     return
                 yield name, resource
 
-    def _operators(self, section: Mapping[str, Any]) -> Iterator[tuple[str, CompiledOperator]]:
-        for name, item in section.items():
-            if self._enough():
+    def _read_dispatchables(self) -> None:
+        for name, item in self._dispatchables.declared.items():
+            if self._report.is_full():
                 return
             where = f"dispatchables.{name}"
             kind = item.get("type", item.get("Type")) if isinstance(item, dict) else None
-            if isinstance(kind, str) and kind.lower() in _ELSEWHERE:
-                raise self._report_unsupported(where, f"{kind} dispatchables: {_ELSEWHERE[kind.lower()]}")
+            kind = kind.lower() if isinstance(kind, str) else ""
+            if kind in _ELSEWHERE:
+                raise self._report.unsupported(where, f"{kind} dispatchables: {_ELSEWHERE[kind]}")
             if not isinstance(item, dict):
-                self._report_problem(where, f"expected an object, but got {kind_of(item)}")
+                self._report.add(where, f"expected an object, but got {kind_of(item)}")
                 continue
-            start = time.perf_counter()
-            is_model = isinstance(kind, str) and kind.lower() == "onnx"
-            before = len(self._problems)
-            with self._under(where):
-                if is_model:
-                    unknown = self._unknown.at(where)
-                    self.models[name] = OnnxDispatchable(item, self.path.parent, self._dims, unknown)
-                else:
-                    self._given_first[name] = self._object(item.get("bindings", {}), f"{where}.bindings")
-                    operator = self.device.create_operator(description(item, self._unknown.at(where)))
-                    yield name, self.device.compile_operator(operator)
-            self._only_operators &= not is_model or len(self._problems) == before
-            self._initialized[name] = (time.perf_counter() - start) * 1e3
+            start, before = time.perf_counter(), len(self._report.problems)
+            with self._report.under(where):
+                self._read_dispatchable(name, kind, item, where)
+            self._only_operators &= kind != "onnx" or len(self._report.problems) == before
+            self._dispatchables.initialized[name] = (time.perf_counter() - start) * 1e3
 
-    def _commands(self, section: list[Any]) -> Iterator[Command]:
-        readers = {"dispatch": self._dispatch, "print": self._print, "writefile": self._write_file}
-        for k, item in enumerate(section):
-            if self._enough():
-                return
-            where = f"commands[{k}]"
-            kind = item.get("type") if isinstance(item, dict) else None
-            if not isinstance(kind, str) or kind.lower() not in readers:
-                known = "dispatch, print or writeFile"
-                self._report_problem(where, f'expected "type": {known}, but got {short_repr(kind)}')
-                continue
-            self._unknown.at(where).drop(item, _COMMAND_FIELDS[kind.lower()])
-            command = readers[kind.lower()](item, where)
-            if command is not None:
-                yield command
+    def _read_dispatchable(self, name: str, kind: str, item: Mapping[str, Any], where: str) -> None:
+        made, unknown = self._dispatchables, self._report.unknown.at(where)
+        if kind == "onnx":
+            given = self._dims, self._denotations
+            made.models[name] = OnnxDispatchable(item, self._folder, *given, unknown)
+        elif kind == "dmlserializedgraph":
+            made.graphs.add(name)
+            made.owned[name] = {}
+            made.operators[name] = self._serialized_graph(item, where)
+        else:
+            made.owned[name] = self._report.dictionary(item.get("bindings", {}), f"{where}.bindings")
+            operator = self.device.create_operator(description(item, unknown))
+            made.operators[name] = self.device.compile_operator(operator)
 
-    def _find_named(
-        self, item: Mapping[str, Any], field: str, known: Mapping[str, Any], where: str
-    ) -> str | None:
-        name = item.get(field)
-        if not isinstance(name, str) or name not in known:
-            message = f"expected the name of one of the {len(known)}, but got {short_repr(name)}"
-            self._report_problem(f"{where}.{field}", message, nearest(name, known))
-            return None
-        return name
+    def _serialized_graph(self, item: Mapping[str, Any], where: str) -> Compiled:
+        """A graph that another program wrote; files of its constants lie beside it."""
+        known = ("type", "Type", "sourcePath", "executionFlags", "bindings")
+        self._report.unknown.at(where).drop(item, known)
+        path = find_file(item.get("sourcePath"), self._folder, "sourcePath")
 
-    def _object(self, value: Any, where: str) -> Mapping[str, Any]:
-        if isinstance(value, dict):
-            return value
-        self._report_problem(where, f"expected an object, but got {kind_of(value)}")
-        return {}
+        def constant(name: str) -> bytes:
+            return read_file(find_file(f"{name}.bin", path.parent, f"constant {name!r}"), MAX_BYTES)
 
-    def _dispatch(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._find_named(item, "dispatchable", self._named_operators, where)
-        before = len(self._problems)
-        bindings = self._object(item.get("bindings"), f"{where}.bindings")
-        if len(self._problems) > before:
-            return None
-        if name in self.models:
-            return self._dispatch_onnx(name, bindings, where)
-        operator = self.operators.get(name or "")
-        if operator is None or name is None:
-            return None
-        found = dict(self._bindings(operator, self._given_first[name], f"dispatchables.{name}.bindings"))
-        found |= self._bindings(operator, bindings, f"{where}.bindings")
-        arrays = {point: array for point, array in found.items() if array is not None}
-        if len(self._problems) > before or len(arrays) < len(found):
-            return None
-        with self._under(where):
-            return self._time_dispatches(name, _bind(operator, arrays).dispatch)
-        return None
+        try:
+            desc = read_serialized_graph(read_file(path, MAX_BYTES), constant)
+        except AnyDMLError as error:
+            raise InvalidModel(*(p.under(path.name) for p in error.problems)) from error
+        return self.device.compile_graph(desc)
 
-    def _time_dispatches(self, name: str, dispatch: Callable[[], object]) -> Command:
-        def command(echo: Echo) -> None:
-            samples = self.timing.samples(dispatch)
-            for line in self.timing.told(name, samples, self._initialized[name]):
-                echo(line)
+    def _check_options(self) -> None:
+        """Raises InvalidInput for sizes of ONNX models where there is none; notes denotations of nothing."""
+        if self._report.problems:
+            return
+        words = {
+            "free dimensions (-f)": self._dims,
+            "free dimensions (-F)": self._denotations,
+            "shapes of bindings (-b)": self._shapes,
+        }
+        for word, given in words.items():
+            if given and not self.models:
+                message = f"expected an ONNX model for {word}, but there is none"
+                raise InvalidInput(Problem(self.path.name, message))
+        used = {n for model in self.models.values() for n in model.denoted}
+        self._report.unknown.at("-F").drop(self._denotations, used)
 
-        return command
 
-    def _dispatch_onnx(self, name: str, bindings: Mapping[str, Any], where: str) -> Command | None:
-        before = len(self._problems)
-        views = dict(self._shape_bindings(bindings, f"{where}.bindings"))
-        if len(self._problems) > before:
-            return None
-        with self._under(f"{where}.bindings"):
-            return self._time_dispatches(name, self.models[name].bound(views))
-        return None
-
-    def _view(self, target: Any, fields: Collection[str], place: str) -> Mapping[str, Any] | None:
-        """What a binding says of its resource: a name alone, an object, or a list of one of them."""
-        single = target[0] if isinstance(target, list) and len(target) == 1 else target
-        view = {"name": single} if isinstance(single, str) else single
-        if not isinstance(view, dict):
-            self._report_problem(place, f"expected a resource's name, but got {short_repr(single)}")
-            return None
-        return self._unknown.at(place).drop(view, fields)
-
-    def _shape_bindings(
-        self, bindings: Mapping[str, Any], where: str
-    ) -> Iterator[tuple[str, tuple[Resource | None, list[int] | None]]]:
-        """The buffer behind each input and output of a model, and the shape it is given."""
-        for point, target in bindings.items():
-            place = f"{where}.{point}"
-            view = self._view(target, ("name", "shape"), place)
-            if view is None:
-                continue
-            shape = self._shapes.get(point, view.get("shape"))
-            if shape is not None and not are_sizes(shape):
-                self._report_problem(f"{place}.shape", f"expected sizes, but got {short_repr(shape)}")
-                continue
-            resource = self._find_named(view, "name", self._declared, place)
-            if resource in self.resources:
-                yield point, (self.resources[resource], shape)
-        for point, shape in self._shapes.items():
-            if point not in bindings:
-                yield point, (None, shape)
-
-    def _bindings(
-        self, operator: CompiledOperator, bindings: Mapping[str, Any], where: str
-    ) -> Iterator[tuple[str, NDArray[Any] | None]]:
-        """The memory behind each bind point; None where that is known to be wrong."""
-        for point, target in bindings.items():
-            place = f"{where}.{point}"
-            if point not in operator.tensors:
-                self._report_problem(
-                    place, "expected a tensor of the operator", nearest(point, operator.tensors)
-                )
-                continue
-            view = self._view(target, _VIEW_FIELDS, place)
-            if view is None:
-                continue
-            resource = self._find_named(view, "name", self._declared, place)
-            if resource in self.resources and self.resources[resource].deferred:
-                message = "expected a buffer, but it is deferred, which is for results of ONNX models"
-                self._report_problem(place, message)
-            elif resource in self.resources:
-                with self._under(place):
-                    yield point, _part(self.resources[resource], view, operator.tensors[point].data_type)
-            else:
-                yield point, None  # its resource's problems are told already
-
-    def _print(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._find_named(item, "resource", self._declared, where)
-        with self._under(where):
-            check_print(item)
-        if name is None:
-            return None
-
-        def command(echo: Echo) -> None:
-            for line in format_buffer(name, self.resources[name], item.get("verbose", False)):
-                echo(line)
-
-        return command
-
-    def _write_file(self, item: Mapping[str, Any], where: str) -> Command | None:
-        name = self._find_named(item, "resource", self._declared, where)
-        with self._under(where):
-            output = FileOutput(item, self.resources.get(name or ""))
-            return None if name is None else lambda echo: echo(output.write(name, self.resources[name]))
-        return None
+def find_model(path: str | os.PathLike[str], input_path: str | os.PathLike[str] | None) -> Path:
+    """The model's file: as it is named, or in the folder that inputs come from."""
+    if input_path is None or Path(path).exists():
+        return Path(path)
+    return Path(input_path, path)
 
 
 def _alone(name: str) -> dict[str, Any]:
@@ -361,59 +265,3 @@ def _alone(name: str) -> dict[str, Any]:
         "dispatchables": {name: {"type": "onnx", "sourcePath": name}},
         "commands": [{"type": "dispatch", "dispatchable": name, "bindings": {}}],
     }
-
-
-MOST_PROBLEMS, MOST_ENTRIES = 100, 100_000
-_SECTIONS: dict[str, type] = {"resources": dict, "dispatchables": dict, "commands": list}
-_COMMAND_FIELDS = {
-    "dispatch": ("type", "dispatchable", "bindings", "threadGroupCount"),
-    "print": ("type", "resource", "verbose"),
-    "writefile": ("type", "resource", "targetPath", "dimensions"),
-}
-_VIEW_FIELDS = (
-    "name",
-    "format",
-    "elementCount",
-    "elementStride",
-    "elementSizeInBytes",
-    "elementOffset",
-    "shape",
-)
-_ELSEWHERE = {
-    "hlsl": "compute shaders need Direct3D 12",
-    "dmlserializedgraph": "serialized DirectML graphs cannot be read; give its operators, or the ONNX model",
-}
-
-
-def _bind(operator: CompiledOperator, arrays: Mapping[str, NDArray[Any]]) -> Binding:
-    """The operator with its memory; what it is to own is given to it now, as the tool does at its start."""
-    owned = {n for n, t in operator.tensors.items() if t.flags & TensorFlags.OWNED_BY_DML}
-    if owned:
-        operator.initialize({n: a for n, a in arrays.items() if n in owned})
-    outputs = {n: a for n, a in arrays.items() if n in operator.output_names}
-    return operator.bind({n: a for n, a in arrays.items() if n not in owned and n not in outputs}, outputs)
-
-
-def _part(resource: Resource, view: Mapping[str, Any], data_type: TensorDataType) -> NDArray[Any]:
-    """The part of a buffer that a binding names, as elements of a tensor's type."""
-    width = view.get("elementSizeInBytes", resource.dtype.itemsize)  # the tool's other name for the stride
-    numbers = {"elementOffset": 0, "elementStride": width, "elementCount": None}
-    for field in numbers:
-        value = view.get(field, numbers[field])
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InvalidModel(
-                Problem(field, f"expected a non-negative integer, but got {short_repr(value)}")
-            )
-        numbers[field] = value
-    stride = numbers["elementStride"] or 0
-    start = (numbers["elementOffset"] or 0) * stride
-    count = numbers["elementCount"]
-    size = resource.data.size
-    end = size if count is None else start + count * stride
-    if end > size or start > end:
-        got = f"{short_repr(start)} to {short_repr(end)}"
-        message = f"expected a part of the buffer's {size} bytes, but got bytes {got}"
-        raise InvalidModel(Problem("", message))
-    dtype = NUMPY[data_type]
-    part = resource.data[start:end]
-    return part[: part.size // dtype.itemsize * dtype.itemsize].view(dtype)

@@ -16,7 +16,6 @@ from anydml.files import write_atomically
 from anydml.ir.dims import are_sizes
 
 MAX_PRINTED_ELEMENTS = 1_000_000
-_KINDS = (".npy", ".bin", ".dat", *images.SUFFIXES)
 
 
 def check_print(item: Mapping[str, Any]) -> None:
@@ -46,10 +45,14 @@ def format_buffer(name: str, resource: Resource, verbose: bool) -> Iterator[str]
 
 
 class FileOutput:
-    """A writeFile command, checked as far as it can be before it runs."""
+    """A writeFile command, checked as far as it can be before it runs: an array, a picture, or bytes."""
 
-    def __init__(self, item: Mapping[str, Any], resource: Resource | None) -> None:
+    def __init__(
+        self, item: Mapping[str, Any], resource: Resource | None, folder: Path | None = None
+    ) -> None:
         """Read the command; `resource` is its buffer, None if that has problems of its own.
+
+        `folder`: where the file is to lie; None is the current one.
 
         Raises:
             InvalidModel: a file name or dimensions that cannot be.
@@ -59,11 +62,8 @@ class FileOutput:
         if not isinstance(target, str) or target == "" or "\0" in target:
             problems.append(Problem("targetPath", f"expected a file name, but got {short_repr(target)}"))
             target = "out.npy"
-        self.target = target
+        self.target = target if folder is None else str(folder / target)
         self.kind = Path(target).suffix.lower()
-        if self.kind not in _KINDS:
-            message = f"expected a file of type {', '.join(_KINDS)}, but got {short_repr(self.target)}"
-            problems.append(Problem("targetPath", message))
         if self.dimensions is not None and not are_sizes(self.dimensions):
             problems.append(Problem("dimensions", f"expected sizes, but got {short_repr(self.dimensions)}"))
         elif resource is not None and not resource.deferred and not problems:

@@ -50,9 +50,10 @@ class DispatchTiming:
 
     def told(self, name: str, samples: Sequence[float], initialize: float) -> Iterator[str]:
         """The lines that tell them; `initialize`: milliseconds that it took to make the dispatchable."""
-        cold, hot = samples[: self.warmup_samples], samples[self.warmup_samples :]
+        count = min(self.warmup_samples, len(samples) - 1)  # the last one is hot in any case
+        cold, hot = samples[:count], samples[count:]
         if self.timing_verbosity == 0:
-            yield f"Dispatch '{name}': {len(samples)} iterations, {median(hot or cold):.4f} ms median (CPU)"
+            yield f"Dispatch '{name}': {len(samples)} iterations, {median(hot):.4f} ms median (CPU)"
             return
         yield f"Initialize '{name}': {initialize:.4f} ms"
         yield f"Dispatch '{name}': {len(samples)} iterations"

@@ -224,7 +224,7 @@ class GraphBuilder:
 
     def record_tensors(
         self, operator: Operator, given: Mapping[str, Any], output_data_type: Any = None
-    ) -> Expression | tuple[Expression, ...]:
+    ) -> Any:
         """A node of an operator of whole tensors, from its function's arguments by name."""
         count = self._counts[operator.function] = self._counts.get(operator.function, 0) + 1
         name = f"{operator.function}_{count}"
@@ -257,9 +257,14 @@ class GraphBuilder:
         outputs = {n: _desc(v.tensor) for n, v in zip(outputs, made, strict=True)}
         for value in made:
             self._problems[value] = problems
-        node = DirectMLNode(operator, tuple(values), tuple(made), attributes, name=name, views=views)
+        there = dict(zip(outputs, made, strict=True))
+        ends = tuple(there.get(n) for n in names_of(operator.outputs, outputs))
+        node = DirectMLNode(operator, tuple(values), ends, attributes, name=name, views=views)
         self._nodes.append(node)
-        results = tuple(Expression(self, v, d) for v, d in zip(made, outputs.values(), strict=True))
+        results = tuple(
+            None if v is None else Expression(self, v, outputs[n])
+            for n, v in zip(names_of(operator.outputs, outputs), ends, strict=True)
+        )
         return results if operator.gives_several else results[0]
 
     def _expressions(self, operator: Operator, given: Mapping[str, Any], where: str) -> dict[str, Expression]:

@@ -15,7 +15,7 @@ from anydml.ir.graph import DirectMLGraph, TensorType, Value
 from anydml.ops.dtypes import IN_BUFFERS, NUMPY
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.bind import Binding, Compiled
-from anydml.runtime.tensor_step import unpacked
+from anydml.runtime.tensor_step import pack, unpacked
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -68,7 +68,8 @@ class CompiledGraph(Compiled):
         """Run once.
 
         Args:
-            inputs: arrays by name, of the declared types; C-contiguous, or of the declared sizes.
+            inputs: arrays by name, of the declared types; C-contiguous, or of the declared sizes. Elements
+                of 4 bits are one in a byte where an array has the declared sizes.
 
         Returns:
             New arrays of the outputs' sizes, by name.
@@ -114,6 +115,14 @@ class CompiledGraph(Compiled):
     def _contiguous(self, name: str, x: Any) -> Any:
         """An array of another layout but the declared sizes, as packed memory."""
         tensor = self._inputs.get(name)
+        if tensor is not None and tensor.data_type not in NUMPY and np.shape(x) == tensor.sizes:
+            memory = np.zeros(tensor.reach, np.uint8)  # given one in a byte
+            pack(
+                np.asarray(x),
+                memory,
+                TensorType(tensor.data_type.label, tensor.sizes, tensor.effective_strides),
+            )
+            return memory
         if tensor is None or not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.shape != tensor.sizes:
             return x
         return x if tensor.effective_strides != packed_strides(tensor.sizes) else np.ascontiguousarray(x)

@@ -7,9 +7,9 @@ stands for a list of equal ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: F401
+from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
 from dataclasses import dataclass
-from inspect import Parameter, Signature
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,14 @@ from anydml.directml.arguments import (
 from anydml.directml.descriptions import OperatorDesc  # noqa: F401  (annotations name what is not used)
 from anydml.directml.type_inference import as_number
 from anydml.directml.validation import check
-from anydml.eager import Out, Tensor, asked_type, in_parameters, to_array  # noqa: F401
+from anydml.eager import Out, Tensor, asked_type, in_parameters, overlaps, to_array  # noqa: F401
 from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.expression import Expression
 from anydml.heavy import implementation_of
 from anydml.ops.attributes import ScaleBias  # noqa: F401
 from anydml.ops.call import Computation, field
 from anydml.ops.docstring import docstring
-from anydml.ops.dtypes import IN_ARRAYS, native
+from anydml.ops.dtypes import FROM_NUMPY, IN_ARRAYS, native
 from anydml.ops.enums import (  # noqa: F401
     AxisDirection,
     ConvolutionDirection,
@@ -50,35 +50,12 @@ from anydml.ops.enums import (  # noqa: F401
     ReduceFunction,
     TensorDataType,
 )
-from anydml.ops.opdef import REQUIRED, Operand, Operator
-from anydml.ops.tensor_desc import TensorDesc
+from anydml.ops.opdef import Operand, Operator
+from anydml.ops.signature import signature
+from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.launch import apply_activation
 
 Array = NDArray[Any]
-
-
-def signature(operator: Operator) -> Signature:
-    """The parameters of an operator's function: tensors, what sizes need, attributes, and keywords."""
-
-    def parameter(name: str, annotation: str, default: Any = REQUIRED) -> Parameter:
-        given = Parameter.empty if default is REQUIRED else default
-        return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=given, annotation=annotation)
-
-    parts = []
-    needed = max((k for k, s in enumerate(operator.inputs) if s.optional is None), default=-1)
-    for k, s in enumerate(operator.inputs):
-        kind = "Sequence[Tensor | Expression]" if s.array else "Tensor | Expression"
-        kind += " | None" * (s.optional is not None)
-        parts.append(parameter(s.parameter, kind, None if k > needed else REQUIRED))
-    parts += [parameter(a.name, a.annotation, a.default) for a in operator.asks]
-    parts += [parameter(a.parameter, a.kind.annotation, a.default) for a in operator.asked]
-    first = next((k for k, p in enumerate(parts) if p.default is not Parameter.empty), len(parts))
-    late = [p for p in parts[first:] if p.default is Parameter.empty]  # behind what may be left out
-    parts = [p for p in parts if p not in late] + [p.replace(kind=Parameter.KEYWORD_ONLY) for p in late]
-    keywords = {"output_data_type": "TensorDataType | str | None"} if operator.output_types else {}
-    keywords["out"] = "Out | None"
-    parts += [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in keywords.items()]
-    return Signature(parts, return_annotation="Array | tuple[Array, ...] | Expression")
 
 
 def function(operator: Operator, module: str) -> Callable[..., Any]:
@@ -129,6 +106,13 @@ _MOST_KNOWN = 4096
 
 def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any, out: Any) -> Any:
     inputs, numbers = _arrays(operator, given)
+    if numbers and not inputs:
+        where = f"{operator.name}: {next(iter(numbers))[0].parameter}"
+        raise InvalidInput(
+            Problem(where, "expected an array, but got a number", "np.float32([...]) makes one")
+        )
+    if output_data_type is None and out is not None and operator.output_types:
+        output_data_type = _type_of_target(operator, out)
     key: Any = None
     prepared = None
     try:
@@ -158,7 +142,7 @@ def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any
         results = {n: _own(x, seen.values()) for n, x in made.items()}
     else:
         results = targets
-        for name, x in made.items():
+        for name, x in _apart(made, targets.values()).items():
             np.copyto(targets[name], x)
     listed = [
         tuple(x for n, x in results.items() if n.startswith(s.name + "[")) if s.array else results.get(s.name)
@@ -209,8 +193,8 @@ def _prepare(
     problems = check(operator, tensors | outputs, attributes, FeatureLevel.newest())
     problems = problems or list(do_not_go_together(operator, tensors, outputs))
     if problems:
-        told = [[in_parameters(operator, text) for text in (p.message, p.remedy)] for p in problems]
-        raise InvalidOperator(*(Problem(p.where, *texts) for p, texts in zip(problems, told, strict=True)))
+        told = [[in_parameters(operator, text) for text in (p.where, p.message, p.remedy)] for p in problems]
+        raise InvalidOperator(*(Problem(*texts) for texts in told))
     by = implementation_of(operator, tensors | outputs, attributes, None)
     return _Prepared(Computation(operator, outputs, attributes, by, apply_activation), outputs, made, sizes)
 
@@ -221,6 +205,20 @@ def _own(x: Array, inputs: Any) -> Array:
     if not (whole and x.flags.c_contiguous and x.flags.writeable):
         return x.copy()
     return x.copy() if any(np.may_share_memory(x, y) for y in inputs) else x
+
+
+def _apart(made: Mapping[str, Array], targets: Iterable[Array]) -> Mapping[str, Array]:
+    """Results whose memory no target is, so that writing one changes no other."""
+    return {n: x.copy() if any(np.may_share_memory(x, y) for y in targets) else x for n, x in made.items()}
+
+
+def _type_of_target(operator: Operator, out: Any) -> TensorDataType | None:
+    """The type that `out` asks for where there is a choice; `_targets` judges the rest of it."""
+    given = out if isinstance(out, list | tuple) else [out]
+    for operand, y in zip(operator.outputs, given, strict=False):
+        if operand.dtype == operator.free_output and isinstance(y, np.ndarray):
+            return FROM_NUMPY.get(y.dtype)
+    return None
 
 
 def _arrays(
@@ -256,6 +254,14 @@ def _array(operator: Operator, operand: Operand, x: Any) -> Array:
     return y if y.dtype.isnative else y.astype(native(y.dtype))
 
 
+def _overlaps_itself(y: Array) -> bool:
+    """Whether two elements share memory; a layout too intricate to decide counts as one that does."""
+    try:
+        return overlaps_itself(y.shape, y.strides, y.itemsize)
+    except TooIntricate:
+        return True
+
+
 def _targets(operator: Operator, out: Any, outputs: Mapping[str, TensorDesc]) -> dict[str, Array]:
     """`out` by field name, checked."""
     given = out if isinstance(out, list | tuple) else [out]
@@ -272,6 +278,11 @@ def _targets(operator: Operator, out: Any, outputs: Mapping[str, TensorDesc]) ->
             problems.append(Problem(where, f"expected an array of {wanted}, but got {got}"))
         elif not y.flags.writeable:
             problems.append(Problem(where, "expected a writable array, but got a read-only one"))
+        elif y.size and not y.flags.c_contiguous and _overlaps_itself(y):
+            message = "expected every element in its own place, but the array overlaps itself"
+            problems.append(Problem(where, message))
+    if not problems and any(overlaps(x, y) for x, y in combinations(given, 2)):
+        problems.append(Problem(f"{operator.name}: out", "expected arrays apart, but got an overlap"))
     if problems:
         raise InvalidInput(*problems)
     return dict(zip(outputs, given, strict=True))

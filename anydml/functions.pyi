@@ -3383,6 +3383,7 @@ def diagonal_matrix1(
     value: float,
     diagonal_fill_begin: int,
     diagonal_fill_end: int,
+    output_data_type: TensorDataType | str | None = None,
     out: None = None,
 ) -> Array:
     """Output is Value on some diagonals, those from DiagonalFillBegin to before DiagonalFillEnd, and Input
@@ -3397,6 +3398,7 @@ def diagonal_matrix1(
     value: float,
     diagonal_fill_begin: int,
     diagonal_fill_end: int,
+    output_data_type: TensorDataType | str | None = None,
     out: Out,
 ) -> Out: ...
 @overload
@@ -3407,6 +3409,7 @@ def diagonal_matrix1(
     value: float,
     diagonal_fill_begin: int,
     diagonal_fill_end: int,
+    output_data_type: TensorDataType | str | None = None,
     out: None = None,
 ) -> Expression: ...
 @overload

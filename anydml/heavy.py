@@ -26,7 +26,7 @@ def implementation_of(
         return kernel
     if (kernel := window_kernel(operator, tensors, attributes, threads)) is not None:
         return kernel
-    if _work(operator, tensors) < WORTH:
+    if _work(operator, tensors) < WORTH or _without_nan(operator, attributes):
         return None
     from anydml.onnx.from_directml.library import implementation  # which loads onnxruntime
 
@@ -73,6 +73,14 @@ def how_computed(operator: Operator) -> str:
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
     return "NumPy"
+
+
+def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:
+    """Whether the library's values differ: its recurrent layers' RELU makes 0 of NaN."""
+    functions = attributes.get("ActivationDescs") or ()
+    return operator.name in ("RNN", "GRU", "LSTM") and any(
+        f.operator.name == "ACTIVATION_RELU" for f in functions
+    )
 
 
 LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", "RNN", "GRU", "LSTM")

@@ -212,3 +212,46 @@ def test_a_directml_graph_of_several():
         }
     )
     np.testing.assert_array_equal(compiled({"input 0": x})["output 0"], np.maximum(x, 0))
+
+
+# ---- where to write ----------------------------------------------------------------------------------------
+
+
+def test_results_are_all_computed_before_the_first_is_written():
+    """SPLIT's results are parts of its input: one written at once would change the other."""
+    x = np.arange(4, dtype=np.float32)
+    dml.split(x, [2, 2], 0, out=(x[2:], x[:2]))
+    assert x.tolist() == [2, 3, 0, 1]
+    grid = np.arange(9, dtype=np.float32).reshape(3, 3)
+    dml.gather(grid, np.uint32([[2, 1, 0]]), 1, 1, out=grid)
+    assert grid.tolist() == [[2, 1, 0], [5, 4, 3], [8, 7, 6]]
+
+
+def test_targets_that_overlap_are_refused():
+    x, y = np.zeros(4, np.float32), np.full(3, 7, np.float32)
+    with pytest.raises(dml.InvalidInput, match="arrays apart"):
+        dml.split(x, [2, 2], 0, out=(y[:2], y[1:]))
+    twice = np.lib.stride_tricks.as_strided(y, (2, 2), (4, 4))
+    with pytest.raises(dml.InvalidInput, match="overlaps itself"):
+        dml.reduce(np.zeros((2, 2, 1), np.float32), "SUM", [2], out=twice[..., None])
+    assert y.tolist() == [7, 7, 7]
+
+
+def test_out_decides_a_type_that_is_free():
+    x = np.float32([[3, 1, 2]])
+    indices = np.zeros((1, 1), np.uint64)
+    assert dml.argmax(x, [1], out=indices) is indices
+    assert dml.argmax(x, [1]).dtype == np.uint32
+    matrix = np.zeros((2, 2), np.int16)
+    dml.diagonal_matrix1(None, [2, 2], value=3, diagonal_fill_begin=0, diagonal_fill_end=1, out=matrix)
+    assert matrix.tolist() == [[3, 0], [0, 3]]
+
+
+def test_a_number_alone_is_no_tensor():
+    with pytest.raises(dml.InvalidInput, match="expected an array, but got a number"):
+        dml.reduce(2.5, "SUM", [0])
+
+
+def test_sizes_beyond_all_bounds_are_refused():
+    with pytest.raises(dml.InvalidOperator, match="Sizes"):
+        dml.resample(np.float32([1, 2]), interpolation_mode="LINEAR", scales=[3e38])

@@ -10,10 +10,10 @@ from enum import Enum
 from pathlib import Path
 
 import anydml.ops.enums
-from anydml.eager_tensors import signature
 from anydml.ops.attributes import EnumKind
 from anydml.ops.catalog import CATALOG
 from anydml.ops.opdef import REQUIRED, Attribute, Operator
+from anydml.ops.signature import signature
 
 TARGET = Path(__file__).parent.parent / "anydml" / "functions.pyi"
 NAMES = TARGET.with_name("names.py")

@@ -18,7 +18,7 @@ from anydml.ops.attributes import AxesKind, ListKind
 from anydml.ops.call import Call, by_parameter, field, stand_in
 from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, UINT8, UINT32
 from anydml.ops.enums import FeatureLevel, TensorDataType
-from anydml.ops.opdef import Attribute, Operator
+from anydml.ops.opdef import REQUIRED, Attribute, Operator
 from anydml.ops.tensor_desc import TensorDesc
 
 
@@ -36,14 +36,16 @@ def types_of(
     table = operator.levels[max(operator.levels)]
     types: dict[str, TensorDataType] = {}
     for name, dtype in given.items():
-        operand = next(s for s in operator.inputs if s.name == name.partition("[")[0])
-        types.setdefault(operand.dtype, dtype)
+        field_name, _, number = name.partition("[")
+        operand = next(s for s in operator.inputs if s.name == field_name)
+        letter = operand.nth(int(number.rstrip("]"))).dtype if number else operand.dtype
+        types.setdefault(letter, dtype)
     if operator.free_output is not None and wanted is not None:
         types[operator.free_output] = wanted
-    elif operator.free_output is not None and operator.usual_type is not None:
+    elif operator.free_output is not None and operator.usual_type is not None and types:
         types[operator.free_output] = operator.usual_type(arguments, types)
     for letter, allowed in table.dtypes.items():
-        usual = [t for t in (FLOAT32, UINT32) if t in allowed]
+        usual = [t for t in (FLOAT32, UINT32, *given.values()) if t in allowed]
         types.setdefault(letter, (usual or list(allowed))[0])
     return types
 
@@ -56,7 +58,7 @@ def attributes_of(
     level: FeatureLevel,
 ) -> dict[str, Any]:
     """The attributes by field name, as a description has them."""
-    rank = max(rank_of(operator, tensors), len(given.get("output_sizes") or ()))
+    rank = max(rank_of(operator, tensors), _length(given.get("output_sizes")))
     values: dict[str, Any] = {
         a.name: types[operator.outputs[0].dtype] for a in operator.attributes if a.implied
     }
@@ -70,6 +72,10 @@ def attributes_of(
         value = _from_the_end(a, value, rank)
         values[a.name] = read_attribute(a, value, f"{operator.name}: {a.parameter}", level)
     return values
+
+
+def _length(sizes: Any) -> int:
+    return 0 if sizes is None else int(np.size(sizes))
 
 
 def _from_the_end(a: Attribute, value: Any, rank: int) -> Any:
@@ -89,6 +95,10 @@ def outputs_of(
     types: Mapping[str, TensorDataType],
 ) -> dict[str, TensorDesc]:
     """The outputs, from all else. What is wrong with the arguments makes them wrong, too: `check` tells."""
+    for asked in operator.asks:
+        if given[asked.name] is None and asked.default is REQUIRED:
+            where = f"{operator.name}: {asked.name}"
+            raise InvalidInput(Problem(where, f"expected {asked.documented}, but got None"))
     values = by_parameter(operator, {n: stand_in(t) for n, t in tensors.items()})
     values |= {a.parameter: attributes[a.name] for a in operator.attributes}
     for asked in operator.asks:
@@ -129,7 +139,8 @@ def _whole_numbers(operator: Operator, name: str, value: Any) -> Any:
     if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in items):
         where = f"{operator.name}: {name}"
         raise InvalidInput(Problem(where, f"expected whole numbers, but got {short_repr(value)}"))
-    return tuple(int(n) for n in items) if np.ndim(value) else int(items[0])
+    sizes = tuple(int(n) for n in items)
+    return sizes if np.ndim(value) or name.endswith("_sizes") else sizes[0]
 
 
 def repeated(
@@ -143,7 +154,7 @@ def repeated(
         if s.sizes in letters and s.name in tensors and tensors[s.name].sizes != letters[s.sizes]:
             try:
                 fits = np.broadcast_shapes(tensors[s.name].sizes, letters[s.sizes]) == letters[s.sizes]
-            except ValueError:
+            except (ValueError, RuntimeError):  # or of more dimensions than NumPy has
                 continue
             if fits:
                 yield s.name, letters[s.sizes]

@@ -6,7 +6,6 @@ Every broken rule is told, one line each. Tensors that break a rule in the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from anydml.errors import Problem, short_repr
@@ -65,14 +64,23 @@ def check(
             breaches = list(rule.broken(call) if rule.of_call else rule.broken(tensors, attributes))
         except _UNANSWERABLE:
             if not problems and not missing:
-                raise
+                problems.append(_do_not_go_together(operator, tensors))
             continue
         for message, remedy in breaches:
             since = f"not asked from {later.label} on" if later and not remedy else remedy
             problems.append(Problem(operator.name, message, since))
     if call is not None and not problems and not missing and operator.sizes is not None:
-        problems += _computed_sizes(operator, call)
+        try:
+            problems += _computed_sizes(operator, call)
+        except _UNANSWERABLE:
+            problems.append(_do_not_go_together(operator, tensors))
     return problems
+
+
+def _do_not_go_together(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Problem:
+    """What no rule has words for: tensors of ranks that a rule does not expect, for one."""
+    got = "; ".join(f"{name} {str_sizes(desc.sizes)}" for name, desc in tensors.items())
+    return Problem(operator.name, f"expected tensors and attributes that go together, but got {got}")
 
 
 _UNANSWERABLE = (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError)
@@ -83,7 +91,7 @@ def _given(operand: Operand, tensors: Mapping[str, TensorDesc]) -> list[tuple[Op
     """The tensors of an operand; of several behind one field each under a name of its own."""
     if not operand.array:
         return [(operand, tensors[operand.name])] if operand.name in tensors else []
-    return [(replace(operand, name=n, count=""), tensors[n]) for n in fields_of(operand.name, tensors)]
+    return [(operand.nth(k), tensors[n]) for k, n in enumerate(fields_of(operand.name, tensors))]
 
 
 def _values_by_level(

@@ -210,9 +210,10 @@ class ListKind(Kind):
         return f"a list; each {self.item.documented}"
 
     def read(self, value: object, where: str) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple | range | np.ndarray) or np.ndim(value) != 1:
+        flat = isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+        if not flat:
             raise _refuse(where, f"expected a list such as {self.form}, but got {short_repr(value)}")
-        items = value.tolist() if isinstance(value, np.ndarray) else value
+        items: Any = value.tolist() if isinstance(value, np.ndarray) else value
         return tuple(self.item.read(v, f"{where}[{k}]") for k, v in enumerate(items))
 
 

@@ -5,15 +5,13 @@ Elements of 4 bits stand in arrays of bytes, one in each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import FLOAT32, FLOATS_UP_TO_32_BIT, IN_ARRAYS, INT4, INT8, UINT4, UINT8
 from anydml.ops.enums import QuantizationType, TensorDataType
 from anydml.ops.families import FL_4_0, FL_6_3
-from anydml.ops.opdef import Operand, at, attr, example, inp, of_tensors, out
+from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
 
 _RANGES: dict[TensorDataType, tuple[int, int]] = {
@@ -69,16 +67,8 @@ DYNAMIC_QUANTIZE_LINEAR = of_tensors(
 # ---- scales for blocks ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Parameters(Operand):
-    """QuantizationTensors: each has a type of its own. A zero point has that of what is quantized."""
-
-    def __post_init__(self) -> None:
-        if self.name.endswith("[1]"):
-            object.__setattr__(self, "dtype", "Q")
-
-
-_PARAMETERS = _Parameters("QuantizationTensors", "input", "T", "", None, "QuantizationTensorCount")
+_PARAMETERS = inp("QuantizationTensors", dtype=("T", "Q"), count="QuantizationTensorCount")
+"""The scale, and the zero point, which has the type of what is quantized."""
 _COUNTS = {QuantizationType.SCALE: 1, QuantizationType.SCALE_ZERO_POINT: 2}
 
 

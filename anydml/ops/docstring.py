@@ -27,7 +27,10 @@ def docstring(operator: Operator) -> str:
         lines += [operator.notes, ""]
     lines.append("Args:")
     for operand in operator.inputs:
-        lines.append(f"    {operand.parameter}: {_operand(operand, table.dtypes[operand.dtype])}.")
+        said = _operand(operand, table.dtypes[operand.dtype])
+        if operand.optional is not None:
+            said += "; or None" if _needed_behind(operator, operand) else "; may be left out"
+        lines.append(f"    {operand.parameter}: {said}.")
     for asked in operator.asks:
         lines.append(f"    {asked.name}: {asked.documented}.")
     for a in operator.asked:
@@ -61,7 +64,7 @@ def _operand(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
         said += ", one element"
     if operand.array:
         said = f"a list of arrays; {said}"
-    return said + ("; may be left out" if operand.optional is not None else "")
+    return said
 
 
 def _result(operator: Operator) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from enum import Enum
+from inspect import Parameter
 
 from anydml.ops.attributes import EnumKind
 from anydml.ops.docstring import call_of_example
 from anydml.ops.dtypes import listed
 from anydml.ops.formula import text
 from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule
+from anydml.ops.signature import GIVEN_BY_NAME
+from anydml.ops.signature import signature as parameters
 
 
 def markdown(operator: Operator) -> str:
@@ -47,17 +51,23 @@ def _instance(operator: Operator) -> str:
 
 def signature(operator: Operator) -> str:
     if operator.compute is not None:
-        parts = [s.parameter + "=None" * (s.optional is not None) for s in operator.inputs]
-        parts += [a.name + ("" if a.default is REQUIRED else f"={a.default}") for a in operator.asks]
-        parts += [
-            a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in operator.asked
-        ]
-        return f"{operator.function}({', '.join(sorted(parts, key=lambda p: '=' in p))})"
+        shown = [p for p in parameters(operator).parameters.values() if p.name not in GIVEN_BY_NAME]
+        parts = [_in_signature(p) for p in shown]
+        by_name = next((k for k, p in enumerate(shown) if p.kind is Parameter.KEYWORD_ONLY), None)
+        if by_name is not None:
+            parts.insert(by_name, "*")
+        return f"{operator.function}({', '.join(parts)})"
     # an input that may be left out, before one that may not, is given as None
     needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None)
     tensors = [s.parameter + "=None" * (k > needed) for k, s in enumerate(operator.inputs)]
     given = [a.parameter if a.default is REQUIRED else f"{a.parameter}={_default(a)}" for a in operator.asked]
     return f"{operator.function}({', '.join([*tensors, *given])})"
+
+
+def _in_signature(p: Parameter) -> str:
+    if p.default is Parameter.empty:
+        return p.name
+    return f"{p.name}={p.default.name if isinstance(p.default, Enum) else repr(p.default)}"
 
 
 def formula(operator: Operator) -> str:

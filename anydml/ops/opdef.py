@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
@@ -40,6 +40,13 @@ class Operand:
     """The level from which the tensor may be left out."""
     count: str = ""
     """Of several tensors behind one field: the field that tells how many."""
+    dtypes: tuple[str, ...] = ()
+    """Their types where they differ, one after the other; the last one is that of all further ones, too."""
+
+    def nth(self, k: int) -> Operand:
+        """One of several tensors, as an operand of its own."""
+        dtype = self.dtypes[min(k, len(self.dtypes) - 1)] if self.dtypes else self.dtype
+        return replace(self, name=f"{self.name}[{k}]", dtype=dtype, count="", dtypes=())
 
     @property
     def array(self) -> bool:
@@ -92,9 +99,15 @@ class Asked:
 
 
 def inp(
-    name: str, *, dtype: str, sizes: str = "", optional: FeatureLevel | None = None, count: str = ""
+    name: str,
+    *,
+    dtype: str | tuple[str, ...],
+    sizes: str = "",
+    optional: FeatureLevel | None = None,
+    count: str = "",
 ) -> Operand:
-    return Operand(name, "input", dtype, sizes, optional, count)
+    several = dtype if isinstance(dtype, tuple) else ()
+    return Operand(name, "input", several[0] if several else str(dtype), sizes, optional, count, several)
 
 
 def out(
@@ -302,7 +315,9 @@ class Operator:
     @cached_property
     def free_output(self) -> str | None:
         """The type variable of the output's type if its inputs need not decide it."""
-        tied = {s.dtype for s in self.inputs if s.optional is None} or {s.dtype for s in self.inputs}
+        tied = {s.dtype for s in self.inputs if s.optional is None}
+        if len(self.inputs) > 1:  # one of several must be given, by a rule
+            tied = tied or {s.dtype for s in self.inputs}
         return next((s.dtype for s in self.outputs if s.dtype not in tied), None)
 
     @cached_property

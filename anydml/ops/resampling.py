@@ -20,6 +20,7 @@ from anydml.ops.enums import AxisDirection, InterpolationMode
 from anydml.ops.families import FL_1_0, FL_2_0, FL_2_1, FL_3_0, FL_5_1, FL_6_2, FL_6_4
 from anydml.ops.opdef import Asked, Attribute, Levels, Operand, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.tensor_desc import MAX_ELEMENTS
 
 # ---- one axis ------------------------------------------------------------------------------------------
 
@@ -249,8 +250,9 @@ _GRADIENT_SIZES = Asked(
 def _sizes(c: Call) -> tuple[int, ...]:
     if c.output_sizes is not None:
         return tuple(c.output_sizes)
-    scaled = [np.float32(n) * np.float32(s) for n, s in zip(c.input.shape, c.scales, strict=True)]
-    return tuple(max(int(n), 1) if isfinite(n) else 1 for n in scaled)
+    with np.errstate(over="ignore"):
+        scaled = [np.float32(n) * np.float32(s) for n, s in zip(c.input.shape, c.scales, strict=True)]
+    return tuple(max(int(min(float(n), MAX_ELEMENTS + 1)), 1) if n == n else 1 for n in scaled)
 
 
 def _gradient_sizes(c: Call) -> tuple[int, ...]:

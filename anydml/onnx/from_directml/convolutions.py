@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.onnx.from_directml.quantization import flat, limited, parameters, wide
 from anydml.ops.call import Call
-from anydml.ops.dtypes import FLOAT64, INT32
+from anydml.ops.dtypes import FLOAT64, INT32, UINT8
 from anydml.ops.enums import ConvolutionDirection, ConvolutionMode
 
 
@@ -73,17 +73,28 @@ def _far_padded(c: Call, o: OnnxNodes, filters: str) -> str:
 
 
 def convolution_integer(c: Call, o: OnnxNodes) -> Any:
-    """onnxruntime's ConvInteger has one zero point for all filters; of others, its sum is taken off."""
-    start = flat(o, "input_zero_point", c.input_zero_point)
+    """onnxruntime's ConvInteger has one zero point for all filters; of others, its sum is taken off.
+
+    Of INT8 inputs its sums saturate on x86 processors without VNNI: they are given as UINT8, 128 greater.
+    """
+    x, start = "input", flat(o, "input_zero_point", c.input_zero_point)
+    if c.input.dtype == np.int8:
+        x = _raised(o, x)
+        start = o.constant(np.uint8(128)) if start is None else _raised(o, start)
     zero_points = c.filter_zero_point
     if zero_points is None or zero_points.size == 1:
         of_filters = flat(o, "filter_zero_point", zero_points)
-        return o("ConvInteger", "input", "filter", start, of_filters, **_windows(c))
-    made = o("ConvInteger", "input", "filter", start, **_windows(c))
+        return o("ConvInteger", x, "filter", start, of_filters, **_windows(c))
+    made = o("ConvInteger", x, "filter", start, **_windows(c))
     one = numpy_helper.from_array(np.ones(1, c.filter.dtype))
     ones = o("ConstantOfShape", o.integers(c.filter.shape), value=one)
-    seen = o("ConvInteger", "input", ones, start, **_windows(c))
+    seen = o("ConvInteger", x, ones, start, **_windows(c))
     return o("Sub", made, o("Mul", seen, o.cast(o.reshape("filter_zero_point", _of_channels(c)), INT32)))
+
+
+def _raised(o: OnnxNodes, x: str) -> str:
+    """INT8 as UINT8, 128 greater."""
+    return o.cast(o("Add", o.cast(x, INT32), o.constant(np.int32(128))), UINT8)
 
 
 def quantized_linear_convolution(c: Call, o: OnnxNodes) -> Any:

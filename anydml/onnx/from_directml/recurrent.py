@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.ops.call import Call
-from anydml.ops.dtypes import INT32, INT64
+from anydml.ops.dtypes import INT32, UINT64
 from anydml.ops.enums import RecurrentNetworkDirection
 
 _DIRECTIONS = {
@@ -64,7 +64,7 @@ def _functions(c: Call) -> dict[str, Any] | None:
 
 def _lengths(o: OnnxNodes, lengths: str, steps: int) -> str:
     """A row ends with the sequence at the latest; onnxruntime refuses greater lengths."""
-    bounded = o("Min", o.cast(lengths, INT64), o.constant(np.int64(steps)))
+    bounded = o("Min", o.cast(lengths, UINT64), o.constant(np.uint64(steps)))  # whose Min of INT64 is wrong
     return o.cast(bounded, INT32)
 
 

@@ -6,7 +6,7 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
-from .test_matrix import check_floats, layouts
+from .tensors import check_floats, layouts
 
 MASKS = (
     "NONE",

@@ -15,21 +15,13 @@ import anydml as dml
 from tests.onnx.ops.checking import computed
 
 from .checking import edges, random_bits
+from .tensors import scattered
 
 FLOATS = "float16 float32 float64".split()
 TYPES = [*FLOATS, *"int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()]
 RANGES = {"UINT8": (0, 255), "INT8": (-128, 127), "UINT4": (0, 15), "INT4": (-8, 7)}
 NAN, INF = math.nan, math.inf
 every_seed = pytest.mark.parametrize("seed", range(6))
-
-
-def scattered(rng, x):
-    """The same elements in memory of another layout: every second one, backwards, axes in another order."""
-    order = rng.permutation(x.ndim)
-    room = np.full([2 * x.shape[k] for k in order], 77, x.dtype)
-    y = room[tuple(slice(None, None, int(rng.choice([-2, 2]))) for _ in order)].transpose(np.argsort(order))
-    y[...] = x
-    return y
 
 
 def nearest(value, dtype):

@@ -10,7 +10,7 @@ from anydml import eager_tensors, heavy
 from anydml.onnx.from_directml import library
 
 from ..onnx.ops.checking import computed
-from .test_matrix import BYTES, anything, check_floats, exact, layouts, quantized, scales
+from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, scales
 
 
 @pytest.fixture

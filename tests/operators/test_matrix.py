@@ -1,6 +1,5 @@
 """Matrix products against sums of exact numbers, onnxruntime, and ONNX's published examples."""
 
-from fractions import Fraction
 from math import fsum
 
 import numpy as np
@@ -9,29 +8,7 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
-
-BYTES = ("uint8", "int8")
-
-
-def layouts(x):
-    """The same values elsewhere in memory: with turned axes, between others, backward."""
-    yield np.moveaxis(np.moveaxis(x, -1, 0).copy(), 0, -1)
-    spread = np.zeros([2 * n for n in x.shape], x.dtype)
-    spread[tuple(slice(1, None, 2) for _ in x.shape)] = x
-    yield spread[tuple(slice(1, None, 2) for _ in x.shape)]
-    yield np.flip(np.flip(x).copy())
-
-
-def anything(rng, dtype, shape):
-    """Every value of an integer type."""
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
-
-
-def exact(x):
-    """Python's integers, or fractions: nothing is ever rounded."""
-    convert = Fraction if x.dtype.kind == "f" else int
-    return np.array([convert(v) for v in x.ravel().tolist()], object).reshape(x.shape)
+from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, scales
 
 
 def batches(shape):
@@ -53,15 +30,6 @@ def plain_gemm(a, b, c, trans_a, trans_b, alpha, beta):
     if c is not None:
         made, size = made + beta * c.astype(np.float64), size + np.abs(beta * c.astype(np.float64))
     return made, size * (a.shape[-1] + 3) * np.finfo(np.float32).eps
-
-
-def check_floats(y, dtype, wanted, slack):
-    """Within the slack, and for float16 half of its step more."""
-    assert y.dtype == dtype
-    assert y.shape == wanted.shape
-    if y.dtype == np.float16:
-        slack = slack + np.spacing(np.abs(wanted).astype(np.float16)).astype(np.float64) * 0.501
-    assert (np.abs(y.astype(np.float64) - wanted) <= slack).all()
 
 
 def gemm_case(seed):
@@ -194,18 +162,6 @@ def test_long_sums_are_exact_and_taken_modulo_2_to_32(length):
     lowest = np.full((1, length), -128, np.int8)  # -255 * -255 each
     y = dml.matrix_multiply_integer(lowest, np.int8([127]), lowest.T, np.int8([127]))
     np.testing.assert_array_equal(y, np.full((1, 1), 255 * 255 * length).astype(np.int32))
-
-
-def quantized(real, zero_point, dtype):
-    """Rounded, halves to even, moved and limited: of fractions."""
-    info = np.iinfo(dtype)
-    whole = np.vectorize(round, otypes=[object])(real) + zero_point
-    return np.clip(whole, info.min, info.max).astype(dtype)
-
-
-def scales(rng, powers, shape):
-    """Powers of 2, with which there are halves to round, or any."""
-    return np.float32(2.0 ** rng.integers(-3, 3, shape) if powers else rng.uniform(0.01, 2, shape))
 
 
 @pytest.mark.parametrize("types", [(a, b, q) for a in BYTES for b in BYTES for q in BYTES], ids="-".join)

@@ -11,6 +11,8 @@ import pytest
 import anydml as dml
 from tests.onnx.ops.checking import computed
 
+from .tensors import scattered
+
 ROUNDING = {"float32": 0, "float16": 6e-4}
 """Of a result, beside what float32 on the way loses."""
 every_float = pytest.mark.parametrize("dtype", ROUNDING)
@@ -28,15 +30,6 @@ def activation(rng):
     name = rng.choice(list(ACTIVATIONS))
     given = {"Type": name, "Desc": {"Alpha": 0.5, "Beta": -2}} if name == "ACTIVATION_LINEAR" else name
     return given, ACTIVATIONS[name]
-
-
-def scattered(rng, x):
-    """The same elements in memory of another layout: every second one, backwards, axes in another order."""
-    order = rng.permutation(x.ndim)
-    room = np.full([2 * x.shape[k] for k in order], np.nan, x.dtype)
-    y = room[tuple(slice(None, None, int(rng.choice([-2, 2]))) for _ in order)].transpose(np.argsort(order))
-    y[...] = x
-    return y
 
 
 def drawn(rng, shape, dtype, low=-3.0, high=3.0):

@@ -9,7 +9,7 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
-from .test_matrix import BYTES, anything, check_floats, layouts, scales
+from .tensors import BYTES, anything, check_floats, layouts, scales
 
 NAN, INF = float("nan"), float("inf")
 ATTRIBUTES = ("window_size", "strides", "dilations", "start_padding", "end_padding")

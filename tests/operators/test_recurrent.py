@@ -8,8 +8,8 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
+from .tensors import check_floats, layouts
 from .test_convolution import routes  # noqa: F401  # a fixture
-from .test_matrix import check_floats, layouts
 
 DIRECTIONS = ("FORWARD", "BACKWARD", "BIDIRECTIONAL")
 IN_ONNX = {"FORWARD": "forward", "BACKWARD": "reverse", "BIDIRECTIONAL": "bidirectional"}

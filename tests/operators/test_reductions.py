@@ -14,6 +14,7 @@ import pytest
 import anydml as dml
 
 from .checking import random_bits
+from .tensors import scattered
 
 FLOATS = "float16 float32".split()
 WIDE = "int32 int64 uint32 uint64".split()
@@ -27,15 +28,6 @@ SHAPES = [((7,), [0]), ((1, 1, 1), [1]), ((3, 4, 5), [1]), ((3, 4, 5), [2, 0]), 
 SHAPES += [((2, 1, 3, 2, 1, 2, 1, 3), [3, 5, 7]), ((3, 2, 3), [0, 1, 2]), ((2, 37), [-1]), ((3, 5500), [1])]
 """The last one is large enough for a kernel, which products have not; they would overflow."""
 NAN, INF = math.nan, math.inf
-
-
-def scattered(rng, x):
-    """The same elements in memory of another layout: every second one, backwards, axes in another order."""
-    order = rng.permutation(x.ndim)
-    room = np.full([2 * x.shape[k] for k in order], 77, x.dtype)
-    y = room[tuple(slice(None, None, int(rng.choice([-2, 2]))) for _ in order)].transpose(np.argsort(order))
-    y[...] = x
-    return y
 
 
 def drawn(rng, shape, dtype, positive=False):

@@ -13,21 +13,14 @@ import pytest
 import anydml as dml
 from tests.onnx.ops.checking import computed
 
+from .tensors import scattered
+
 MODES = ["NEAREST_NEIGHBOR", "LINEAR"]
 HALF = Fraction(1, 2)
 TYPES = "float32 float16 int8 uint8".split()
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_type = pytest.mark.parametrize("dtype", TYPES)
 every_seed = pytest.mark.parametrize("seed", range(8))
-
-
-def scattered(rng, x):
-    """The same elements in memory of another layout: every second one, backwards, axes in another order."""
-    order = rng.permutation(x.ndim)
-    room = np.full([2 * x.shape[k] for k in order], 77, x.dtype)
-    y = room[tuple(slice(None, None, int(rng.choice([-2, 2]))) for _ in order)].transpose(np.argsort(order))
-    y[...] = x
-    return y
 
 
 def drawn(rng, shape, dtype):

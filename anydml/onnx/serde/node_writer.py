@@ -31,8 +31,17 @@ class NodeWriter:
     typed: bool = False
     """Whether branches and bodies say what is known of the types in them."""
 
-    def nodes(self, graph: Graph) -> Iterator[NodeProto]:
-        return map(self.node, graph.nodes)
+    parts: Callable[[Node], list[Node]] = lambda node: [node]
+    """What is written for a node."""
+
+    def nodes(self, nodes: Iterable[Node | If]) -> Iterator[NodeProto]:
+        for node in nodes:
+            parts = [node] if isinstance(node, If) else self.parts(node)
+            for part in parts:
+                proto = self.node(part)
+                if part is not node:  # the first has its name, which two may not have
+                    proto.name = self.label(node) if part is parts[0] else ""
+                yield proto
 
     def node(self, node: Node | If) -> NodeProto:
         name = self.label(node)
@@ -72,7 +81,7 @@ class NodeWriter:
         graph = with_own_outputs(graph, states, lists)
         if isinstance(graph, Body):
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
-        proto.node.extend(self.nodes(graph))
+        proto.node.extend(self.nodes(graph.nodes))
         if isinstance(graph, Body):
             proto.output.extend(map(self._declare, graph.outputs, graph.returns))
             self._initializers(proto, graph)

@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import GIVEN, Region
+from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
 from anydml.runtime.mapped_file import InFile
@@ -46,9 +47,9 @@ def region(
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
-    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False)
+    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=right_extremes)
     graph.input.extend(_input(v, writer, k, v in lengths) for k, v in enumerate(inputs))
-    graph.node.extend(map(writer.node, nodes))
+    graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, names.of(value)))

@@ -57,7 +57,7 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
-    made.node.extend(writer.nodes(graph))
+    made.node.extend(writer.nodes(graph.nodes))
     by_name = {i.name: i for i in original.graph.input}
     given = {t.name: t for t in original.graph.initializer}
     for value in graph.inputs:

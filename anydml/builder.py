@@ -192,7 +192,9 @@ class GraphBuilder:
             for s, x in zip(operands, arguments, strict=True)
         ]
         typed = {k: x.data_type for k, x in enumerate(arguments) if isinstance(x, Expression)}
-        types, result, _ = infer_types(operator, typed, numbers, asked_type(operator, output))
+        types, result, problems = infer_types(operator, typed, numbers, asked_type(operator, output))
+        if operator.told and output is None:
+            raise InvalidOperator(*(Problem(where, p.message, p.remedy) for p in problems))
         sizes = _common_sizes(operator, arguments, where)
         values: list[Value | None] = []
         views: dict[int, TensorType] = {}

@@ -37,6 +37,9 @@ def infer_types(
         if wanted not in table.dtypes[free]:
             where = f"{operator.name}: output_data_type"
             problems.append(Problem(where, f"expected {listed(table.dtypes[free])}, but got {wanted.label}"))
+    elif operator.told and wanted is None:
+        where, got = f"{operator.name}: output_data_type", "expected a data type, but got none"
+        problems.append(Problem(where, got, f"give one of {listed(table.dtypes[output.dtype])}"))
     # What arrays decide comes first: numbers follow them.
     given_letters = [operator.inputs[k].dtype for k in typed]
     for type_variable in dict.fromkeys([*given_letters, *(s.dtype for s in operator.inputs)]):

@@ -32,9 +32,10 @@ CAST = unary(
         FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, O=UP_TO_64_BIT),
     },
     lambda x: x,  # what becomes of it is `convert` to the output's type, as everywhere
-    example([1.75, -1.5, 300.0, float("nan")], [1, 0, 255, 0]),
+    example([1.75, -1.5, 300.0, float("nan")], [1, 0, 255, 0], output_data_type="UINT8"),
     output="O",
     in_place=(),
+    told=True,
     notes="The documents leave rounding open. Here floats become integers truncated and saturated, with 0 "
     "for NaN; integers become narrower ones modulo 2 to their width; what becomes a float is rounded to the "
     "nearest, halves to even, and FLOAT64 becomes FLOAT16 by way of FLOAT32.",

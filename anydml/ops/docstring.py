@@ -41,7 +41,8 @@ def docstring(operator: Operator) -> str:
         default = f"that of zero_point, else {usual}" if has_zero_point else usual
         if operator.usual_type is not None:
             default = "as the function usually has it"
-        lines.append(f"    output_data_type: {listed(operator.output_types)}; default {default}.")
+        usually = "must be given if no out is" if operator.told else f"default {default}"
+        lines.append(f"    output_data_type: {listed(operator.output_types)}; {usually}.")
     lines.append("    out: where to write.")
     lines += ["", "Returns:", f"    {_result(operator)}", ""]
     return "\n".join([*(part for line in lines for part in _wrap(line)), *_example(operator)])

@@ -70,6 +70,7 @@ def unary(
     in_place: tuple[str, ...] = ("InputTensor",),
     notes: str = "",
     of_bool: bool = False,
+    told: bool = False,
 ) -> Operator:
     """InputTensor to an OutputTensor of its sizes; of its type, too, unless `output` says another one."""
     operands: tuple[Operand | Attribute, ...] = (
@@ -77,7 +78,7 @@ def unary(
         out("OutputTensor", dtype=output, sizes="S"),
         *attributes,
     )
-    return Operator(name, doc, operands, levels, scalar, example, in_place, notes, of_bool)
+    return Operator(name, doc, operands, levels, scalar, example, in_place, notes, of_bool, told)
 
 
 def scaled_unary(

@@ -229,6 +229,8 @@ class Operator:
     """For the documentation: what DirectML's documents leave open, and how it is here."""
     of_bool: bool = False
     """Of 0s and 1s it makes 0s and 1s: functions give bools for bools."""
+    told: bool = False
+    """The output may have any type: functions must be told which."""
     compute: Callable[[Any], Any] | None = None
     """The meaning of an operator of whole tensors: of its `Call`, the output array, or a tuple of them."""
     sizes: Callable[[Any], Any] | None = None

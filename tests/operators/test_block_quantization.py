@@ -73,6 +73,15 @@ def test_cast(source, target):
         assert y.tobytes() == x.tobytes()
 
 
+def test_cast_must_be_told_the_type():
+    x = np.float32([1.5, 300])
+    with pytest.raises(dml.InvalidOperator, match="output_data_type: expected a data type"):
+        dml.cast(x)
+    assert dml.cast(x, out=np.zeros(2, np.int16)).tolist() == [1, 300]
+    with pytest.raises(dml.InvalidOperator, match="expected a data type"):
+        dml.cast(dml.GraphBuilder().input("x", "FLOAT32", (2,)))
+
+
 @every_seed
 @pytest.mark.parametrize("low", [-3, 0, 1, -900])
 def test_dynamic_quantization(low, seed):

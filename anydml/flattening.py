@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -22,9 +22,10 @@ from onnx import ModelProto
 from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
 from anydml.ir.dims import are_sizes
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.ir.transforms import eliminate_dead_code, replace_values
+from anydml.ir.transforms import eliminate_dead_code, make_subgraph, replace_values
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
-from anydml.onnx.if_conversion.cost import graph_flops
+from anydml.onnx.if_conversion.cost import Budget, graph_flops
+from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.input_shapes import Shapes, sized, unknown_names
 from anydml.onnx.partial_eval.annotate import annotate_types
@@ -112,8 +113,8 @@ def flatten(
     fixed: Mapping[str, Any] | None = None,
     shapes: Shapes | None = None,
     convert: Convert = "auto",
-    max_extra_cost: float = 1.0,
-    witness: Shapes | None = None,
+    max_extra_cost: float = 0.2,
+    witness: Mapping[str, Sequence[int]] | None = None,
     verify: bool | Literal["thorough"] = True,
     seed: int = 0,
     trials: int = 24,
@@ -124,9 +125,11 @@ def flatten(
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
         fixed: contents of inputs, by name. They are no inputs of the result.
-        shapes: sizes of inputs, by name.
+        shapes: sizes of inputs, by name: numbers; None for a size that stays open; names for sizes that are
+            equal wherever they stand.
         convert: `always`: whatever it costs; `auto`: where it costs little; `never`: only fold.
-        max_extra_cost: for `auto`: the work of a branch that is not taken, in terms of what else runs.
+        max_extra_cost: for `auto`: how much longer the model may take, about, where an If's shorter branch is
+            taken: 0.2 is a fifth.
         witness: sizes of inputs on which no branch fails, where `always` does not find them itself.
         verify: whether to run both models on random inputs, and compare. That takes about as long as the
             rewriting, or half a second; "thorough": ten times as many inputs, and up to a minute.
@@ -269,7 +272,9 @@ class _Flattening:
             folded = simplify(special.graph)
             if not inside and not number:
                 self.flops_before = graph_flops(folded)
-            result, decisions = self._convert(folded, witnesses)
+            if not number:
+                budget = Budget(time_of(folded.nodes), self.max_extra_cost)
+            result, decisions = self._convert(folded, witnesses, budget)
             kept = [d for d in decisions if d.what == "kept"]
             self.reports += [_report_decision(d) for d in decisions if d.what != "kept"]
             left = []
@@ -285,17 +290,26 @@ class _Flattening:
             left.append(_report_decision(d if d.node.origin in origins else gone))
         return graph, stood, left
 
-    def _convert(self, graph: Graph, witnesses: Witnesses) -> tuple[Graph, list[Decision]]:
+    def _convert(self, graph: Graph, witnesses: Witnesses, budget: Budget) -> tuple[Graph, list[Decision]]:
         """The graph with as few Ifs as may be, and what was decided of each that it has."""
         conversion = Conversion(
             self.opsets.get("", 1),
             self.convert,
-            self.max_extra_cost,
+            budget,
+            self._infer,
             lambda branch: safe_placeholders(branch, self.oracle, witnesses, graph.constants),
             avoided=lambda node: self.avoided.get(path_to(node)),
         )
         converted = merge_duplicates(simplify(conversion.converted(graph)))
         return fold_weights(converted, self.oracle), conversion.decisions
+
+    def _infer(self, branch: Graph, around: Mapping[Value, Constant]) -> Graph:
+        """A branch, typed anew."""
+        known = {v: around[v] for v in branch.inputs if v in around}
+        special = specialize(branch, {}, known, self.opsets, self.oracle.provider)
+        graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
+        own = {v: c for v, c in graph.constants.items() if v not in around}
+        return make_subgraph(graph.name, graph.nodes, graph.outputs, own)
 
     def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""
@@ -337,7 +351,7 @@ class _Flattening:
 
 
 def check_request(
-    model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Shapes, convert: str
+    model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Mapping[str, Sequence[int]], convert: str
 ) -> tuple[dict[Value, Constant], dict[Value, Type]]:
     """Contents and types of inputs, or all that is wrong with them."""
     problems: list[Problem] = []

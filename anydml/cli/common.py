@@ -92,6 +92,17 @@ def sizes_of(option: str, name: str, text: str) -> list[int]:
         raise click.UsageError(f"{option} {name}: expected sizes like 1,576, but got {text!r}") from error
 
 
+def partial_sizes_of(option: str, name: str, text: str) -> list[int | str | None]:
+    """N,N,... as numbers, names of sizes, and None for ?."""
+    found: list[int | str | None] = []
+    for word in (part.strip() for part in text.split(",") if text):
+        if not (word == "?" or word.isidentifier() or (word.isascii() and word.isdigit())):
+            message = f"{option} {name}: expected sizes like 1,576 or ?,3,56 or b,3,56, but got {text!r}"
+            raise click.UsageError(message)
+        found.append(None if word == "?" else int(word) if word.isdigit() else word)
+    return found
+
+
 @contextmanager
 def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar on a terminal; nothing elsewhere."""

@@ -14,7 +14,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import console, named_values, pairs, sizes_of
+from anydml.cli.common import console, named_values, pairs, partial_sizes_of
 from anydml.cli.files import MODEL, Output, given_model
 from anydml.codegen.program.object_file import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
@@ -69,7 +69,7 @@ def compile_command(
     stem = path.stem.removeprefix("lib") if library else path.stem
     compiled = compile_model(
         given.source,
-        shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+        shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
         fixed=named_values("--set", fixed),
         name=name or re.sub(r"[^A-Za-z0-9_]", "_", f"_{stem}" if stem[:1].isdigit() else stem),
         cpu=cpu,

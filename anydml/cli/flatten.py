@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import bar, console, named_values, pairs, short, sizes_of
+from anydml.cli.common import bar, console, named_values, pairs, partial_sizes_of, short, sizes_of
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
 from anydml.flattening import Report, flatten
 from anydml.onnx.serde.serialize import save
@@ -25,7 +25,13 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
 @click.option(
     "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=N,N,...", help="Fix the sizes of an input.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=N,?,b,...",
+    help="Fix the sizes of an input: a number; ?: as it is; a name: equal wherever it stands.",
+)
 @click.option(
     "--convert",
     type=click.Choice(["auto", "always", "never"]),
@@ -36,9 +42,9 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
 @click.option(
     "--max-extra-cost",
     type=click.FloatRange(0),
-    default=1.0,
+    default=0.2,
     show_default=True,
-    help="For auto: the cost of a branch that is not taken, relative to that of all other nodes.",
+    help="For auto: how much longer the model may take, about; 0.2 is a fifth.",
 )
 @click.option(
     "--safe-shape",
@@ -91,6 +97,7 @@ def flatten_command(
     Examples:
       anydml flatten model.onnx flat.onnx
       anydml flatten vad.onnx flat.onnx --set sr=16000 --shape input=1,576 --shape state=2,1,128
+      anydml flatten depth.onnx flat.onnx --shape image=?,3,518,518
       anydml flatten model.onnx flat.onnx --convert always --require-none
       anydml flatten model.onnx --dry-run
       anydml flatten model.onnx - > flat.onnx
@@ -107,7 +114,7 @@ def flatten_command(
         flat, report = flatten(
             given.source,
             fixed=values,
-            shapes={n: sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+            shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
             convert=convert,
             max_extra_cost=max_extra_cost,
             witness={

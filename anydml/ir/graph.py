@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -210,6 +210,9 @@ class Node(_Named):
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
     """Why it fails whenever it runs, where its sizes prove that."""
+    predicated: Literal["", "safe", "passes"] = ""
+    """Whether it cannot fail while the branch that it is of is not taken, since its operands are others then;
+    `passes`: and then gives its first input."""
 
     def is_onnx(self, name: str) -> bool:
         """Whether it is this operator of ONNX's own domain."""

@@ -6,7 +6,7 @@ Nodes(...).choice(%y, %t, %e)(%c)    ->    %y = Where(%c, %t, %e)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import helper
@@ -15,6 +15,9 @@ from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
+
+if TYPE_CHECKING:
+    from anydml.onnx.if_conversion.predication import Predicate
 
 INTERNAL_DOMAIN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
@@ -69,9 +72,9 @@ class NodeBuilder:
         self.new_constants |= constants
 
     def constant(self, name: str, content: Any) -> Value:
-        """Integers as a constant."""
-        array = np.asarray(content, np.int64)
-        value = Value(name, TensorType("int64", array.shape))
+        """An array, or integers, as a constant."""
+        array = content if isinstance(content, np.ndarray) else np.asarray(content, np.int64)
+        value = Value(name, TensorType(array.dtype.name, array.shape))
         self._keep({value: Constant(array)})
         return value
 
@@ -91,16 +94,27 @@ class NodeBuilder:
         self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, nofail=nofail))
         return result
 
+    def pass_on(self, given: Value, value: Value) -> None:
+        """`value` is another one."""
+        self.nofail("Identity", [given], value)
+
     # ---- choices
 
     def sequence_choice(self, value: Value, a: Node, b: Node, loose: bool, anything: bool) -> Choice | None:
-        """What makes one of two sequences, of which each node constructs one: element by element."""
-        if len(a.inputs) != len(b.inputs) or not a.inputs:
+        """What makes one of two sequences, of which each node makes one of as many elements: by choosing what
+        they are made of."""
+        if not a.inputs or (a.op, len(a.inputs)) != (b.op, len(b.inputs)):
             return None
-        items, choices = [], []
+        if not (a.is_onnx("SequenceConstruct") or a.is_onnx("SequenceInsert")):
+            return None
+        items: list[Value] = []
+        choices: list[Choice] = []
         for k, (x, y) in enumerate(zip(a.inputs, b.inputs, strict=True)):
             if x is None or y is None:
                 return None
+            if x is y:
+                items.append(x)
+                continue
             items.append(Value(f"{value.name}~item{k}", x.type))
             choice = self.choice(items[-1], x, y, loose, anything)
             if choice is None:
@@ -110,7 +124,7 @@ class NodeBuilder:
         def choose(condition: Value) -> None:
             for choice in choices:
                 choice(condition)
-            self.op("SequenceConstruct", items, value)
+            self.op(a.op.name, items, value)
 
         return choose
 
@@ -150,19 +164,19 @@ class NodeBuilder:
     def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         sizes = condition.known_sizes
         if sizes is None or len(sizes) > len(a.sizes or ()):
-            condition = self._scalar(condition, value)  # which fails where it is not one element
+            condition = self.scalar(condition, value.name)  # which fails where it is not one element
         self.op("Where", [condition, a, b], value)
 
     def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """For types that Where lacks, and for opsets that lack Where."""
         index = Value(f"{value.name}~index", TensorType("int64", ()))
-        self.op("Cast", [self._scalar(condition, value)], index, to=7 if self.opset >= 6 else "INT64")
+        self.op("Cast", [self.scalar(condition, value.name)], index, to=7 if self.opset >= 6 else "INT64")
         both = self._stack([b, a], value)
         self.op("Gather", [both, index], value, axis=0)
 
     def _select_dynamic_shape(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """One after the other, of which the right part is cut out: their sizes may differ."""
-        c, name, dtype = self._scalar(condition, value), value.name, _dtype(a)
+        c, name, dtype = self.scalar(condition, value.name), value.name, _dtype(a)
         all_of_it, zero = (
             self.constant(f"{name}~all", [-1]),
             self.constant(f"{name}~0", [0]),
@@ -188,7 +202,7 @@ class NodeBuilder:
 
     def guard(self, condition: Value, a: Value, truth: bool, value: Value) -> None:
         """`value` is `a`; but where the condition is not `truth`, an index is out of range."""
-        c = self._scalar(condition, value)
+        c = self.scalar(condition, value.name)
         good, bad = (
             self.constant(f"{value.name}~0", 0),
             self.constant(f"{value.name}~1", 1),
@@ -197,12 +211,9 @@ class NodeBuilder:
         self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
         self.op("Gather", [self._stack([a], value), index], value, axis=0)
 
-    def safe_placeholders(
-        self, condition: Value, truth: bool, x: Value, witness: tuple[int, ...], name: str
-    ) -> Value:
-        """`x` where the condition is `truth`; else something of its type and of the sizes `witness`."""
+    def safe_placeholders(self, when: Predicate, x: Value, witness: tuple[int, ...], name: str) -> Value:
+        """`x` where the predicate holds; else something of its type and of the sizes `witness`."""
         dtype, rank = _dtype(x), len(witness)
-        c = self._scalar(condition, _name_value(name, "bool", ()))
         wanted = self.constant(f"{name}~witness", witness)
         zeros = self.constant(f"{name}~zeros", [0] * rank)
         sizes = self.nofail("Shape", [x], _name_value(f"{name}~sizes", "int64", (rank,)))
@@ -216,17 +227,18 @@ class NodeBuilder:
         )
         larger = self.nofail("Pad", [x, pads], _name_value(f"{name}~larger", dtype, (None,) * rank))
         ends = _name_value(f"{name}~ends", "int64", (rank,))
-        self.nofail("Where", [c, sizes, wanted] if truth else [c, wanted, sizes], ends)
+        when.choose(self, name, sizes, wanted, ends)
         return self.nofail("Slice", [larger, zeros, ends], _name_value(name, dtype, (None,) * rank))
 
-    def _scalar(self, condition: Value, value: Value) -> Value:
+    def scalar(self, condition: Value, name: str) -> Value:
+        """A condition as a scalar; `name`: what for."""
         if condition.sizes == ():
             return condition
-        scalar = _name_value(f"{value.name}~condition", "bool", ())
+        scalar = _name_value(f"{name}~condition", "bool", ())
         rank = len(condition.sizes or (1,))
         if self.opset < 5:  # whose Reshape knows no empty shape
             return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
-        return self.op("Reshape", [condition, self.constant(f"{value.name}~scalar", [])], scalar)
+        return self.op("Reshape", [condition, self.constant(f"{name}~scalar", [])], scalar)
 
     def _stack(self, values: Sequence[Value], value: Value) -> Value:
         """The values along a new first axis."""

@@ -23,8 +23,9 @@ from anydml.ir.transforms import (
     replace_uses,
     replace_values,
 )
-from anydml.onnx.if_conversion.cost import work
+from anydml.onnx.if_conversion.cost import IF_TIME, Budget, time, work
 from anydml.onnx.if_conversion.placeholders import Placeholder
+from anydml.onnx.if_conversion.predication import Infer, Predicate, predicate, without_predicates
 from anydml.onnx.if_conversion.speculation import speculation_hazard
 from anydml.onnx.node_builder import PAD_TYPES, Choice, NodeBuilder
 from anydml.onnx.partial_eval.evaluator import node_key, same_content
@@ -32,9 +33,8 @@ from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import AbstractValue
 from anydml.onnx.types import leaf, type_text, without_symbols
 
+ALWAYS = Predicate()
 Convert = Literal["auto", "always", "never"]
-MAX_FREE_FLOPS = 1 << 14
-"""Multiplications and additions that take less than an If does."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,14 @@ class Conversion:
 
     opset: int
     how: Convert = "auto"
-    max_extra_cost: float = 1.0
+    budget: Budget | None = None
+    """For `auto`: how much longer the model may take."""
+    infer: Infer | None = None
+    """Types branches anew; without it, nodes are not predicated."""
     safe_placeholders: Callable[[Graph], Placeholder | None] | None = None
     """Finds sizes on which a branch cannot fail."""
     worthwhile: Callable[[Graph], bool] | None = None
-    """Whether a branch is to be run even where it is not taken; otherwise cost decides."""
+    """Whether a branch is to be run even where it is not taken."""
     own: bool = False
     """Choose by an operator of ours, which keeps every bit, instead of by Where."""
     avoided: Callable[[If], str | None] = lambda node: None
@@ -68,18 +71,17 @@ class Conversion:
     decisions: list[Decision] = field(default_factory=list)
 
     def converted(
-        self, graph: Graph, around: int = 0, outer: Mapping[Value, Constant] | None = None
+        self, graph: Graph, when: Predicate = ALWAYS, outer: Mapping[Value, Constant] | None = None
     ) -> Graph:
-        """The graph with as few Ifs as may be; `around` is the work of the graphs that it stands in."""
+        """The graph with as few Ifs as may be; `when`: what must be so for it to run."""
         made = NodeBuilder({**(outer or {}), **graph.constants}, self.opset, self.own)
-        total = work(graph.nodes)
         nodes: list[Node | If] = []
         same: dict[Value, Value] = {}
         for node in graph.nodes:
             made.start(node)
             node = read_values(node, same)
             if isinstance(node, If):
-                self._if(node, around + total - work([node]), made, same)
+                self._if(node, when, made, same)
             else:
                 made.add(node)
             nodes += made.taken()
@@ -87,19 +89,20 @@ class Conversion:
         constants = {**graph.constants, **made.new_constants}
         return eliminate_dead_code(Graph(graph.name, graph.inputs, outputs, tuple(nodes), constants))
 
-    def _if(self, node: If, rest: int, made: NodeBuilder, same: dict[Value, Value]) -> None:
+    def _if(self, node: If, when: Predicate, made: NodeBuilder, same: dict[Value, Value]) -> None:
         """Add what stands for an If; outputs that are other values' go to `same`."""
         original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
         avoided = self.avoided(node)
-        guarded = self._guard(node, made) if self.how == "always" and avoided is None else None
+        guarded = self._guard(node, when, made) if self.how == "always" and avoided is None else None
         if guarded is not None:
             self.decisions.append(replace(guarded, nodes=len(made.taken()) - original))
             return
-        inner = [self.converted(b, rest, made.constants) for _, b in node.branches]
+        whens = [when.and_if(node.condition, truth) for truth in (True, False)]
+        inner = [self.converted(b, w, made.constants) for w, (_, b) in zip(whens, node.branches, strict=True)]
         if avoided is not None:
             node = replace(node, then_branch=inner[0], else_branch=inner[1])
             self.decisions.append(Decision(node, "kept", avoided))
-            made.add(node)
+            made.add(_kept(node))
             return
         node = hoist(replace(node, then_branch=inner[0], else_branch=inner[1]), made)
         ends = zip(node.outputs, node.then_branch.outputs, node.else_branch.outputs, strict=True)
@@ -112,13 +115,13 @@ class Conversion:
             saved = len(made.taken()) - original
             self.decisions.append(Decision(node, "merged", "both branches do the same", nodes=saved))
             return
-        decision = self._decide(node, rest, made)
+        decision = self._decide(node, whens, made)
         if decision.what == "kept":
-            made.add(node)
+            made.add(_kept(node))
         nodes = sum(len(list(make_subgraph("", [n], (), {}).walk())) for n in made.taken())
         self.decisions.append(replace(decision, nodes=nodes - original))
 
-    def _decide(self, node: If, rest: int, made: NodeBuilder) -> Decision:
+    def _decide(self, node: If, whens: Sequence[Predicate], made: NodeBuilder) -> Decision:
         """Convert an If, or say why not. Adds nodes only where it converts."""
         if self.how == "never":
             return Decision(node, "kept", "nothing is to be converted")
@@ -126,39 +129,25 @@ class Conversion:
             return Decision(node, "kept", "its condition is not known to be one bool")
         if self.worthwhile is not None and not all(self.worthwhile(b) for _, b in node.branches):
             return Decision(node, "kept", "running both branches would not pay")
-        works = [work(b.nodes) for _, b in node.branches]
-        costs = [w / max(other + rest, 1) for w, other in zip(works, works[::-1], strict=True)]
-        if self.how == "auto" and max(works) > MAX_FREE_FLOPS and max(costs) > self.max_extra_cost:
-            because = f"the branch not taken would cost {max(costs):.1f} times what else runs"
-            return Decision(node, "kept", because)
+        times = [time(b.nodes) for _, b in node.branches]
+        budget = self.budget if self.how == "auto" else None
+        if budget is not None and not budget.allows(max(times) - IF_TIME):
+            return Decision(node, "kept", _too_long(budget.ratio(max(times) - IF_TIME)))
         mark = made.mark()
         parts: list[Graph] = []
         notes: list[str] = []
-        for truth, (word, branch) in zip((True, False), node.branches, strict=True):
-            reason = _first_speculation_hazard(branch, made)
-            if reason is None:
-                parts.append(branch)
-                continue
-            found = (
-                self.safe_placeholders(branch)
-                if self.how == "always" and self.safe_placeholders is not None
-                else None
-            )
-            if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
+        loose = False
+        for when, (word, branch) in zip(whens, node.branches, strict=True):
+            safe, note = self._safe(branch, when, word, node, made)
+            if safe is None:
                 made.forget(mark)
-                return Decision(node, "kept", f"cannot execute the {word}-branch speculatively: {reason}")
-            places = {
-                v: made.safe_placeholders(
-                    node.condition, truth, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}"
-                )
-                for v, sizes in found.sizes.items()
-                if node.outputs[0] is not None
-            }
-            parts.append(_of_any_size(replace_uses(branch, places, {})))
-            notes.append(f"the {word} branch sees {found} when it is not taken")
+                return Decision(node, "kept", f"cannot execute the {word}-branch speculatively: {note}")
+            parts.append(safe[0])
+            loose = loose or safe[1]
+            notes += [note] if note else []
         choices = []
         for v, a, b in zip(node.outputs, parts[0].outputs, parts[1].outputs, strict=True):
-            choice = None if v is None else self._choice(v, a, b, parts, bool(notes), made)
+            choice = None if v is None else self._choice(v, a, b, parts, loose, made)
             if v is not None and choice is None:
                 made.forget(mark)
                 return Decision(node, "kept", _differ(v, a, b, made))
@@ -168,20 +157,59 @@ class Conversion:
         for choice in choices:
             if choice is not None:
                 choice(node.condition)
+        if budget is not None:
+            more = time(made.taken()[mark:]) - IF_TIME - min(times)
+            if not budget.allows(more):
+                made.forget(mark)
+                return Decision(node, "kept", _too_long(budget.ratio(more)))
+            budget.spent += max(more, 0)
         because = "; ".join(notes) or "both branches can always run"
-        return Decision(node, "converted", because, max(works))
+        return Decision(node, "converted", because, max(work(b.nodes) for _, b in node.branches))
+
+    def _safe(
+        self, branch: Graph, when: Predicate, word: str, node: If, made: NodeBuilder
+    ) -> tuple[tuple[Graph, bool] | None, str]:
+        """A branch that can always run, whether its symbols do not mean what they say, and what was done.
+
+        None where it cannot be, and why.
+        """
+        reason = _first_speculation_hazard(branch, made)
+        if reason is None:
+            return (branch, False), ""
+        tried = [branch]
+        if self.infer is not None:
+            safe, labels = predicate(branch, when, made.constants, self.opset, self.infer)
+            left = _first_speculation_hazard(safe, made)
+            if left is None:
+                return (safe, False), f"{', '.join(labels)}: of other operands when it is not taken"
+            tried = [safe, branch] if labels else [branch]
+        for one in tried:
+            found = None if self.safe_placeholders is None else self.safe_placeholders(one)
+            if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
+                continue
+            places = {
+                v: made.safe_placeholders(when, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}")
+                for v, sizes in found.sizes.items()
+                if node.outputs[0] is not None
+            }
+            shown = _all_safe(_of_any_size(replace_uses(one, places, {})))
+            return (shown, True), f"the {word} branch sees {found} when it is not taken"
+        return None, reason
 
     def _choice(
         self, value: Value, a: Value, b: Value, parts: Sequence[Graph], loose: bool, made: NodeBuilder
     ) -> Choice | None:
         """What makes an output of the If from those of its branches; None if that cannot be."""
-        anything = self.how == "always"
-        makers = [_constructor(part, v) for part, v in zip(parts, (a, b), strict=True)]
-        if makers[0] is not None and makers[1] is not None:
+        makers = [_maker(part, v) for part, v in zip(parts, (a, b), strict=True)]
+        for maker, mine, other in zip(makers, (a, b), (b, a), strict=True):
+            if maker is not None and maker.predicated == "passes" and maker.inputs[0] is other:
+                return lambda c: made.pass_on(mine, value)
+        anything = self.infer is not None
+        if makers[0] is not None and makers[1] is not None and not isinstance(value.type, TensorType):
             return made.sequence_choice(value, makers[0], makers[1], loose, anything)
         return made.choice(value, a, b, loose, anything)
 
-    def _guard(self, node: If, made: NodeBuilder) -> Decision | None:
+    def _guard(self, node: If, when: Predicate, made: NodeBuilder) -> Decision | None:
         """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
         failing = [
             next((n.label for n in b.nodes if isinstance(n, Node) and fails(n)), None)
@@ -190,7 +218,11 @@ class Conversion:
         if (failing[0] is None) == (failing[1] is None):
             return None
         truth = failing[0] is None
-        branch = self.converted(node.then_branch if truth else node.else_branch, 0, made.constants)
+        branch = self.converted(
+            node.then_branch if truth else node.else_branch,
+            when.and_if(node.condition, truth),
+            made.constants,
+        )
         made.splice(branch)
         for v, a in zip(node.outputs, branch.outputs, strict=True):
             if v is not None:
@@ -202,18 +234,33 @@ class Conversion:
         return Decision(node, "guarded", because)
 
 
+def _kept(node: If) -> If:
+    """An If that stays, without what was only said of a branch that is run in vain."""
+    then_branch, else_branch = (without_predicates(b) for _, b in node.branches)
+    return replace(node, then_branch=then_branch, else_branch=else_branch)
+
+
+def _too_long(ratio: float) -> str:
+    return f"without it, the model could take {ratio:.1f} times as long"
+
+
+def _all_safe(branch: Graph) -> Graph:
+    """A branch that sees safe sizes while it is not taken, so that nothing in it can fail then."""
+    nodes = (
+        replace(n, predicated=n.predicated or "safe") if isinstance(n, Node) else n for n in branch.nodes
+    )
+    return replace(branch, nodes=tuple(nodes))
+
+
 def _of_any_size(branch: Graph) -> Graph:
     """A branch that may see other sizes than it was typed for: of what it makes only numbers hold."""
     made = (v for n in branch.walk() for v in n.writes)
     return replace_values(branch, {v: Value(v.name, without_symbols(v.type)) for v in made})
 
 
-def _constructor(graph: Graph, value: Value) -> Node | None:
-    """The node that constructs a sequence in a graph, if one does."""
-    for node in graph.nodes:
-        if isinstance(node, Node) and value in node.outputs:
-            return node if node.is_onnx("SequenceConstruct") else None
-    return None
+def _maker(graph: Graph, value: Value) -> Node | None:
+    """The node of a graph that makes a value, if one does."""
+    return next((n for n in graph.nodes if isinstance(n, Node) and value in n.outputs), None)
 
 
 def _one_truth(condition: Value, surely: bool) -> bool:

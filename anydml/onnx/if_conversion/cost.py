@@ -1,8 +1,9 @@
-"""About how much work a node is: multiplications and additions."""
+"""About how much work a node is: multiplications and additions; and about how long it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from anydml.ir.graph import Body, Graph, If, Node
@@ -18,6 +19,42 @@ def work(nodes: Sequence[Node | If]) -> int:
 
 def graph_flops(graph: Graph) -> int:
     return work(graph.nodes)
+
+
+NODE_TIME = 1 << 14
+"""Multiplications and additions that take as long as libraries need for a node that does nothing."""
+IF_TIME = 6 * NODE_TIME
+"""Likewise for an If, besides its branch."""
+
+
+def time(nodes: Iterable[Node | If]) -> int:
+    """About how long a run of nodes takes, in multiplications and additions; of an If, its shorter branch."""
+    total = 0
+    for n in nodes:
+        if isinstance(n, If):
+            total += IF_TIME + min(time(b.nodes) for _, b in n.branches)
+        elif not (n.is_onnx("Constant") or n.is_onnx("Identity")):
+            total += NODE_TIME + _work(n)
+    return total
+
+
+@dataclass
+class Budget:
+    """How much longer a model may take without its Ifs, in a run that takes their shorter branches.
+
+    `now`: about how long it takes with them. `share`: of that, how much more is allowed. `spent`: the rest.
+    """
+
+    now: int
+    share: float
+    spent: int = 0
+
+    def allows(self, more: int) -> bool:
+        return self.spent + more <= self.share * self.now
+
+    def ratio(self, more: int) -> float:
+        """How many times as long it would take."""
+        return 1 + (self.spent + more) / max(self.now, 1)
 
 
 def _work(node: Node) -> int:

@@ -8,6 +8,7 @@ infinities are no failures: they are never selected.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.errors import Unsupported
+from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, If, Node, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
@@ -33,7 +35,7 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if isinstance(node, If):
         return "it contains an If"
     op, info = node.op, info_of(node.op)
-    if node.nofail:
+    if node.nofail or node.predicated:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"
@@ -42,7 +44,8 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"
     if info.makes_container:
-        return None
+        appended = info.speculatable(KnownNode(node, constants))
+        return None if appended else f"{op} may fail, depending on values that are not known"
     if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
         return f"{op} has an operand of unknown type"
     if node.fails or fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
@@ -60,16 +63,33 @@ def _runs_on_these_sizes(node: Node, constants: Constants) -> bool:
     """All sizes are numbers, none of them 0, and it runs on zeros.
 
     Integers say where and how often; all of them must be constants, but for the data of what moves data.
+    Where the number of samples is of no account, it may be open: then it has to run on none and on two.
     """
+    info = info_of(node.op)
+    first = node.inputs[0] if node.inputs else None
+    samples = first.sizes[0] if first is not None and first.sizes else None
+    if info is not None and info.any_batch and isinstance(samples, Affine):
+        return all(_runs_on_these_sizes(_with_samples(node, samples, k), constants) for k in (0, 2))
     for value in (*node.reads, *node.writes):
         sizes = value.known_sizes
-        if sizes is None or 0 in sizes:
+        if sizes is None or (0 in sizes and not (info is not None and info.any_batch and sizes[0] == 0)):
             return False
-    info = info_of(node.op)
     told = node.inputs[1:] if info is not None and info.moves_first else node.inputs
     if any(v is not None and v not in constants and not _is_float(v) for v in told):
         return False
     return _runs_on_zeros(node, constants)
+
+
+def _with_samples(node: Node, samples: Affine, count: int) -> Node:
+    """The node on so many samples."""
+
+    def now(value: Value | None) -> Value | None:
+        if value is None or not isinstance(value.type, TensorType) or value.sizes is None:
+            return value
+        sizes = tuple(count if n == samples else n for n in value.sizes)
+        return value if sizes == value.sizes else Value(value.name, TensorType(value.type.dtype, sizes))
+
+    return replace(node, inputs=tuple(map(now, node.inputs)), outputs=tuple(map(now, node.outputs)))
 
 
 def _is_float(value: Value) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import meanings, native, result_types
+from anydml.onnx.ops import meanings, native, result_types, safe
 from anydml.onnx.ops.directml import (
     FLOAT,
     FLOATING,
@@ -308,6 +308,7 @@ OPS = (
     ),
     OpInfo(
         "Div",
+        safe=safe.divided,
         native=native.division,
         result=result_types.broadcast,
         fold=_divide,
@@ -360,6 +361,7 @@ OPS = (
     ),
     OpInfo(
         "Mod",
+        safe=safe.divided,
         result=result_types.broadcast,
         fold=_mod,
         speculatable=_divides,

@@ -206,6 +206,7 @@ OPS = (
     ),
     OpInfo(
         "ConvTranspose",
+        any_batch=True,
         fold=_conv_transpose,
         speculatable=if_run,
         quirks=(

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from anydml.ir.dims import UNKNOWN, Affine
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
@@ -121,6 +121,8 @@ OPS = (
     OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops, long_integers=True),
     OpInfo(
         "ConstantOfShape",
+        safe=safe.filled,
+        safe_if_sized=True,
         result=result_types.filled,
         fold=_constant_of_shape,
         sizes=lambda n, sizes, contents: (
@@ -128,7 +130,14 @@ OPS = (
         ),
     ),
     OpInfo("EyeLike", fold=_eye_like, matrix_only=True),
-    OpInfo("Range", result=result_types.moved, fold=_range, sizes=_range_sizes),
+    OpInfo(
+        "Range",
+        safe=safe.ranged,
+        safe_if_sized=True,
+        result=result_types.moved,
+        fold=_range,
+        sizes=_range_sizes,
+    ),
     OpInfo("RandomNormal", draws=always, quirks=(_RANGE,)),
     OpInfo("RandomNormalLike", draws=always, quirks=(_RANGE,)),
     OpInfo("RandomUniform", draws=always, quirks=(_RANGE,)),

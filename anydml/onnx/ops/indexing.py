@@ -10,7 +10,7 @@ import numpy as np
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
@@ -304,10 +304,19 @@ def _part(b: ProgramBuilder, source: Memory, axis: int, number: str, at: Tensor,
     return Memory(source.dtype, sizes, pointer, strides, source.lies_in)
 
 
+def _classes_known(n: KnownNode) -> bool:
+    """So many classes that there is one, and two values to tell them by."""
+    classes, axis, rank = n.integers(1), n.attribute("axis"), n.rank(0)
+    if rank is None or not isinstance(axis, int) or not -rank - 1 <= axis <= rank:
+        return False
+    return classes is not None and len(classes) == 1 and classes[0] > 0 and n.sizes(2) == (2,)
+
+
 OPS = (
     OpInfo("Compress", fold=_compress),
     OpInfo(
         "Gather",
+        safe=safe.gathered,
         native=_native_gather,
         result=result_types.gathered,
         fold=_gather,
@@ -316,8 +325,10 @@ OPS = (
         speculatable=_within,
         quirks=(Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
     ),
-    OpInfo("GatherElements", result=result_types.like_places, fold=_gather_elements),
-    OpInfo("GatherND", fold=_gather_nd, minimums={"batch_dims": 0}),
+    OpInfo(
+        "GatherElements", safe=safe.gathered_elements, result=result_types.like_places, fold=_gather_elements
+    ),
+    OpInfo("GatherND", safe=safe.gathered_places, fold=_gather_nd, minimums={"batch_dims": 0}),
     OpInfo(
         "NonZero",
         result=result_types.places_of_others,
@@ -325,12 +336,20 @@ OPS = (
         speculatable=always,
         quirks=(Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
     ),
-    OpInfo("OneHot", fold=_one_hot, quirks=(NEGATIVE_LENGTH,)),
+    OpInfo(
+        "OneHot", safe=safe.one_hot, fold=_one_hot, speculatable=_classes_known, quirks=(NEGATIVE_LENGTH,)
+    ),
     OpInfo("Scatter", result=result_types.same, fold=_scatter_elements),
     OpInfo("ScatterElements", result=result_types.same, fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
-    OpInfo("ScatterND", result=result_types.same, fold=_scatter_nd, quirks=(_EXTREME_OF_BOOL,)),
+    OpInfo(
+        "ScatterND",
+        safe=safe.scattered_places,
+        result=result_types.same,
+        fold=_scatter_nd,
+        quirks=(_EXTREME_OF_BOOL,),
+    ),
     OpInfo("TensorScatter", fold=_tensor_scatter),
-    OpInfo("TopK", fold=_top_k, speculatable=if_run, moves_first=True),
+    OpInfo("TopK", safe=safe.best, fold=_top_k, speculatable=if_run, moves_first=True),
     OpInfo(
         "Unique",
         fold=_unique,

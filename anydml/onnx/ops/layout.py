@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops import native, result_types, safe
 from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import (
     NEGATIVE_LENGTH,
@@ -83,6 +83,7 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
 OPS = (
     OpInfo(
         "DepthToSpace",
+        any_batch=True,
         native=native.moves(_depth_to_space),
         fold=_depth_to_space,
         speculatable=if_run,
@@ -91,6 +92,7 @@ OPS = (
     ),
     OpInfo(
         "SpaceToDepth",
+        any_batch=True,
         native=native.moves(_space_to_depth),
         fold=_space_to_depth,
         speculatable=if_run,
@@ -99,6 +101,7 @@ OPS = (
     ),
     OpInfo(
         "Tile",
+        safe=safe.tiled,
         native=native.moves(_tile),
         fold=_tile,
         speculatable=if_run,

@@ -7,6 +7,7 @@ import numpy as np
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import AVERAGE, MEAN_SQUARE, fold_axes
 from anydml.codegen.program.values import NotNative, Tensor
+from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
@@ -239,9 +240,32 @@ def _native_layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     return [result, mean, b.elementwise(expr.div(1.0, one), [deviation])][: len(n.outputs)]
 
 
+def _scales_fit(n: KnownNode) -> bool:
+    """Axes of known sizes, of which the scale and the bias have as many."""
+    sizes, axis = n.sizes(0), n.attribute("axis")
+    if not sizes or not isinstance(axis, int) or not -len(sizes) <= axis < len(sizes):
+        return False
+    normalized = sizes[axis:]
+    if not all(isinstance(size, int) and size > 0 for size in normalized):
+        return False
+    return all(n.value(k) is None or n.sizes(k) == normalized for k in (1, 2))
+
+
+def _groups_fit(n: KnownNode) -> bool:
+    """Whole groups of channels, each with a scale and a bias; onnxruntime refuses an empty tensor."""
+    sizes, groups = n.sizes(0), n.attribute("num_groups")
+    if n.version < 21 or sizes is None or len(sizes) < 3 or any(map(may_be_zero, sizes)):
+        return False
+    channels = sizes[1]
+    if not isinstance(channels, int) or not groups or channels % groups:
+        return False
+    return n.sizes(1) == n.sizes(2) == (channels,)
+
+
 OPS = (
     OpInfo(
         "BatchNormalization",
+        any_batch=True,
         result=result_types.same,
         fold=_batch,
         speculatable=if_run,
@@ -264,6 +288,7 @@ OPS = (
     OpInfo(
         "GroupNormalization",
         fold=_group,
+        speculatable=_groups_fit,
         quirks=(Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
         minimums={"num_groups": 1},
     ),
@@ -272,12 +297,13 @@ OPS = (
         native=_native_layer,
         result=result_types.same,
         fold=_layer,
-        speculatable=if_run,
+        speculatable=_scales_fit,
         quirks=(_NO_SLICES,),
     ),
-    OpInfo("RMSNormalization", fold=_root_mean_square, quirks=(_NO_SLICES,)),
+    OpInfo("RMSNormalization", fold=_root_mean_square, speculatable=_scales_fit, quirks=(_NO_SLICES,)),
     OpInfo(
         "LpNormalization",
+        any_batch=True,
         fold=_lp,
         speculatable=if_run,
         reference_error=("takes another norm", lambda n: n.attribute("p") == 1),

@@ -10,9 +10,9 @@ it, and which DirectML operator computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,6 +188,42 @@ Speculatable = Callable[[KnownNode], bool | None]
 """Whether a node cannot fail, whatever is fed; None: it cannot if it runs on zeros of known sizes."""
 
 
+class SafeOperands(Protocol):
+    """Operands that are a node's inputs where its branch is taken, and others where it is not.
+
+    Each raises NotFoldable where there is no such input, or no operator that chooses one of its type.
+    """
+
+    def number(self, k: int, otherwise: float | Sequence[int]) -> Value:
+        """Input k, or the same number all over, or these numbers."""
+
+    def same_as(self, k: int, other: int) -> Value:
+        """Input k, or the other one."""
+
+    def sizes_of(self, k: int, other: int) -> Value:
+        """Input k, or the sizes of the other one."""
+
+    def nonempty(self, k: int, axes: Iterable[int], least: int = 1) -> Value:
+        """Input k, or as many elements more along these axes."""
+
+    def at_most(self, x: Value, axes: Iterable[int], count: int) -> Value:
+        """A value, or its first elements along these axes."""
+
+    def no_rows(self, k: int) -> Value:
+        """Input k, or none of it."""
+
+
+@dataclass(frozen=True)
+class Safe:
+    """Inputs, by number, on which a node cannot fail while its branch is not taken.
+
+    `passes`: it then gives its first input as it is.
+    """
+
+    operands: Mapping[int, Value]
+    passes: bool = False
+
+
 @dataclass(frozen=True)
 class OpInfo:
     """An operator of ONNX's own domain, at every opset."""
@@ -243,6 +279,12 @@ class OpInfo:
     """(node, inferred types, integers of input 1) -> whether sizes that inference accepts prove a failure."""
     speculatable: Speculatable | None = None
     """None: it may fail, or take long."""
+    safe: Callable[[KnownNode, SafeOperands], Safe | None] | None = None
+    """Operands on which it cannot fail, for where its branch is not taken; None if there are none."""
+    safe_if_sized: bool = False
+    """Whether it cannot fail where the sizes of its result follow from those of others."""
+    any_batch: bool = False
+    """Whether it does not matter, where it runs on zeros, how many samples there are along the first axis."""
     moves_first: bool = False
     """Whether it cannot fail either if its first input is of integers that are not known."""
     flops: Callable[[KnownNode, int], int] | None = None

@@ -11,7 +11,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Type
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, operand, padded
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
@@ -143,6 +143,7 @@ def _native_pad(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
 OPS = (
     OpInfo(
         "Pad",
+        safe=safe.padded,
         native=_native_pad,
         result=result_types.moved,
         fold=_pad,

@@ -229,6 +229,7 @@ def _native_global(folding: Folding) -> Native:
 OPS = (
     OpInfo(
         "MaxPool",
+        any_batch=True,
         native=_native_pool(LARGEST, -np.inf),
         result=result_types.pooled,
         fold=_max,
@@ -244,6 +245,7 @@ OPS = (
     ),
     OpInfo(
         "AveragePool",
+        any_batch=True,
         native=_native_pool(AVERAGE, 0.0),
         result=result_types.pooled,
         fold=_average,
@@ -265,6 +267,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalMaxPool",
+        any_batch=True,
         native=_native_global(LARGEST),
         result=result_types.pooled_as_a_whole,
         fold=_global(_global_max),
@@ -274,6 +277,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalAveragePool",
+        any_batch=True,
         native=_native_global(AVERAGE),
         result=result_types.pooled_as_a_whole,
         fold=_global(_global_average),
@@ -289,17 +293,5 @@ OPS = (
                 lambda n: n.value(2) is not None,
             ),
         ),
-    ),
-    OpInfo(
-        "RoiAlign",
-        quirks=(
-            Quirk(
-                "onnxruntime ends the process on empty images",
-                lambda n: n.may_be_empty(0, 2),
-                fatal=True,
-                empty=True,
-            ),
-        ),
-        reference_error=("has another formula before opset 16", lambda n: n.version < 16),
     ),
 )

@@ -26,12 +26,12 @@ from anydml.codegen.program.reductions import (
 )
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import whole
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, Native, known, operand
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
-from anydml.onnx.ops.speculation import has_ranks
+from anydml.onnx.ops.speculation import reduces_any, reduces_some
 from anydml.onnx.ops.symbolic import of_sizes
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING
@@ -314,16 +314,6 @@ def _sum_symbol(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None)
     return None if sizes is None or prod(sizes) != 1 else of_sizes([total]).reshape(sizes)
 
 
-def _reduces_any(n: KnownNode) -> bool:
-    """Sums and products of nothing are 0 and 1."""
-    return has_ranks(n) and ("axes" in n.given or n.count < 2 or n.content(1) is not None)
-
-
-def _reduces_some(n: KnownNode) -> bool | None:
-    """A largest of nothing does not exist."""
-    return None if _reduces_any(n) else False
-
-
 def _native_axes(n: KnownNode, x: Tensor, told: Known | None) -> list[int]:
     axes = (n.ints("axes") or []) if told is None else told.integers
     if not axes:
@@ -365,34 +355,37 @@ OPS = (
         native=_native(TOTAL),
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
     ),
     _reduction(
         "ReduceMean",
+        safe=safe.reduced,
         native=_native(AVERAGE),
         fold=_rule(_float_mean, _integer_mean),
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
     ),
     _reduction(
         "ReduceProd",
         native=_native(PRODUCT),
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
     ),
     _reduction(
         "ReduceMax",
+        safe=safe.reduced,
         native=_native(LARGEST),
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
     _reduction(
         "ReduceMin",
+        safe=safe.reduced,
         native=_native(LEAST),
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
@@ -400,48 +393,52 @@ OPS = (
         "ReduceL1",
         native=_native(SUM_OF_ABSOLUTES),
         fold=_rule(*_sum_of(np.abs)),
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
     ),
     _reduction(
         "ReduceL2",
         native=_native(NORM),
         fold=_rule(_float_l2, _integer_l2),
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
     ),
     _reduction(
         "ReduceLogSum",
+        safe=safe.reduced,
         fold=_rule(_float_log_sum, _integer_log_sum),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         moves_first=True,
     ),
     _reduction(
         "ReduceLogSumExp",
+        safe=safe.reduced,
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         moves_first=True,
     ),
     _reduction(
         "ReduceSumSquare",
         native=_native(SUM_OF_SQUARES),
         fold=_rule(*_sum_of(np.square)),
-        speculatable=_reduces_any,
+        speculatable=reduces_any,
         reference_error=("gives another type", lambda n: n.dtype() in ("int32", "uint32")),
     ),
     OpInfo(
         "ArgMax",
+        safe=safe.placed,
         native=_native_place(expr.gt),
         result=result_types.found_along,
         fold=_arg(largest=True),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         quirks=(_FROM_THE_END,),
         moves_first=True,
     ),
     OpInfo(
         "ArgMin",
+        safe=safe.placed,
         native=_native_place(expr.lt),
         result=result_types.found_along,
         fold=_arg(largest=False),
-        speculatable=_reduces_some,
+        speculatable=reduces_some,
         quirks=(_FROM_THE_END,),
         moves_first=True,
     ),

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import result_types
+from anydml.ir.dims import UNKNOWN, Affine
+from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.symbolic import at_least
 
 
 @dataclass(frozen=True)
@@ -247,10 +249,29 @@ def _aspect_from_the_end(n: KnownNode) -> bool:
     return kept and any(axis < 0 for axis in n.ints("axes") or ())
 
 
+def _resized_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
+    """The sizes that are told, as far as they are known; other axes stay as they are."""
+    told = contents[3] if len(contents) > 3 else None
+    axes = node.ints("axes")
+    kept = node.version >= 18 and node.mode("keep_aspect_ratio_policy") != "stretch"
+    chosen = list(range(len(sizes[0]))) if axes is None else axes
+    if any(not -len(sizes[0]) <= k < len(sizes[0]) for k in chosen):
+        return None
+    result: list[Affine] = list(sizes[0])
+    for place, axis in enumerate(chosen):
+        size = UNKNOWN
+        if told is not None and told.shape == (len(chosen),) and not kept:
+            size = told[place]
+        result[axis] = size if at_least(size, 0) else UNKNOWN
+    return result
+
+
 OPS = (
     OpInfo(
         "Resize",
+        safe=safe.resized,
         result=result_types.resized,
+        sizes=_resized_sizes,
         fold=_resize,
         speculatable=if_run,
         quirks=(

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from anydml.ir.dims import Dim
+from anydml.ir.dims import Affine, Dim, as_dim
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.types import DTYPES
@@ -100,10 +100,15 @@ def resized(n: KnownNode) -> Types:
         n,
         n.dtype(),
         [
-            int(np.floor(np.float32(size) * factor)) if isinstance(size, int) else None
+            int(np.floor(np.float32(size) * factor)) if isinstance(size, int) else _times(size, factor)
             for size, factor in zip(sizes, factors, strict=True)
         ],
     )
+
+
+def _times(size: Dim, factor: float) -> Dim:
+    """A size that is not known by a factor; None where what is cut off is not known."""
+    return as_dim(size.scaled(int(factor))) if isinstance(size, Affine) and factor % 1 == 0 else None
 
 
 def cast(n: KnownNode) -> Types:

@@ -170,7 +170,13 @@ OPS = (
     OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),
     OpInfo("SequenceEmpty", fold=_empty, sequence=_empty_type, makes_container=True),
     OpInfo("SequenceErase", fold=_erase, makes_container=True),
-    OpInfo("SequenceInsert", fold=_insert, sequence=_inserted_type, makes_container=True),
+    OpInfo(
+        "SequenceInsert",
+        fold=_insert,
+        sequence=_inserted_type,
+        speculatable=lambda n: n.value(2) is None,
+        makes_container=True,
+    ),
     OpInfo("SequenceLength", fold=_length),
     OpInfo(
         "SplitToSequence",

@@ -14,7 +14,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Known, Tensor
 from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
-from anydml.onnx.ops import native, result_types
+from anydml.onnx.ops import native, result_types, safe
 from anydml.onnx.ops.directml import MOVED, unary
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Symbols
@@ -195,6 +195,7 @@ def _native_size(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
 OPS = (
     OpInfo(
         "Expand",
+        safe=safe.expanded,
         native=native.moves(_expand),
         result=result_types.moved,
         fold=_expand,
@@ -223,6 +224,7 @@ OPS = (
     ),
     OpInfo(
         "Reshape",
+        safe=safe.reshaped,
         native=native.reshapes(_reshape),
         result=result_types.moved,
         fold=_reshape,
@@ -253,6 +255,7 @@ OPS = (
     ),
     OpInfo(
         "Squeeze",
+        safe=safe.squeezed,
         native=native.reshapes(_squeeze),
         result=result_types.squeezed,
         fold=_squeeze,

@@ -11,7 +11,7 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor
-from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero
+from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero, whole
 from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.native import Inputs
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
@@ -22,6 +22,7 @@ from anydml.onnx.ops.shared import (
     sizes_in,
 )
 from anydml.onnx.ops.speculation import has_ranks
+from anydml.onnx.ops.symbolic import at_least
 from anydml.onnx.ops.symbolic import numbers as integers
 
 
@@ -150,20 +151,49 @@ def _concat_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | N
 
 
 def _slice_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
-    """Where a Slice takes all of an axis, its size stays."""
-    told = [n for c in contents[1:] if (n := integers(c)) is not None]
-    if len(told) < 2 or len(told) < len(contents) - 1:
-        return None
-    starts, ends, *more = told
-    axes = more[0] if more else list(range(len(starts)))
-    steps = more[1] if len(more) > 1 else [1] * len(starts)
+    """What is not cut keeps its size; where it is cut may be known in terms of symbols."""
     result = list(sizes[0])
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
-        if not -len(result) <= axis < len(result):
+    if node.version < 10:
+        told = [node.ints(n) for n in ("starts", "ends", "axes")]
+        starts, ends = ([whole(k) for k in n or ()] for n in told[:2])
+        axes, steps = told[2], None
+    else:
+        given = [*contents, None, None, None, None][1:5]
+        starts, ends = ([] if c is None else list(c.reshape(-1)) for c in given[:2])
+        axes, steps = (None if c is None else integers(c) for c in given[2:])
+        if any(k < len(contents) and contents[k] is None for k in (3, 4)) and axes is None:
             return None
-        if (start, step) != (0, 1) or end < (1 << 31) - 1:
-            result[axis] = UNKNOWN
+        if len(contents) > 4 and steps is None:
+            steps = [0] * len(axes or result)  # there, and not known
+    axes = list(range(max(len(starts), len(ends)))) if axes is None else axes
+    if any(not -len(result) <= axis < len(result) for axis in axes):
+        return None
+    for k, axis in enumerate(axes):
+        start, end = (e[k] if k < len(e) else UNKNOWN for e in (starts, ends))
+        step = 1 if steps is None else steps[k] if k < len(steps) else 0
+        result[axis] = _cut_size(result[axis], start, end) if step == 1 else UNKNOWN
     return result
+
+
+def _cut_size(size: Affine, start: Affine, end: Affine) -> Affine:
+    """How many elements there are from a start to an end, as far as that follows."""
+    first, last = (_place(n, size) for n in (start, end))
+    return last - first if at_least(last - first, 0) else UNKNOWN
+
+
+def _place(place: Affine, size: Affine) -> Affine:
+    """Where a start or an end lies, counted from the front, and within the axis."""
+    number = place.number
+    if number is not None and number >= (1 << 31) - 1:
+        return size
+    if number is not None and number < 0:
+        place = size + place
+        return place if at_least(place, 0) else UNKNOWN
+    if not at_least(place, 0):
+        return UNKNOWN
+    if number == 0 or at_least(size - place, 0):
+        return place
+    return size if at_least(place - size, 0) else UNKNOWN
 
 
 def _joins(n: KnownNode) -> bool:

@@ -59,3 +59,13 @@ def same_count(before: Sizes, after: Sizes) -> bool:
     symbols = [Counter(n for n in sizes if isinstance(n, Affine)) for sizes in (before, after)]
     numbers = [prod(n for n in sizes if isinstance(n, int)) for sizes in (before, after)]
     return symbols[0] == symbols[1] and numbers[0] == numbers[1]
+
+
+def reduces_any(n: KnownNode) -> bool:
+    """Sums and products of nothing are 0 and 1."""
+    return has_ranks(n) and ("axes" in n.given or n.count < 2 or n.content(1) is not None)
+
+
+def reduces_some(n: KnownNode) -> bool | None:
+    """A largest of nothing does not exist."""
+    return None if reduces_any(n) else False

@@ -82,6 +82,9 @@ class ShapeInference:
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
         node = replace(node, outputs=outputs, fails=why)
+        info = info_of(node.op)
+        if info is not None and info.safe_if_sized:
+            node = replace(node, nofail=self._follows(node, inputs))
         contents, integers = self.contents(node, inputs)
         facts: list[AbstractValue | None] = []
         for k, value in enumerate(outputs):
@@ -105,6 +108,11 @@ class ShapeInference:
         """The outputs' contents if they follow from what is known; else what is known of the integers."""
         contents = self._fold(node, inputs)
         return (contents, None) if contents is not None else self._follow(node, inputs)
+
+    def _follows(self, node: Node, inputs: list[AbstractValue | None]) -> bool:
+        """Whether the sizes of its output follow from those of others: then none of them is negative."""
+        sizes = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
+        return sizes is not None and all(n.least is not None and n.least >= 0 for n in sizes)
 
     # ---- types
 

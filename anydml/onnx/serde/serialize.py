@@ -25,6 +25,7 @@ from onnx import (
 
 from anydml.errors import Problem, Unsupported
 from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
+from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, ExternalData, Graph, Node, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
@@ -226,6 +227,8 @@ def _size(info: ValueInfoProto, type: TensorType) -> None:
     for dim, size in zip(info.type.tensor_type.shape.dim, type.sizes, strict=True):
         if isinstance(size, int):
             dim.dim_value = size
+        elif isinstance(size, Affine) and size.name:
+            dim.dim_param = size.name
 
 
 def _calls(functions: Iterable[FunctionProto]) -> set[tuple[str, str]]:

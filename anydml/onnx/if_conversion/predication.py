@@ -1,0 +1,232 @@
+"""Predication: a node that may fail sees operands that it cannot fail on while its branch is not taken.
+
+    If(%c) {then %y = Gather(%x, %i)}    ->    %j = Where(%c, %i, 0); %y = Gather(%x, %j)
+
+Each operator says which operands those are (`OpInfo.safe`). What follows from their sizes is inferred anew,
+since it holds while the branch is not taken, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.ir.transforms import make_subgraph
+from anydml.onnx.if_conversion.speculation import speculation_hazard
+from anydml.onnx.node_builder import PAD_TYPES, WHERE_TYPES, NodeBuilder
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
+
+MAX_PASSES = 16
+"""Of predicating and inferring: nodes of one pass do not depend on each other."""
+_HALVES = ("float16", "bfloat16")
+Infer = Callable[[Graph, Mapping[Value, Constant]], Graph]
+"""Types a branch anew; the constants are those of the graphs around it."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What must be so for a branch to be taken: conditions of all Ifs that it lies in, and their truth."""
+
+    parts: tuple[tuple[Value, bool], ...] = ()
+
+    def and_if(self, condition: Value, truth: bool) -> Predicate:
+        return Predicate((*self.parts, (condition, truth)))
+
+    def choose(self, made: NodeBuilder, name: str, taken: Value, otherwise: Value, result: Value) -> Value:
+        """`taken` where all of it is so, else `otherwise`."""
+        if len(self.parts) == 1:
+            ((condition, truth),) = self.parts
+            choices = (taken, otherwise) if truth else (otherwise, taken)
+            return made.nofail("Where", [made.scalar(condition, name), *choices], result)
+        return made.nofail("Where", [self._value(made, name), taken, otherwise], result)
+
+    def _value(self, made: NodeBuilder, name: str) -> Value:
+        bools = []
+        for k, (condition, truth) in enumerate(self.parts):
+            part = made.scalar(condition, f"{name}~{k}")
+            if not truth:
+                part = made.nofail("Not", [part], _value(f"{name}~not{k}", "bool", ()))
+            bools.append(part)
+        result = bools[0]
+        for k, part in enumerate(bools[1:]):
+            result = made.nofail("And", [result, part], _value(f"{name}~and{k}", "bool", ()))
+        return result
+
+
+def predicate(
+    branch: Graph, when: Predicate, around: Mapping[Value, Constant], opset: int, infer: Infer
+) -> tuple[Graph, list[str]]:
+    """The branch with operands that its nodes cannot fail on while it is not taken, where there are such.
+
+    Also how messages call those nodes.
+    """
+    labels: list[str] = []
+    for _ in range(MAX_PASSES):
+        known = {**around, **branch.constants}
+        made = NodeBuilder(known, opset, False)
+        nodes: list[Node | If] = []
+        behind: set[Value] = set()
+        operands: dict[object, Value] = {}
+        count = len(labels)
+        for node in branch.nodes:
+            depends = any(v in behind for v in node.reads)
+            changed = None
+            if not depends and isinstance(node, Node) and speculation_hazard(node, known) is not None:
+                made.start(node)
+                changed = _predicated(node, known, _Operands(node, when, made, operands))
+            if changed is not None:
+                nodes += made.taken()
+                labels.append(node.label)
+                node = changed
+            if depends or changed is not None:
+                behind.update(node.writes)
+            nodes.append(node)
+        if len(labels) == count:
+            break
+        constants = {**branch.constants, **made.new_constants}
+        branch = infer(make_subgraph(branch.name, nodes, branch.outputs, constants), around)
+    return branch, labels
+
+
+def without_predicates(graph: Graph) -> Graph:
+    """A branch that stays one: its predicates hold in it only, not where it would be run in vain."""
+    nodes: list[Node | If] = []
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (without_predicates(b) for _, b in node.branches)
+            node = replace(node, then_branch=then_branch, else_branch=else_branch)
+        elif node.predicated:
+            node = replace(node, predicated="")
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _predicated(node: Node, constants: Mapping[Value, Constant], operands: _Operands) -> Node | None:
+    """The node with other operands; None if it has none."""
+    info = info_of(node.op)
+    if info is None or info.safe is None or operands.made.opset < 11:
+        return None
+    try:
+        safe = info.safe(KnownNode(node, constants), operands)
+    except NotFoldable:
+        return None
+    if safe is None:
+        return None
+    inputs = tuple(safe.operands.get(k, v) for k, v in enumerate(node.inputs))
+    return replace(node, inputs=inputs, predicated="passes" if safe.passes else "safe")
+
+
+class _Operands:
+    """Operands of a node that are others while its branch is not taken: see `SafeOperands`."""
+
+    def __init__(self, node: Node, when: Predicate, made: NodeBuilder, shared: dict[object, Value]) -> None:
+        self.node, self.when, self.made, self._shared = node, when, made, shared
+
+    def number(self, k: int, otherwise: float | Sequence[int]) -> Value:
+        content = np.array(otherwise, self._dtype(k))
+        return self._either(k, lambda name: self.made.constant(name, content), content.tobytes())
+
+    def sizes_of(self, k: int, other: int) -> Value:
+        x = self._input(other)
+        if self._dtype(k) != "int64":
+            raise NotFoldable("sizes of another type")
+        shape = _value(f"{self._name}~{k}~sizes", "int64", (x.rank,))
+        return self._either(k, lambda name: self.made.nofail("Shape", [x], shape), ("sizes", x))
+
+    def same_as(self, k: int, other: int) -> Value:
+        x = self._input(other)
+        self._dtype(k)
+        return self._either(k, lambda name: x, ("same", x))
+
+    def nonempty(self, k: int, axes: Iterable[int], least: int = 1) -> Value:
+        x, rank = self._input(k), self._input(k).rank
+        if rank is None or not isinstance(x.type, TensorType):
+            raise NotFoldable("unknown rank")
+        halves = x.type.dtype in _HALVES
+        if not halves and x.type.dtype not in PAD_TYPES:
+            raise NotFoldable(f"no Pad of {x.type.dtype}")
+        axes = sorted({axis % rank for axis in axes})
+        key = ("nonempty", x, tuple(axes), least)
+        if key in self._shared:
+            return self._shared[key]
+        name, made = f"{self._name}~{k}", self.made
+        pads = [0] * (2 * rank)
+        for axis in axes:
+            pads[rank + axis] = least
+        none = made.constant(f"{name}~none", [0] * (2 * rank))
+        some = made.constant(f"{name}~some", pads)
+        amounts = self.when.choose(
+            made, f"{name}~pads", none, some, _value(f"{name}~pads", "int64", (2 * rank,))
+        )
+        dtype = x.type.dtype
+        sizes = tuple(None if axis in axes else n for axis, n in enumerate(x.sizes or ()))
+        wide = x
+        if halves:
+            wide = made.nofail("Cast", [x], _value(f"{name}~wide", "float32", x.sizes or ()), to=1)
+        larger = made.nofail(
+            "Pad", [wide, amounts], _value(f"{name}~larger", "float32" if halves else dtype, sizes)
+        )
+        if halves:
+            code = 10 if dtype == "float16" else 16
+            larger = made.nofail("Cast", [larger], _value(f"{name}~padded", dtype, sizes), to=code)
+        self._shared[key] = larger
+        return larger
+
+    def at_most(self, x: Value, axes: Iterable[int], count: int) -> Value:
+        rank = x.rank
+        if not rank or not isinstance(x.type, TensorType):
+            raise NotFoldable("no axes, or unknown rank")
+        axes = sorted({axis % rank for axis in axes})
+        key = ("at most", x, tuple(axes), count)
+        if key in self._shared:
+            return self._shared[key]
+        name, made = f"{self._name}~{x.name}", self.made
+        zero = made.constant(f"{name}~first", [0] * len(axes))
+        most = made.constant(f"{name}~all", [(1 << 63) - 1] * len(axes))
+        few = made.constant(f"{name}~few", [count] * len(axes))
+        along = made.constant(f"{name}~axes", axes)
+        end = _value(f"{name}~end", "int64", (len(axes),))
+        self.when.choose(made, f"{name}~end", most, few, end)
+        sizes = tuple(None if axis in axes else n for axis, n in enumerate(x.sizes or ()))
+        part = made.nofail("Slice", [x, zero, end, along], _value(f"{name}~part", x.type.dtype, sizes))
+        self._shared[key] = part
+        return part
+
+    def no_rows(self, k: int) -> Value:
+        return self.at_most(self._input(k), [0], 0)
+
+    @property
+    def _name(self) -> str:
+        return self.node.name or self.node.op.name
+
+    def _dtype(self, k: int) -> str:
+        type = self._input(k).type
+        if not isinstance(type, TensorType) or type.dtype not in WHERE_TYPES - {"string"}:
+            raise NotFoldable("a type that Where does not choose")
+        return type.dtype
+
+    def _input(self, k: int) -> Value:
+        value = self.node.inputs[k] if k < len(self.node.inputs) else None
+        if value is None:
+            raise NotFoldable(f"no input {k}")
+        return value
+
+    def _either(self, k: int, other: Callable[[str], Value], what: Any) -> Value:
+        """Input k where the branch is taken."""
+        value = self._input(k)
+        key = ("either", value, what)
+        if key not in self._shared:
+            name = f"{self._name}~{k}"
+            otherwise = other(f"{name}~else")
+            result = Value(f"{name}~safe", value.type)
+            self._shared[key] = self.when.choose(self.made, name, value, otherwise, result)
+        return self._shared[key]
+
+
+def _value(name: str, dtype: str, sizes: tuple[Any, ...]) -> Value:
+    return Value(name, TensorType(dtype, sizes))

@@ -1,0 +1,75 @@
+"""Boxes and regions: NonMaxSuppression, RoiAlign, GridSample."""
+
+from __future__ import annotations
+
+from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk, Safe, SafeOperands
+
+
+def _boxes_fit(n: KnownNode) -> bool:
+    """As many scores as boxes, of as many samples; the rest are scalars."""
+    boxes, scores = n.sizes(0), n.sizes(1)
+    if boxes is None or scores is None or len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4:
+        return False
+    if None in (boxes[0], boxes[1]) or boxes[0] != scores[0] or boxes[1] != scores[2]:
+        return False
+    if any(n.value(k) is not None and n.sizes(k) not in ((), (1,)) for k in (2, 3, 4)):
+        return False
+    overlap = n.content(3)  # outside of 0 to 1 it fails
+    return n.value(3) is None or (overlap is not None and bool(((overlap >= 0) & (overlap <= 1)).all()))
+
+
+def _regions_fit(n: KnownNode) -> bool:
+    """Four coordinates and one sample for each region."""
+    x, regions, samples = n.sizes(0), n.sizes(1), n.sizes(2)
+    if x is None or regions is None or samples is None or len(x) != 4 or len(regions) != 2:
+        return False
+    return regions[1] == 4 and regions[0] is not None and samples == regions[:1]
+
+
+def _safe_regions(n: KnownNode, o: SafeOperands) -> Safe | None:
+    """All of the first sample."""
+    if not _regions_fit(n):
+        return None
+    axes = [k for k in (0, 2, 3) if may_be_zero(n.size(0, k))]
+    return Safe({2: o.number(2, 0), **({0: o.nonempty(0, axes)} if axes else {})})
+
+
+def _points_fit(n: KnownNode) -> bool:
+    """A point of as many coordinates as there are axes; of as many samples."""
+    x, grid = n.sizes(0), n.sizes(1)
+    if x is None or grid is None or len(x) != len(grid) or len(x) not in (4, 5):
+        return False
+    if n.mode("mode") in ("cubic", "bicubic") and len(x) != 4:
+        return False
+    return grid[-1] == len(x) - 2 and x[0] is not None and x[0] == grid[0]
+
+
+def _can_sample(n: KnownNode) -> bool:
+    return _points_fit(n) and not n.may_be_empty(0, 2)
+
+
+def _safe_points(n: KnownNode, o: SafeOperands) -> Safe | None:
+    """Somewhere to sample."""
+    if not _points_fit(n):
+        return None
+    return Safe({0: o.nonempty(0, [k for k in range(2, n.rank(0) or 0) if may_be_zero(n.size(0, k))])})
+
+
+OPS = (
+    OpInfo("NonMaxSuppression", speculatable=_boxes_fit),
+    OpInfo(
+        "RoiAlign",
+        safe=_safe_regions,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on empty images",
+                lambda n: n.may_be_empty(0, 2),
+                fatal=True,
+                empty=True,
+            ),
+        ),
+        reference_error=("has another formula before opset 16", lambda n: n.version < 16),
+    ),
+    OpInfo("GridSample", safe=_safe_points, speculatable=_can_sample),
+)

@@ -28,6 +28,7 @@ from anydml.onnx.if_conversion.cost import Budget, graph_flops
 from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.input_shapes import Shapes, sized, unknown_names
+from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
@@ -234,6 +235,8 @@ class _Flattening:
         self.oracle = ShapeInference(model.opsets, OnnxRuntime())
         self.reports: list[IfReport] = []
         self.flops_before = 0
+        self.integers: dict[Value, Symbols] = {}
+        """What is known of integers in terms of symbols."""
 
     def flattened(
         self,
@@ -266,6 +269,7 @@ class _Flattening:
         for number in range(MAX_ROUNDS):
             special = specialize(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
             self.reports += [_report_folded(f) for f in special.folded]
+            self.integers |= special.integers
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
             witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
@@ -306,10 +310,11 @@ class _Flattening:
     def _infer(self, branch: Graph, around: Mapping[Value, Constant]) -> Graph:
         """A branch, typed anew."""
         known = {v: around[v] for v in branch.inputs if v in around}
-        special = specialize(branch, {}, known, self.opsets, self.oracle.provider)
+        provider = self.oracle.provider
+        special = specialize(branch, {}, known, self.opsets, provider, integers=self.integers)
         graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
         own = {v: c for v, c in graph.constants.items() if v not in around}
-        return make_subgraph(graph.name, graph.nodes, graph.outputs, own)
+        return simplify(make_subgraph(graph.name, graph.nodes, graph.outputs, own))
 
     def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""

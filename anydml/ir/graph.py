@@ -210,6 +210,8 @@ class Node(_Named):
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
     """Why it fails whenever it runs, where its sizes prove that."""
+    sized: bool = False
+    """Whether the sizes of its result follow from those of others, so that none is too large or too small."""
     predicated: Literal["", "safe", "passes"] = ""
     """Whether it cannot fail while the branch that it is of is not taken, since its operands are others then;
     `passes`: and then gives its first input."""

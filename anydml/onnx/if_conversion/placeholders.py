@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
@@ -17,6 +18,8 @@ from anydml.onnx.partial_eval.shape_inference import ShapeInference
 
 SIZES = (256, 64, 512, 16, 1024, 8, 128, 32, 2048, 4, 2, 4096, 3, 10, 100, 224)
 """What is tried for a size that is not known."""
+MAX_TRIED_NODES = 20_000
+"""Of all guesses at a branch's sizes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def safe_placeholders(
     symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, Affine)))
     if not symbols:
         return None
-    for guess in _guesses(symbols):
+    count = max(MAX_TRIED_NODES // max(sum(1 for _ in branch.walk()), 1), 2)
+    for guess in islice(_guesses(symbols), count):
         chosen = {
             v: witnesses.get(
                 v, tuple(n if isinstance(n, int) else guess[n] for n in (v.sizes or ()) if n is not None)

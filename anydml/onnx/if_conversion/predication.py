@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph
@@ -20,10 +21,13 @@ from anydml.onnx.if_conversion.speculation import speculation_hazard
 from anydml.onnx.node_builder import PAD_TYPES, WHERE_TYPES, NodeBuilder
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
+from anydml.onnx.types import CODES
 
 MAX_PASSES = 16
 """Of predicating and inferring: nodes of one pass do not depend on each other."""
 _HALVES = ("float16", "bfloat16")
+_FILLED = frozenset("bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+"""What onnxruntime's ConstantOfShape makes."""
 Infer = Callable[[Graph, Mapping[Value, Constant]], Graph]
 """Types a branch anew; the constants are those of the graphs around it."""
 
@@ -66,6 +70,7 @@ def predicate(
     Also how messages call those nodes.
     """
     labels: list[str] = []
+    branch = infer(branch, around)
     for _ in range(MAX_PASSES):
         known = {**around, **branch.constants}
         made = NodeBuilder(known, opset, False)
@@ -147,35 +152,46 @@ class _Operands:
         x, rank = self._input(k), self._input(k).rank
         if rank is None or not isinstance(x.type, TensorType):
             raise NotFoldable("unknown rank")
-        halves = x.type.dtype in _HALVES
-        if not halves and x.type.dtype not in PAD_TYPES:
-            raise NotFoldable(f"no Pad of {x.type.dtype}")
         axes = sorted({axis % rank for axis in axes})
         key = ("nonempty", x, tuple(axes), least)
-        if key in self._shared:
-            return self._shared[key]
-        name, made = f"{self._name}~{k}", self.made
+        if key not in self._shared:
+            others = [n for axis, n in enumerate(x.sizes or ()) if axis not in axes]
+            known = len(axes) == 1 and all(isinstance(n, int) for n in others)
+            made = self._joined if known and x.type.dtype in _FILLED else self._padded
+            self._shared[key] = made(x, f"{self._name}~{k}", axes, least)
+        return self._shared[key]
+
+    def _joined(self, x: Value, name: str, axes: Sequence[int], least: int) -> Value:
+        """Something behind it, of known sizes, which those who infer shapes can follow."""
+        made, (axis,), sizes = self.made, axes, list(x.sizes or ())
+        none, some = (
+            made.constant(f"{name}~{word}", [count if n == axis else size for n, size in enumerate(sizes)])
+            for word, count in (("none", 0), ("some", least))
+        )
+        shape = _value(f"{name}~shape", "int64", (len(sizes),))
+        self.when.choose(made, shape.name, none, some, shape)
+        dtype, open = _dtype(x), tuple(None if n == axis else size for n, size in enumerate(sizes))
+        zero = onnx.helper.make_tensor("", CODES[dtype], [1], [0])
+        behind = made.nofail("ConstantOfShape", [shape], _value(f"{name}~behind", dtype, open), value=zero)
+        return made.nofail("Concat", [x, behind], _value(f"{name}~longer", dtype, open), axis=axis)
+
+    def _padded(self, x: Value, name: str, axes: Sequence[int], least: int) -> Value:
+        dtype, rank, made = _dtype(x), x.rank or 0, self.made
+        halves = dtype in _HALVES
+        if not halves and dtype not in PAD_TYPES:
+            raise NotFoldable(f"no Pad of {dtype}")
         pads = [0] * (2 * rank)
         for axis in axes:
             pads[rank + axis] = least
-        none = made.constant(f"{name}~none", [0] * (2 * rank))
-        some = made.constant(f"{name}~some", pads)
-        amounts = self.when.choose(
-            made, f"{name}~pads", none, some, _value(f"{name}~pads", "int64", (2 * rank,))
-        )
-        dtype = x.type.dtype
+        none, some = made.constant(f"{name}~none", [0] * (2 * rank)), made.constant(f"{name}~some", pads)
+        amounts = _value(f"{name}~pads", "int64", (2 * rank,))
+        self.when.choose(made, amounts.name, none, some, amounts)
         sizes = tuple(None if axis in axes else n for axis, n in enumerate(x.sizes or ()))
-        wide = x
-        if halves:
-            wide = made.nofail("Cast", [x], _value(f"{name}~wide", "float32", x.sizes or ()), to=1)
-        larger = made.nofail(
-            "Pad", [wide, amounts], _value(f"{name}~larger", "float32" if halves else dtype, sizes)
-        )
-        if halves:
-            code = 10 if dtype == "float16" else 16
-            larger = made.nofail("Cast", [larger], _value(f"{name}~padded", dtype, sizes), to=code)
-        self._shared[key] = larger
-        return larger
+        if not halves:
+            return made.nofail("Pad", [x, amounts], _value(f"{name}~larger", dtype, sizes))
+        wide = made.nofail("Cast", [x], _value(f"{name}~wide", "float32", x.sizes or ()), to=CODES["float32"])
+        larger = made.nofail("Pad", [wide, amounts], _value(f"{name}~larger", "float32", sizes))
+        return made.nofail("Cast", [larger], _value(f"{name}~padded", dtype, sizes), to=CODES[dtype])
 
     def at_most(self, x: Value, axes: Iterable[int], count: int) -> Value:
         rank = x.rank
@@ -226,6 +242,11 @@ class _Operands:
             result = Value(f"{name}~safe", value.type)
             self._shared[key] = self.when.choose(self.made, name, value, otherwise, result)
         return self._shared[key]
+
+
+def _dtype(value: Value) -> str:
+    assert isinstance(value.type, TensorType)
+    return value.type.dtype
 
 
 def _value(name: str, dtype: str, sizes: tuple[Any, ...]) -> Value:

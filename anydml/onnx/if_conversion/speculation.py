@@ -35,7 +35,7 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if isinstance(node, If):
         return "it contains an If"
     op, info = node.op, info_of(node.op)
-    if node.nofail or node.predicated:
+    if node.nofail or node.predicated or node.sized:
         return None
     if op.domain:
         return f"{op} is not an operator of ONNX"

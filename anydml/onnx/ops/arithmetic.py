@@ -33,7 +33,7 @@ from anydml.onnx.ops.shared import (
     single,
     without_old_broadcast,
 )
-from anydml.onnx.ops.speculation import always, broadcasts, if_run, is_integer, scalar_parameters
+from anydml.onnx.ops.speculation import always, broadcasts, is_integer, scalar_parameters
 from anydml.onnx.ops.symbolic import map_symbols, numbers
 from anydml.ops import arithmetic, elementwise
 from anydml.ops import unary as unary_ops
@@ -231,6 +231,11 @@ def _fmod(n: NodeView) -> Attributes | None:
     return {} if n.int("fmod") else None
 
 
+def _along_axis(n: KnownNode) -> bool:
+    axis, rank = n.integers(1), n.rank(0)
+    return rank is not None and axis is not None and len(axis) == 1 and -rank <= axis[0] < rank
+
+
 OPS = (
     OpInfo(
         "Abs",
@@ -303,9 +308,7 @@ OPS = (
         ),
     ),
     OpInfo("CumProd", fold=_running("cumprod", 1)),
-    OpInfo(
-        "CumSum", result=result_types.same, fold=_running("cumsum", 0), speculatable=if_run, moves_first=True
-    ),
+    OpInfo("CumSum", result=result_types.same, fold=_running("cumsum", 0), speculatable=_along_axis),
     OpInfo(
         "Div",
         safe=safe.divided,

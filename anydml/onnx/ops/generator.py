@@ -122,7 +122,7 @@ OPS = (
     OpInfo(
         "ConstantOfShape",
         safe=safe.filled,
-        safe_if_sized=True,
+        safe_if_sized=lambda n, sizes, integers: True,
         result=result_types.filled,
         fold=_constant_of_shape,
         sizes=lambda n, sizes, contents: (
@@ -133,7 +133,7 @@ OPS = (
     OpInfo(
         "Range",
         safe=safe.ranged,
-        safe_if_sized=True,
+        safe_if_sized=lambda n, sizes, integers: True,
         result=result_types.moved,
         fold=_range,
         sizes=_range_sizes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anydml.onnx.ops import native, result_types, safe
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import (
     NEGATIVE_LENGTH,
     affordable,
@@ -80,6 +80,11 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
     return np.where(kept, x, np.zeros((), x.dtype))
 
 
+def _has_planes(n: KnownNode) -> bool:
+    rank = n.rank(0)
+    return rank is not None and rank > 1 and (n.value(1) is None or n.sizes(1) in ((), (1,)))
+
+
 OPS = (
     OpInfo(
         "DepthToSpace",
@@ -115,5 +120,5 @@ OPS = (
         fold=_transpose,
         speculatable=has_ranks,
     ),
-    OpInfo("Trilu", result=result_types.same, fold=_trilu, speculatable=if_run, moves_first=True),
+    OpInfo("Trilu", result=result_types.same, fold=_trilu, speculatable=_has_planes, moves_first=True),
 )

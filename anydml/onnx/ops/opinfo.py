@@ -281,8 +281,9 @@ class OpInfo:
     """None: it may fail, or take long."""
     safe: Callable[[KnownNode, SafeOperands], Safe | None] | None = None
     """Operands on which it cannot fail, for where its branch is not taken; None if there are none."""
-    safe_if_sized: bool = False
-    """Whether it cannot fail where the sizes of its result follow from those of others."""
+    safe_if_sized: Callable[[KnownNode, Sequence[Affine], Sequence[Symbols | None]], bool] | None = None
+    """(node, sizes of its output, what is known of the inputs' integers) -> whether it cannot fail, since its
+    output's sizes follow from others'."""
     any_batch: bool = False
     """Whether it does not matter, where it runs on zeros, how many samples there are along the first axis."""
     moves_first: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Known, Tensor
-from anydml.ir.dims import UNKNOWN, Affine, may_be_zero, whole
+from anydml.ir.dims import UNKNOWN, Affine, as_affine, as_dim, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops import native, result_types, safe
 from anydml.onnx.ops.directml import MOVED, unary
@@ -192,10 +192,40 @@ def _native_size(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
     return [Known.of(np.array(operand(inputs).count, np.int64))]
 
 
+def _covers(n: KnownNode, sizes: Sequence[Affine], integers: Sequence[Symbols | None]) -> bool:
+    """Every axis stays as it is, or is 1 and repeated."""
+    before = list(map(as_affine, n.sizes(0) or ()))
+    return all(
+        a.number == 1 or (a.terms is not None and a == b)
+        for a, b in zip(before[::-1], list(sizes)[::-1], strict=False)
+    )
+
+
+def _reshapes_whole(n: KnownNode, sizes: Sequence[Affine], integers: Sequence[Symbols | None]) -> bool:
+    """To as many elements; no size that is to be found out, or copied, where there may be none."""
+    told = integers[1] if len(integers) > 1 else None
+    before, after = n.sizes(0), tuple(map(as_dim, sizes))
+    if told is None or before is None or len(told) != len(sizes) or n.attribute("allowzero"):
+        return False
+    if not same_count(before, after):
+        return False
+    for k, entry in enumerate(told):
+        if entry.number == -1 and any(may_be_zero(m) for j, m in enumerate(after) if j != k):
+            return False
+        if (
+            entry.number is None
+            and may_be_zero(as_dim(entry))
+            and (k >= len(before) or before[k] != after[k])
+        ):
+            return False
+    return True
+
+
 OPS = (
     OpInfo(
         "Expand",
         safe=safe.expanded,
+        safe_if_sized=_covers,
         native=native.moves(_expand),
         result=result_types.moved,
         fold=_expand,
@@ -225,6 +255,7 @@ OPS = (
     OpInfo(
         "Reshape",
         safe=safe.reshaped,
+        safe_if_sized=_reshapes_whole,
         native=native.reshapes(_reshape),
         result=result_types.moved,
         fold=_reshape,

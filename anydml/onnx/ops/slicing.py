@@ -189,6 +189,8 @@ def _place(place: Affine, size: Affine) -> Affine:
     if number is not None and number < 0:
         place = size + place
         return place if at_least(place, 0) else UNKNOWN
+    if number is None and at_least(-place, 0) and (at_least(-place, 1) or size == -place):
+        place = size + place  # of nothing, -0 is the beginning, too
     if not at_least(place, 0):
         return UNKNOWN
     if number == 0 or at_least(size - place, 0):

@@ -24,7 +24,7 @@ from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.ops.opinfo import KnownNode, Symbols
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.joined_types import either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import fails
@@ -46,12 +46,14 @@ class FoldedIf:
 class Specialization:
     """A specialised graph, and the Ifs that are not in it any more.
 
-    `inputs`: what stands for each of the original's inputs, those of known content included.
+    `inputs`: what stands for each of the original's inputs, those of known content included. `integers`: what
+    is known, in terms of symbols, of contents that are not constants; of values in branches, too.
     """
 
     graph: Graph
     inputs: tuple[Value, ...]
     folded: tuple[FoldedIf, ...]
+    integers: Mapping[Value, Symbols]
 
 
 def specialize(
@@ -63,24 +65,26 @@ def specialize(
     deep: bool = False,
     least: int = 0,
     likely: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
+    integers: Mapping[Value, Symbols] = MappingProxyType({}),
 ) -> Specialization:
     """The graph for inputs of these types, of which some have these contents.
 
     Inputs whose content is given are no longer inputs of the result; all others stay, in order.
     `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
     specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
-    are not known; `likely`: what they were once.
+    are not known; `likely`: what they were once. `integers`: what is known of inputs' contents in terms
+    of symbols.
     """
     evaluator = _Evaluator(ShapeInference(opsets, provider), deep)
     stood = []
     for value in graph.inputs:
         known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least, likely.get(value)))
-        evaluator.facts[value] = AbstractValue(known, contents.get(value))
+        evaluator.facts[value] = AbstractValue(known, contents.get(value), integers.get(value))
         stood.append(known)
     outputs = evaluator.walk(graph)
     inputs = tuple(s for v, s in zip(graph.inputs, stood, strict=True) if v not in contents)
     result = Graph(graph.name, inputs, outputs, tuple(evaluator.nodes), evaluator.constants())
-    return Specialization(result, tuple(stood), tuple(evaluator.folded))
+    return Specialization(result, tuple(stood), tuple(evaluator.folded), evaluator.integers)
 
 
 class _Evaluator:
@@ -92,6 +96,8 @@ class _Evaluator:
         self._computed: dict[object, tuple[AbstractValue | None, ...]] = {}
         """What the nodes so far compute, by what they are: the same again is not computed again."""
         self._makers: dict[Value, Node] = {}
+        self.integers: dict[Value, Symbols] = {}
+        """Of all values that a fact has them of, in branches too."""
 
     def constants(self) -> dict[Value, Constant]:
         return {f.value: f.constant for f in self.facts.values() if f.constant is not None}
@@ -153,6 +159,7 @@ class _Evaluator:
         inner = _Evaluator(self.oracle, deep)
         inner.facts, inner._makers = dict(self.facts), dict(self._makers)
         inner._computed = dict(self._computed)
+        inner.integers = self.integers
         return inner
 
     def _failing(self, node: If, truth: bool, rest: Sequence[Node | If]) -> str | None:
@@ -301,6 +308,7 @@ class _Evaluator:
         self.facts |= {
             v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
         }
+        self.integers |= {f.value: f.integers for f in facts if f is not None and f.integers is not None}
         if not follows:
             self.nodes.append(stood)
             self._makers |= dict.fromkeys(stood.writes, stood)

@@ -83,8 +83,8 @@ class ShapeInference:
         )
         node = replace(node, outputs=outputs, fails=why)
         info = info_of(node.op)
-        if info is not None and info.safe_if_sized:
-            node = replace(node, nofail=self._follows(node, inputs))
+        if info is not None and info.safe_if_sized is not None:
+            node = replace(node, sized=self._is_sized(node, inputs))
         contents, integers = self.contents(node, inputs)
         facts: list[AbstractValue | None] = []
         for k, value in enumerate(outputs):
@@ -109,10 +109,18 @@ class ShapeInference:
         contents = self._fold(node, inputs)
         return (contents, None) if contents is not None else self._follow(node, inputs)
 
-    def _follows(self, node: Node, inputs: list[AbstractValue | None]) -> bool:
-        """Whether the sizes of its output follow from those of others: then none of them is negative."""
-        sizes = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
-        return sizes is not None and all(n.least is not None and n.least >= 0 for n in sizes)
+    def _is_sized(self, node: Node, inputs: list[AbstractValue | None]) -> bool:
+        """Whether it cannot fail since the sizes of its output follow from those of others."""
+        info, integers = info_of(node.op), [self.integers(f) for f in inputs]
+        sizes = sized(node, [self.sizes(f) for f in inputs], integers)
+        if sizes is None or not all(n.least is not None and n.least >= 0 for n in sizes):
+            return False
+        stood = replace(node, inputs=tuple(None if f is None else f.value for f in inputs))
+        return (
+            info is not None
+            and info.safe_if_sized is not None
+            and info.safe_if_sized(KnownNode(stood, {}), sizes, integers)
+        )
 
     # ---- types
 

@@ -28,7 +28,9 @@ def compute_symbols(
     if any(x is None for x in inputs[: info.symbol_inputs]):
         return None
     result = info.symbols(NodeView(node), list(inputs), sizes)
-    return None if result is None or all(x is UNKNOWN for x in result.reshape(-1)) else result
+    if result is None or (result.size and all(x is UNKNOWN for x in result.reshape(-1))):
+        return None
+    return result
 
 
 def compare_symbols(node: Node, inputs: Sequence[Symbols | None]) -> NDArray[np.bool_] | None:

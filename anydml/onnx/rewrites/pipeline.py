@@ -32,6 +32,7 @@ from anydml.onnx.rewrites.reshape import (
     keeps_sizes,
     reshape,
     reshape_afterwards,
+    reshape_by_constants,
 )
 
 X = value("x")
@@ -52,6 +53,7 @@ CHAINS = (
     Rule("single_convolution", node("Conv", X, constant("weight")), multiply_matrices, since=11),
     Rule("reshape_to_same_sizes", node("Reshape", X), lambda m: m["x"], keeps_sizes),
     Rule("reshape_of_reshape", node("Reshape", RESHAPED), reshape, keeps_elements),
+    Rule("reshape_to_known_sizes", node("Reshape", X), reshape_by_constants, since=5),
     Rule("squeeze", node("Squeeze Unsqueeze Flatten", X), reshape, keeps_elements),
     Rule("expand", node("Expand", X, constant()), reshape, keeps_elements),  # others may not fit
     Rule("cast_to_same_type", node("Cast CastLike", X), lambda m: m["x"], keeps_sizes),

@@ -11,7 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from anydml.ir.graph import Value
+from anydml.onnx.ops.speculation import same_count
 from anydml.onnx.rewrites.matcher import Match, Result
 
 
@@ -61,6 +64,28 @@ def reshape(match: Match) -> Result:
     if x.sizes == output.sizes:
         return x
     return [match.make_reshape(x, output)] if match.opset >= 5 else None  # before, sizes were an attribute
+
+
+def reshape_by_constants(match: Match) -> Result:
+    """To sizes that are numbers or those of the input, which need not be computed."""
+    before, after = match["x"].sizes, match.output.sizes
+    if before is None or after is None or not same_count(before, after):
+        return None
+    told = match.root.inputs[1] if len(match.root.inputs) > 1 else None
+    content = None if told is None or told not in match.constants else match.constants[told].content
+    sizes: list[int] = []
+    for k, size in enumerate(after):
+        if k < len(before) and before[k] == size:
+            sizes.append(0)
+        elif isinstance(size, int) and size:
+            sizes.append(size)
+        else:
+            return None
+    flag = match.root.attributes.get("allowzero")
+    if (flag is not None and flag.i) or (content is not None and -1 not in content):
+        return None
+    shape = match.make_constant(f"{match.output.name}~sizes", np.array(sizes, np.int64))
+    return [match.make("Reshape", (match["x"], shape), match.output)]
 
 
 def reshape_afterwards(match: Match) -> Result:

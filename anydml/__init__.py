@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         VerificationFailed,
     )
     from anydml.expression import Expression
-    from anydml.flattening import Report, flatten
+    from anydml.flatten_report import Report
+    from anydml.flattening import flatten
     from anydml.functions import *  # noqa: F403
     from anydml.inspection import Inspection, inspect
     from anydml.ops.attributes import ScaleBias
@@ -88,7 +89,8 @@ _HOME = {
         "OperatorInitializer",
         "validate",
     ),
-    "anydml.flattening": ("Report", "flatten"),
+    "anydml.flatten_report": ("Report",),
+    "anydml.flattening": ("flatten",),
     "anydml.functions": FUNCTIONS,
     "anydml.inspection": ("Inspection", "inspect"),
     "anydml.directml.descriptions": ("OperatorDesc",),

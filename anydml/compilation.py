@@ -12,10 +12,9 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import PROCESSORS, failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
 from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
-from anydml.flattening import check_request
 from anydml.onnx.execute.native import write_graph
 from anydml.onnx.execute.program import specialized
-from anydml.onnx.input_shapes import Shapes
+from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import read
 from anydml.onnx.serde.parse import ModelSource

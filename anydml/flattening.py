@@ -12,93 +12,48 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-import onnx
 from onnx import ModelProto
 
-from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
-from anydml.ir.dims import are_sizes
+from anydml.errors import VerificationFailed, translate_memory_error
+from anydml.flatten_report import (
+    IfReport,
+    Report,
+    path_to,
+    report_decision,
+    report_folded,
+    report_unrolled,
+    size_of,
+)
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import eliminate_dead_code, make_subgraph, replace_values
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import Budget, graph_flops
 from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
-from anydml.onnx.input_shapes import Shapes, sized, unknown_names
+from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.partial_eval.bodies import with_nodes_of
-from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
+from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.pipeline import simplify
+from anydml.onnx.rewrites.sequences import follow_sequences
+from anydml.onnx.rewrites.unroll import unroll as unroll_loops
 from anydml.onnx.serde.deserialize import Model, read_proto
-from anydml.onnx.serde.local_functions import called, functions_about_ifs, functions_with_if, inline_functions
+from anydml.onnx.serde.local_functions import functions_about_ifs, functions_with_if, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.serde.serialize import declares_types, model_proto
 from anydml.onnx.subgraphs import in_order
-from anydml.onnx.types import CODES
-from anydml.onnx.verification import Verified
 from anydml.onnx.verification import verify as _verify
 
 Witnesses = Mapping[Value, tuple[int, ...]]
 """Sizes for inputs on which nothing fails."""
-
-
-@dataclass(frozen=True)
-class IfReport:
-    """What became of one If.
-
-    Attributes:
-        path: the way through the branches to it, and its name.
-        decision: `folded`, `merged`, `converted`, `guarded` or `kept`.
-        because: why.
-        extra_work: multiplications and additions that now run speculatively, about and at most.
-        nodes: how many there are more than before, or fewer; those of Ifs in it are told with them.
-    """
-
-    path: str
-    decision: str
-    because: str
-    extra_work: int = 0
-    nodes: int = 0
-
-
-@dataclass(frozen=True)
-class Size:
-    """What a model consists of. `work`: multiplications and additions of a run, about, once what is known is
-    folded; of an If, those of its larger branch.
-    """
-
-    ifs: int
-    nodes: int
-    bytes: int
-    work: int
-    operators: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `flatten` did."""
-
-    ifs: tuple[IfReport, ...]
-    before: Size
-    after: Size
-    verified: Verified | None
-
-    @property
-    def left(self) -> int:
-        """Ifs that are still there, in bodies of loops too."""
-        return self.after.ifs
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report in types that JSON has."""
-        return asdict(self)
 
 
 MAX_ROUNDS = 5
@@ -116,6 +71,7 @@ def flatten(
     convert: Convert = "auto",
     max_extra_cost: float = 0.2,
     witness: Mapping[str, Sequence[int]] | None = None,
+    unroll: int = 16,
     verify: bool | Literal["thorough"] = True,
     seed: int = 0,
     trials: int = 24,
@@ -132,6 +88,7 @@ def flatten(
         max_extra_cost: for `auto`: how much longer the model may take, about, where an If's shorter branch is
             taken: 0.2 is a fifth.
         witness: sizes of inputs on which no branch fails, where `always` does not find them itself.
+        unroll: loops of a known count up to this are unrolled, Scan likewise; 0: none.
         verify: whether to run both models on random inputs, and compare. That takes about as long as the
             rewriting, or half a second; "thorough": ten times as many inputs, and up to a minute.
         seed: of these inputs.
@@ -161,13 +118,13 @@ def flatten(
     witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
 
     def attempt(avoided: Mapping[str, str]) -> Attempt:
-        work = _Flattening(read, proto, convert, max_extra_cost, avoided)
+        work = _Flattening(read, proto, convert, max_extra_cost, unroll, avoided)
         graph = work.flattened(read.graph, types, contents, witnesses)
         if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk(bodies=True)):
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
         result = model_proto(graph, proto)
-        sizes = _size(proto, work.flops_before), _size(result, graph_flops(graph))
+        sizes = size_of(proto, work.flops_before), size_of(result, graph_flops(graph))
         return result, Report(tuple(work.reports), *sizes, None)
 
     done = attempt({})
@@ -227,11 +184,12 @@ class _Flattening:
         proto: ModelProto,
         convert: Convert,
         max_extra_cost: float,
+        unroll: int,
         avoided: Mapping[str, str],
     ) -> None:
         self.avoided = avoided
         self.opsets, self.proto = model.opsets, proto
-        self.convert, self.max_extra_cost = convert, max_extra_cost
+        self.convert, self.max_extra_cost, self.unroll = convert, max_extra_cost, unroll
         self.oracle = ShapeInference(model.opsets, OnnxRuntime())
         self.reports: list[IfReport] = []
         self.flops_before = 0
@@ -268,7 +226,7 @@ class _Flattening:
         left: list[IfReport] = []
         for number in range(MAX_ROUNDS):
             special = specialize(graph, types, contents, self.opsets, self.oracle.provider, deep=True)
-            self.reports += [_report_folded(f) for f in special.folded]
+            self.reports += [report_folded(f) for f in special.folded]
             self.integers |= special.integers
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
@@ -280,10 +238,12 @@ class _Flattening:
                 budget = Budget(time_of(folded.nodes), self.max_extra_cost)
             result, decisions = self._convert(folded, witnesses, budget)
             kept = [d for d in decisions if d.what == "kept"]
-            self.reports += [_report_decision(d) for d in decisions if d.what != "kept"]
+            self.reports += [report_decision(d) for d in decisions if d.what != "kept"]
             left = []
             looped = self._flatten_bodies(result, witnesses, left)
             before = [special.graph, graph] if number else [special.graph]
+            if not inside:
+                looped = self._without_loops(looped)
             settled = looped is result and _outline(result) in map(_outline, before)
             graph, types, contents = eliminate_dead_code(looped), {}, {}
             if settled:
@@ -291,7 +251,7 @@ class _Flattening:
         origins = {n.origin for n in graph.walk() if isinstance(n, If)}
         for d in kept:
             gone = replace(d, what="merged", because="nothing needs what it gives")
-            left.append(_report_decision(d if d.node.origin in origins else gone))
+            left.append(report_decision(d if d.node.origin in origins else gone))
         return graph, stood, left
 
     def _convert(self, graph: Graph, witnesses: Witnesses, budget: Budget) -> tuple[Graph, list[Decision]]:
@@ -315,6 +275,12 @@ class _Flattening:
         graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
         own = {v: c for v, c in graph.constants.items() if v not in around}
         return simplify(make_subgraph(graph.name, graph.nodes, graph.outputs, own))
+
+    def _without_loops(self, graph: Graph) -> Graph:
+        """The graph without loops of known counts, and without sequences that are known."""
+        graph, unrolled = unroll_loops(graph, self.unroll)
+        self.reports += map(report_unrolled, unrolled)
+        return follow_sequences(graph)
 
     def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""
@@ -352,72 +318,6 @@ class _Flattening:
         return with_nodes_of(body, flat, known)
 
 
-# ---- what is asked for -------------------------------------------------------------------------------
-
-
-def check_request(
-    model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Mapping[str, Sequence[int]], convert: str
-) -> tuple[dict[Value, Constant], dict[Value, Type]]:
-    """Contents and types of inputs, or all that is wrong with them."""
-    problems: list[Problem] = []
-    inputs = {v.name: v for v in model.graph.inputs}
-    if convert not in ("auto", "always", "never"):
-        problems.append(Problem("convert", f"expected auto, always or never, but got {short_repr(convert)}"))
-    for word, given in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
-        problems += unknown_names(word, given, inputs)
-    problems += [
-        Problem(f"witness {name!r}", f"expected sizes, but got {short_repr(asked)}")
-        for name, asked in witness.items()
-        if not are_sizes(asked)
-    ]
-    contents: dict[Value, Constant] = {}
-    for name, value in inputs.items():
-        if name in fixed:
-            array, wrong = _content(fixed[name], value.type)
-            if wrong is not None or array is None:
-                problems.append(Problem(f"fixed {name!r}", wrong or ""))
-            else:
-                contents[value] = Constant(array)
-    fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
-    types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
-    problems += wrong_sizes
-    if problems:
-        raise InvalidInput(*problems)
-    return contents, types
-
-
-def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | None]:
-    """What an input is fixed to as an array of its type; or what is wrong with it."""
-    if not isinstance(type, TensorType):
-        return None, "expected an input that is a tensor"
-    dtype = (
-        onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
-        if type.dtype != "string"
-        else np.dtype(object)
-    )
-    try:
-        given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
-        array = given.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
-        return None, f"expected {type.dtype}, but got {short_repr(value)}"
-    if type.dtype != "string" and (
-        given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)
-    ):
-        return None, f"expected {type.dtype}, but got {short_repr(value)}"
-    rank = None if type.sizes is None else len(type.sizes)
-    if (
-        rank is not None
-        and array.ndim == 0
-        and rank > 0
-        and all(n == 1 or not isinstance(n, int) for n in type.sizes or ())
-    ):
-        array = array.reshape((1,) * rank)
-    return array, None
-
-
-# ---- the report --------------------------------------------------------------------------------------
-
-
 def _outline(graph: Graph) -> object:
     """What a graph consists of, so that a change can be told."""
     return Counter(
@@ -426,31 +326,3 @@ def _outline(graph: Graph) -> object:
         else (str(n.op), len(n.outputs))
         for n in graph.walk(bodies=True)
     )
-
-
-def path_to(node: Node | If) -> str:
-    """How a report calls a node: the way through branches and bodies to it."""
-    own = node.name or ("If" if isinstance(node, If) else str(node.op))
-    return "/".join((*node.path, own))
-
-
-def _report_folded(folded: FoldedIf) -> IfReport:
-    decision = "merged" if folded.taken is None else "folded"
-    because = folded.because
-    if folded.taken is not None:
-        because = f"{'then' if folded.taken else 'else'}: {because}"
-    gone = folded.node.branches if folded.taken is None else folded.node.branches[int(folded.taken) :][:1]
-    saved = 1 + sum(len(list(b.walk())) for _, b in gone)
-    return IfReport(path_to(folded.node), decision, because, nodes=-saved)
-
-
-def _report_decision(decision: Decision) -> IfReport:
-    return IfReport(
-        path_to(decision.node), decision.what, decision.because, decision.extra_work, decision.nodes
-    )
-
-
-def _size(proto: ModelProto, work: int) -> Size:
-    operators = Counter(name for _, name in called(proto.graph))
-    nodes = sum(operators.values())
-    return Size(operators["If"], nodes, proto.ByteSize(), work, dict(sorted(operators.items())))

@@ -19,7 +19,8 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from anydml.errors import AnyDMLError, translate_memory_error
-from anydml.flattening import IfReport, flatten, path_to
+from anydml.flatten_report import IfReport, path_to
+from anydml.flattening import flatten
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Value
 from anydml.ir.names import Names
 from anydml.onnx.if_conversion.cost import graph_flops

@@ -13,10 +13,18 @@ from rich.table import Table
 
 from anydml.cli.common import bar, console, named_values, pairs, partial_sizes_of, short, sizes_of
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
-from anydml.flattening import Report, flatten
+from anydml.flatten_report import Report
+from anydml.flattening import flatten
 from anydml.onnx.serde.serialize import save
 
-_COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded": "cyan", "kept": "yellow"}
+_COLOURS = {
+    "folded": "green",
+    "merged": "green",
+    "unrolled": "green",
+    "converted": "cyan",
+    "guarded": "cyan",
+    "kept": "yellow",
+}
 
 
 @click.command("flatten")
@@ -53,6 +61,14 @@ _COLOURS = {"folded": "green", "merged": "green", "converted": "cyan", "guarded"
     metavar="NAME=N,N,...",
     help="For always: sizes of an input with which no branch fails.",
 )
+@click.option(
+    "--unroll",
+    type=click.IntRange(0),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Unroll loops that surely run at most N times; 0: none.",
+)
 @click.option("--witness", "more_witnesses", multiple=True, hidden=True)
 @click.option(
     "--verify",
@@ -76,6 +92,7 @@ def flatten_command(
     convert: Any,
     max_extra_cost: float,
     witnesses: tuple[str, ...],
+    unroll: int,
     more_witnesses: tuple[str, ...],
     verify: str,
     no_verify: bool,
@@ -121,6 +138,7 @@ def flatten_command(
                 n: sizes_of("--safe-shape", n, t)
                 for n, t in pairs("--safe-shape", (*witnesses, *more_witnesses))
             },
+            unroll=unroll,
             verify=False if no_verify else "thorough" if verify == "thorough" else True,
             seed=seed,
             progress=progress,

@@ -1,4 +1,4 @@
-"""Sizes that a user gives to a model's inputs: checked against what the model declares.
+"""Sizes and contents that a user gives to a model's inputs: checked against what the model declares.
 
 A size is a number, a name (equal wherever it stands), or None: as the model declares it.
 """
@@ -6,10 +6,16 @@ A size is a number, a name (equal wherever it stands), or None: as the model dec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from anydml.errors import Problem, nearest, short_repr
-from anydml.ir.dims import Affine, Dim, Symbol
-from anydml.ir.graph import TensorType, Type, Value
+import numpy as np
+import onnx
+
+from anydml.errors import InvalidInput, Problem, nearest, short_repr
+from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
+from anydml.ir.graph import Constant, TensorType, Type, Value
+from anydml.onnx.serde.deserialize import Model
+from anydml.onnx.types import CODES
 
 Shapes = Mapping[str, Sequence[int | str | None]]
 
@@ -93,3 +99,63 @@ def _is_size(size: object) -> bool:
     if isinstance(size, str):
         return bool(size)
     return size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
+
+
+def check_request(
+    model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Mapping[str, Sequence[int]], convert: str
+) -> tuple[dict[Value, Constant], dict[Value, Type]]:
+    """Contents and types of inputs, or all that is wrong with them."""
+    problems: list[Problem] = []
+    inputs = {v.name: v for v in model.graph.inputs}
+    if convert not in ("auto", "always", "never"):
+        problems.append(Problem("convert", f"expected auto, always or never, but got {short_repr(convert)}"))
+    for word, given in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
+        problems += unknown_names(word, given, inputs)
+    problems += [
+        Problem(f"witness {name!r}", f"expected sizes, but got {short_repr(asked)}")
+        for name, asked in witness.items()
+        if not are_sizes(asked)
+    ]
+    contents: dict[Value, Constant] = {}
+    for name, value in inputs.items():
+        if name in fixed:
+            array, wrong = _content(fixed[name], value.type)
+            if wrong is not None or array is None:
+                problems.append(Problem(f"fixed {name!r}", wrong or ""))
+            else:
+                contents[value] = Constant(array)
+    fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
+    types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
+    problems += wrong_sizes
+    if problems:
+        raise InvalidInput(*problems)
+    return contents, types
+
+
+def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | None]:
+    """What an input is fixed to as an array of its type; or what is wrong with it."""
+    if not isinstance(type, TensorType):
+        return None, "expected an input that is a tensor"
+    dtype = (
+        onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
+        if type.dtype != "string"
+        else np.dtype(object)
+    )
+    try:
+        given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
+        array = given.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None, f"expected {type.dtype}, but got {short_repr(value)}"
+    if type.dtype != "string" and (
+        given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)
+    ):
+        return None, f"expected {type.dtype}, but got {short_repr(value)}"
+    rank = None if type.sizes is None else len(type.sizes)
+    if (
+        rank is not None
+        and array.ndim == 0
+        and rank > 0
+        and all(n == 1 or not isinstance(n, int) for n in type.sizes or ())
+    ):
+        array = array.reshape((1,) * rank)
+    return array, None

@@ -62,6 +62,9 @@ class NodeBuilder:
         if value in constants:
             self._keep({value: constants[value]})
 
+    def adopt_constants(self, constants: Mapping[Value, Constant]) -> None:
+        self._keep(constants)
+
     def splice(self, branch: Graph) -> None:
         """Add all nodes of a branch."""
         self._keep(branch.constants)
@@ -239,6 +242,18 @@ class NodeBuilder:
         if self.opset < 5:  # whose Reshape knows no empty shape
             return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
         return self.op("Reshape", [condition, self.constant(f"{name}~scalar", [])], scalar)
+
+    def stack(self, values: Sequence[Value], axis: int, value: Value) -> None:
+        """`value` is the values along a new axis."""
+        parts = []
+        for k, v in enumerate(values):
+            part = Value(f"{value.name}~part{k}")
+            if self.opset >= 13:
+                axes = self.constant(f"{value.name}~axes{k}", [axis])
+                parts.append(self.op("Unsqueeze", [v, axes], part))
+            else:
+                parts.append(self.op("Unsqueeze", [v], part, axes=[axis]))
+        self.op("Concat", parts, value, axis=axis)
 
     def _stack(self, values: Sequence[Value], value: Value) -> Value:
         """The values along a new first axis."""

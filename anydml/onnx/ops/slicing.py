@@ -163,6 +163,8 @@ def _slice_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | No
         axes, steps = (None if c is None else integers(c) for c in given[2:])
         if any(k < len(contents) and contents[k] is None for k in (3, 4)) and axes is None:
             return None
+        if axes is None and given[0] is None and given[1] is None:
+            return None  # nobody knows how many axes
         if len(contents) > 4 and steps is None:
             steps = [0] * len(axes or result)  # there, and not known
     axes = list(range(max(len(starts), len(ends)))) if axes is None else axes

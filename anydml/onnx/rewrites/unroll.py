@@ -1,0 +1,164 @@
+"""Loops that surely run a few times become what they do, that many times.
+
+    %s = Loop(3, true, %x) {(%k, %c, %v) -> (true, Mul(%v, %v))}
+        ->   %a = Mul(%x, %x); %b = Mul(%a, %a); %s = Mul(%b, %b)
+
+The count has to be a constant, and nothing may end the loop before. Types are left to be inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from anydml.ir.graph import Body, Constant, Graph, If, Node, Value
+from anydml.ir.transforms import make_subgraph, replace_values
+from anydml.onnx.node_builder import NodeBuilder
+from anydml.onnx.ops.opinfo import KnownNode
+
+MAX_UNROLLED_NODES = 10_000
+"""Of one loop, all iterations together."""
+Constants = Mapping[Value, Constant]
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A loop that is none any more, and how often its body ran."""
+
+    node: Node
+    count: int
+
+
+def unroll(graph: Graph, limit: int, outer: Constants | None = None) -> tuple[Graph, list[Unrolled]]:
+    """The graph without loops that run at most `limit` times, in branches and bodies too."""
+    constants = {**(outer or {}), **graph.constants}
+    made = NodeBuilder(constants, 0, False)
+    nodes: list[Node | If] = []
+    done: list[Unrolled] = []
+    for node in graph.nodes:
+        node, inner = _inside(node, limit, constants)
+        done += inner
+        count = _count(node, constants) if isinstance(node, Node) else None
+        size = 0 if count is None else count * sum(1 for b in _bodies(node) for _ in b.walk(bodies=True))
+        if not isinstance(node, Node) or count is None or not 0 < count <= limit or size > MAX_UNROLLED_NODES:
+            nodes.append(node)
+            continue
+        made.opset = node.op.version
+        made.start(node)
+        _unroll(node, count, made)
+        nodes += made.taken()
+        done.append(Unrolled(node, count))
+    if not done:
+        return graph, done
+    own = {**graph.constants, **made.new_constants}
+    return replace(graph, nodes=tuple(nodes), constants=own), done
+
+
+def _bodies(node: Node | If) -> list[Body]:
+    return list(node.bodies.values()) if isinstance(node, Node) else []
+
+
+def _inside(node: Node | If, limit: int, constants: Constants) -> tuple[Node | If, list[Unrolled]]:
+    """A node with the loops in its branches or bodies unrolled."""
+    if isinstance(node, If):
+        (then_branch, first), (else_branch, second) = (unroll(b, limit, constants) for _, b in node.branches)
+        if not first and not second:
+            return node, []
+        branches = [
+            make_subgraph(b.name, b.nodes, b.outputs, {**constants, **b.constants})
+            for b in (then_branch, else_branch)
+        ]
+        return replace(node, then_branch=branches[0], else_branch=branches[1]), [*first, *second]
+    done: list[Unrolled] = []
+    bodies = {}
+    for name, body in node.bodies.items():
+        flat, found = unroll(body, limit, constants)
+        assert isinstance(flat, Body)
+        bodies[name] = flat
+        done += found
+    return (replace(node, bodies=bodies), done) if done else (node, done)
+
+
+def _count(node: Node, constants: Constants) -> int | None:
+    """How often its body runs, where that is sure."""
+    if node.is_onnx("Loop"):
+        body, (trips, go, *_) = node.bodies["body"], (*node.inputs, None, None)
+        if trips is None or trips not in constants or (go is not None and not _is_true(go, constants)):
+            return None
+        goes_on = body.outputs[0]
+        if goes_on is not body.parameters[1] and not _is_true(goes_on, {**constants, **body.constants}):
+            return None
+        return int(constants[trips].content.reshape(-1)[0]) if constants[trips].content.size == 1 else None
+    if node.is_onnx("Scan") and node.op.version >= 9:
+        known = KnownNode(node, {})
+        first, axes = len(node.inputs) - known.int("num_scan_inputs"), known.ints("scan_input_axes") or []
+        sizes = {known.size(k, axes[k - first] if axes else 0) for k in range(first, len(node.inputs))}
+        only = sizes.pop() if len(sizes) == 1 else None
+        return only if isinstance(only, int) else None
+    return None
+
+
+def _is_true(value: Value, constants: Constants) -> bool:
+    content = constants[value].content if value in constants else None
+    return isinstance(content, np.ndarray) and content.size == 1 and bool(content.reshape(-1)[0])
+
+
+def _unroll(node: Node, count: int, made: NodeBuilder) -> None:
+    """Add what the iterations do."""
+    body = node.bodies["body"]
+    made.adopt_constants(body.constants)
+    is_loop = node.is_onnx("Loop")
+    known = KnownNode(node, {})
+    scanned = 0 if is_loop else known.int("num_scan_inputs")
+    given = node.inputs[2:] if is_loop else node.inputs[: len(node.inputs) - scanned]
+    states = [v for v in given if v is not None]
+    rows: list[list[Value]] = [[] for _ in node.outputs[len(states) :]]
+    for k in range(count):
+        name = f"{node.name or node.op.name}~{k}"
+        if is_loop:
+            counter = made.constant(f"{name}~number", np.array(k, np.int64))
+            arguments = [counter, made.constant(f"{name}~condition", np.array(True)), *states]
+        else:
+            parts = [_part(known, j, k, count, name, made) for j in range(scanned)]
+            arguments = [*states, *parts]
+        results = _once(body, arguments, name, made)[1 if is_loop else 0 :]
+        states = results[: len(states)]
+        for listed, row in zip(rows, results[len(states) :], strict=True):
+            listed.append(row)
+    for output, state in zip(node.outputs, states, strict=False):
+        if output is not None:
+            made.pass_on(state, output)
+    for j, (output, listed) in enumerate(zip(node.outputs[len(states) :], rows, strict=True)):
+        if output is not None:
+            _joined(known, j, listed, output, made)
+
+
+def _part(known: KnownNode, j: int, k: int, count: int, name: str, made: NodeBuilder) -> Value:
+    """What a Scan reads of one of its inputs in an iteration."""
+    x = known.node.inputs[len(known.node.inputs) - known.int("num_scan_inputs") + j]
+    assert x is not None
+    axes, backwards = known.ints("scan_input_axes") or [], known.ints("scan_input_directions") or []
+    place = count - 1 - k if backwards and backwards[j] else k
+    index = made.constant(f"{name}~place{j}", np.array(place, np.int64))
+    return made.op("Gather", [x, index], Value(f"{name}~part{j}"), axis=axes[j] if axes else 0)
+
+
+def _joined(known: KnownNode, j: int, rows: Sequence[Value], output: Value, made: NodeBuilder) -> None:
+    """The rows of an output, along a new axis."""
+    axes, backwards = known.ints("scan_output_axes") or [], known.ints("scan_output_directions") or []
+    made.stack(rows[::-1] if backwards and backwards[j] else rows, axes[j] if axes else 0, output)
+
+
+def _once(body: Body, arguments: Sequence[Value], name: str, made: NodeBuilder) -> list[Value]:
+    """Add one iteration, and answer with what it gives."""
+    new: dict[Value, Value] = dict(zip(body.parameters, arguments, strict=True))
+    for node in body.walk(bodies=True):
+        new |= {v: Value(f"{v.name}~{name}") for v in node.writes}
+        inner = list(node.bodies.values()) if isinstance(node, Node) else []
+        new |= {v: Value(f"{v.name}~{name}", v.type) for b in inner for v in b.parameters}
+    copy = replace_values(Graph(body.name, body.inputs, body.outputs, body.nodes, {}), new)
+    for node in copy.nodes:
+        made.add(node)
+    return list(copy.outputs)

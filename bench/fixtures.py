@@ -36,17 +36,21 @@ def fixtures() -> Iterator[Fixture]:
     yield Fixture("an If in a Loop", _text(LOOP))
     yield Fixture("an If in a Scan in an If", _text(SCAN), left=1)
     yield Fixture("200 Ifs in a row", _text(_row(200)))
-    yield Fixture("30 Ifs one in another", _text(_nest(30)))
+    yield Fixture("30 Ifs one in another", _text(_nest(30)), left=28)
+    yield Fixture("30 Ifs one in another, always converted", _text(_nest(30)), {"convert": "always"})
     yield Fixture("equal branches", _text(EQUAL))
     yield Fixture("a sign by its data", _text(SIGN))
-    yield Fixture("division by what may be 0", _text(DIVISION), {"convert": "always"}, left=1)
+    yield Fixture("division by what may be 0", _text(DIVISION), {"convert": "always"})
     decoder = merged_decoder()
     yield Fixture("merged decoder", decoder, left=1)
     yield Fixture("merged decoder, with a cache", decoder, {"fixed": {"use_cache_branch": [True]}})
     yield Fixture("merged decoder, without", decoder, {"fixed": {"use_cache_branch": [False]}})
     for path in sorted(DATA.glob("torch_*.onnx")):
         squeeze = path.stem == "torch_squeeze"
-        yield Fixture(path.stem.replace("_", " "), path.read_bytes(), left=int(squeeze))
+        nested = path.stem == "torch_cond_nested"
+        yield Fixture(path.stem.replace("_", " "), path.read_bytes(), left=int(squeeze or nested))
+        if nested:
+            yield Fixture("torch cond nested, always converted", path.read_bytes(), {"convert": "always"})
         if squeeze:  # without its sizes, it may give either of two ranks
             yield Fixture("torch squeeze, sizes given", path.read_bytes(), {"shapes": {"x": (2, 1, 3)}})
 

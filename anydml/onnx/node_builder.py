@@ -6,7 +6,7 @@ Nodes(...).choice(%y, %t, %e)(%c)    ->    %y = Where(%c, %t, %e)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -16,9 +16,6 @@ from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
 
-if TYPE_CHECKING:
-    from anydml.onnx.if_conversion.predication import Predicate
-
 INTERNAL_DOMAIN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
@@ -26,6 +23,8 @@ WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 s
 PAD_TYPES = frozenset("float32 float64 int8 int32 int64 uint8 uint32 uint64 bool".split())
 """What onnxruntime's Pad takes."""
 Choice = Callable[[Value], None]
+Chooser = Callable[["NodeBuilder", str, Value, Value, Value], Value]
+"""(builder, name, one value, another, result) -> the result, which is one of the two."""
 
 
 class NodeBuilder:
@@ -214,8 +213,8 @@ class NodeBuilder:
         self.op("Where", [c, good, bad] if truth else [c, bad, good], index)
         self.op("Gather", [self._stack([a], value), index], value, axis=0)
 
-    def safe_placeholders(self, when: Predicate, x: Value, witness: tuple[int, ...], name: str) -> Value:
-        """`x` where the predicate holds; else something of its type and of the sizes `witness`."""
+    def safe_placeholders(self, choose: Chooser, x: Value, witness: tuple[int, ...], name: str) -> Value:
+        """`x`, or something of its type and of the sizes `witness`, as `choose` chooses."""
         dtype, rank = _dtype(x), len(witness)
         wanted = self.constant(f"{name}~witness", witness)
         zeros = self.constant(f"{name}~zeros", [0] * rank)
@@ -230,7 +229,7 @@ class NodeBuilder:
         )
         larger = self.nofail("Pad", [x, pads], _name_value(f"{name}~larger", dtype, (None,) * rank))
         ends = _name_value(f"{name}~ends", "int64", (rank,))
-        when.choose(self, name, sizes, wanted, ends)
+        choose(self, name, sizes, wanted, ends)
         return self.nofail("Slice", [larger, zeros, ends], _name_value(name, dtype, (None,) * rank))
 
     def scalar(self, condition: Value, name: str) -> Value:

@@ -380,21 +380,13 @@ def test_what_may_fail_is_not_speculated(what, convert):
         built.opset_import.extend([helper.make_opsetid("own", 1)])
     flat, report = anydml.flatten(built, convert=convert, verify=False)
     (one,) = report.ifs
-    if one.decision == "converted":  # a stand-in was found: it never sees what could fail
-        assert convert == "always"
+    if one.decision == "converted":  # it never sees what could fail
         assert "when it is not taken" in one.because
-        assert what not in (
-            "Gather",
-            "RandomNormalLike",
-            "OneHot",
-            "NonZero",
-            "Loop",
-            "an integer by 0",
-            "an own operator",
-        )
+        assert what not in ("RandomNormalLike", "OneHot", "Loop", "an own operator")
     else:
         assert one.decision == "kept"
-        assert "then-branch speculatively" in one.because or "differ in shape" in one.because
+        reasons = ("then-branch speculatively", "differ in shape", "times as long")
+        assert any(reason in one.because for reason in reasons)
         assert "If" in {n.op_type for n in flat.graph.node}
 
 
@@ -404,7 +396,7 @@ def test_shapes_that_differ_by_branch():
                     else_branch = e () => (float[r, s] w) { w = Neg (x) }> }"""
     _, report = anydml.flatten(parsed(text))
     assert decisions(report) == [("y", "kept")]
-    assert "may differ in shape" in report.ifs[0].because
+    assert "times as long" in report.ifs[0].because
     flat, report = anydml.flatten(parsed(text), convert="always")
     assert report.left == 0
     many = [{"c": np.array(c), "x": np.ones((n, 3), np.float32)} for c in (True, False) for n in (0, 1, 4)]
@@ -472,7 +464,7 @@ def test_sequences(counts):
 def test_cost_decides():
     heavy = FIXTURES["early exit"].model
     _, report = anydml.flatten(heavy)
-    assert "would cost" in report.ifs[0].because
+    assert "times as long" in report.ifs[0].because
     _, report = anydml.flatten(heavy, max_extra_cost=1e6)
     assert report.left == 0
     assert report.ifs[0].extra_work > 50_000
@@ -489,15 +481,15 @@ def test_nodes_saved_and_added():
 
 
 def test_a_witness_that_the_user_gives():
-    built = parsed("""(bool c, float[n] x) => (float[a] y) <int64[2] pads = {0, 4999}> {
-        y = If (c) <then_branch = t () => (float[p] u) { u = Pad <mode = "reflect"> (x, pads) },
-                    else_branch = e () => (float[q] v) { v = Neg (x) }> }""")
+    built = parsed("""(bool c, float[1, 1, n] x) => (float[d, e, a] y) <int64[3] k = {1, 1, 5000}> {
+        y = If (c) <then_branch = t () => (float[g, h, p] u) { w = ConstantOfShape (k)  u = Conv (x, w) },
+                    else_branch = e () => (float[i, j, q] v) { v = Neg (x) }> }""")
     _, report = anydml.flatten(built, convert="always")
     assert report.left == 1
-    flat, report = anydml.flatten(built, convert="always", witness={"x": (6000,)})
+    flat, report = anydml.flatten(built, convert="always", witness={"x": (1, 1, 6000)})
     assert report.left == 0
     many = [
-        {"c": np.array(c), "x": np.arange(n, dtype=np.float32)}
+        {"c": np.array(c), "x": np.arange(n, dtype=np.float32)[None, None]}
         for c in (True, False)
         for n in (1, 5000, 7000)
     ]

@@ -27,8 +27,8 @@ TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": T
 class Model:
     """One chain of nodes, written down as it is drawn."""
 
-    def __init__(self, opset=17, has_open_sizes=False):
-        self.has_open_sizes = has_open_sizes
+    def __init__(self, opset=17, has_open_sizes=False, open_axes=0):
+        self.has_open_sizes, self.open_axes = has_open_sizes, open_axes
         self.nodes, self.initializers, self.inputs, self.opset = [], [], {}, opset
         self.count = 0
 
@@ -48,10 +48,13 @@ class Model:
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
 
+    def declared(self, x):
+        return [f"n{k}" if k < self.open_axes else n for k, n in enumerate(x.shape)]
+
     def proto(self, *outputs):
         infos = [
             helper.make_tensor_value_info(
-                n, TYPES[x.dtype.name], [None] * x.ndim if self.has_open_sizes else x.shape
+                n, TYPES[x.dtype.name], [None] * x.ndim if self.has_open_sizes else self.declared(x)
             )
             for n, x in self.inputs.items()
         ]
@@ -296,11 +299,25 @@ def turned(rng):
     return model, model.add(str(rng.choice(["Relu", "Sigmoid", "Tanh"])), y)
 
 
+def splits(rng):
+    """The last axis in two parts, the others being open, and to be found out."""
+    model = Model(int(rng.choice([11, 17])), open_axes=2)
+    sizes = [int(rng.integers(1, 4)), int(rng.integers(1, 4)), 6]
+    x = model.input("x", values(rng, sizes))
+    told = [0, int(rng.choice([-1, 0])), *[[2, 3], [6, 1], [6]][rng.integers(3)]]
+    if rng.integers(2):
+        return model, model.add("Neg", model.add("Reshape", x, model.const(told)))
+    first = model.add("Gather", model.add("Shape", x), model.const([0]), axis=0)
+    shape = model.add("Concat", first, model.const(told[1:]), axis=0)
+    return model, model.add("Neg", model.add("Reshape", x, shape))
+
+
 MODELS = {
     "identity": identities,
     "single_convolution": convolutions,
     "reshape_to_same_sizes": chain("Reshape Relu"),
     "reshape_of_reshape": chain("Reshape"),
+    "reshape_to_known_sizes": splits,
     "squeeze": chain("Squeeze Unsqueeze Flatten"),
     "expand": chain("Expand"),
     "cast_to_same_type": chain("Cast CastLike"),

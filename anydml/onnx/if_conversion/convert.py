@@ -188,7 +188,7 @@ class Conversion:
             if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 continue
             places = {
-                v: made.safe_placeholders(when, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}")
+                v: made.safe_placeholders(when.choose, v, sizes, f"{v.name}~{node.outputs[0].name}_{word}")
                 for v, sizes in found.sizes.items()
                 if node.outputs[0] is not None
             }

@@ -115,12 +115,8 @@ class ShapeInference:
         sizes = sized(node, [self.sizes(f) for f in inputs], integers)
         if sizes is None or not all(n.least is not None and n.least >= 0 for n in sizes):
             return False
-        stood = replace(node, inputs=tuple(None if f is None else f.value for f in inputs))
-        return (
-            info is not None
-            and info.safe_if_sized is not None
-            and info.safe_if_sized(KnownNode(stood, {}), sizes, integers)
-        )
+        follows = None if info is None else info.safe_if_sized
+        return follows is not None and follows(KnownNode(node, {}), sizes, integers)
 
     # ---- types
 

@@ -69,7 +69,9 @@ def reshape(match: Match) -> Result:
 def reshape_by_constants(match: Match) -> Result:
     """To sizes that are numbers or those of the input, which need not be computed."""
     before, after = match["x"].sizes, match.output.sizes
-    if before is None or after is None or not same_count(before, after):
+    if before is None or after is None or match.output.known_sizes is not None:
+        return None
+    if not same_count(before, after):
         return None
     told = match.root.inputs[1] if len(match.root.inputs) > 1 else None
     content = None if told is None or told not in match.constants else match.constants[told].content

@@ -84,7 +84,7 @@ def test_flatten_of_an_array_from_a_file(tmp_path):
         (["--set", "c=yes"], "fixed 'c': expected bool"),
         (["--set", "c=@nothing.npy"], "expected a NumPy file"),
         (["--set", f"c=@{__file__}"], "it is none"),
-        (["--shape", "x=2,a"], "expected sizes like 1,576"),
+        (["--shape", "x=2,1.5"], "expected sizes like 1,576"),
         (["--shape", "x=2,4"], "axis 1: expected 3, but got 4"),
         (["--convert", "perhaps"], "'perhaps' is not one of"),
         (["--max-extra-cost", "-1"], "-1"),

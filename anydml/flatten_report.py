@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
 from typing import Any
 
 from onnx import ModelProto
 
 from anydml.ir.graph import If, Node
+from anydml.onnx.conditions import Condition
 from anydml.onnx.if_conversion.convert import Decision
 from anydml.onnx.partial_eval.evaluator import FoldedIf
 from anydml.onnx.rewrites.unroll import Unrolled
 from anydml.onnx.serde.local_functions import called
+from anydml.onnx.types import FileSymbols, from_proto, type_text
 from anydml.onnx.verification import Verified
+
+MAX_TOLD, MAX_NAME = 3, 40
+"""Ifs and remedies of a verdict, and characters of a name in it."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class IfReport:
         because: why.
         extra_work: multiplications and additions that now run speculatively, about and at most.
         nodes: how many there are more than before, or fewer; those of Ifs in it are told with them.
+        condition: of one that is kept: what it is computed from, as far back as four operators.
+        remedies: of one that is kept: options of `anydml flatten` that may help.
     """
 
     path: str
@@ -34,6 +42,8 @@ class IfReport:
     because: str
     extra_work: int = 0
     nodes: int = 0
+    condition: str = ""
+    remedies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,9 @@ class Size:
     bytes: int
     work: int
     operators: Mapping[str, int]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    """Types as in `float32[n,4]`, by name."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,30 @@ class Report:
     def loops_left(self) -> int:
         """Loops and Scans that are still there, in branches too."""
         return sum(self.after.operators.get(name, 0) for name in ("Loop", "Scan"))
+
+    @property
+    def verdict(self) -> str:
+        """What is left, and what could be done about it, in lines of at most 80 characters."""
+        total, loops = self.before.ifs, self.loops_left
+        lines = []
+        if not self.left and total:
+            lines.append(f"no If remains of {total}" if total > 1 else "the If is gone")
+        elif not total and not self.left:
+            lines.append("the model has no If")
+        elif self.left:
+            remains = f"{self.left} of {total} Ifs {'remains' if self.left == 1 else 'remain'}"
+            remains = "the If remains" if total == 1 else remains
+            kept = [one for one in self.ifs if one.decision == "kept"]
+            lines.append(f"{remains}:")
+            lines += [_about(one) for one in kept[:MAX_TOLD]]
+            if len(kept) > MAX_TOLD:
+                lines.append(f"  and {len(kept) - MAX_TOLD} more")
+            remedies = list(dict.fromkeys(r for one in kept for r in one.remedies))
+            if remedies:
+                lines += wrap("try " + ", or ".join(remedies[:MAX_TOLD]), 80, break_long_words=False)
+        if loops:
+            lines.append(f"{loops} {'loop remains' if loops == 1 else 'loops remain'}, of no known count")
+        return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
@@ -95,10 +132,32 @@ def report_decision(decision: Decision) -> IfReport:
     )
 
 
+def report_remaining(one: IfReport, condition: Condition, convert: str) -> IfReport:
+    """What is said of an If that stays: what decides it, and what may help."""
+    remedies = [f"--set {fix}" for fix in condition.fixes]
+    for value in condition.sized:
+        sizes = ",".join(str(n) if isinstance(n, int) else n.name if n else "?" for n in value.sizes or ())
+        remedies.append(f"--shape {value.name}={sizes or '...'} (with numbers)")
+    if convert != "always" and "may differ in shape" not in one.because:
+        remedies.append("--convert always")
+    return replace(one, condition=condition.text, remedies=tuple(remedies))
+
+
+def _about(one: IfReport) -> str:
+    name = one.path if len(one.path) <= MAX_NAME else f"...{one.path[-MAX_NAME:]}"
+    text = f"  {name} on {one.condition}" if one.condition else f"  {name}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def size_of(proto: ModelProto, work: int) -> Size:
     operators = Counter(name for _, name in called(proto.graph))
     nodes = sum(operators.values())
-    return Size(operators["If"], nodes, proto.ByteSize(), work, dict(sorted(operators.items())))
+    ends = [
+        {v.name: type_text(from_proto(v.type, FileSymbols())) for v in values}
+        for values in (proto.graph.input, proto.graph.output)
+    ]
+    listed = dict(sorted(operators.items()))
+    return Size(operators["If"], nodes, proto.ByteSize(), work, listed, *ends)
 
 
 def report_unrolled(unrolled: Unrolled) -> IfReport:

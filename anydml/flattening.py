@@ -24,11 +24,13 @@ from anydml.flatten_report import (
     path_to,
     report_decision,
     report_folded,
+    report_remaining,
     report_unrolled,
     size_of,
 )
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import eliminate_dead_code, make_subgraph, replace_values
+from anydml.onnx.conditions import conditions
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import Budget, graph_flops
 from anydml.onnx.if_conversion.cost import time as time_of
@@ -41,6 +43,7 @@ from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
+from anydml.onnx.rewrites.empty_constants import make_empty_constants
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.sequences import follow_sequences
@@ -123,9 +126,10 @@ def flatten(
         if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk(bodies=True)):
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
+        graph = make_empty_constants(graph, read.opsets.get("", 1))
         result = model_proto(graph, proto)
         sizes = size_of(proto, work.flops_before), size_of(result, graph_flops(graph))
-        return result, Report(tuple(work.reports), *sizes, None)
+        return result, Report(work.told(graph), *sizes, None)
 
     done = attempt({})
     if not verify:
@@ -207,6 +211,17 @@ class _Flattening:
         graph, _, kept = self._flatten_graph(graph, types, contents, witnesses)
         self.reports += kept
         return graph
+
+    def told(self, graph: Graph) -> tuple[IfReport, ...]:
+        """What became of the Ifs, with what decides those that stay."""
+        left = {path_to(n): n.origin for n in graph.walk(bodies=True) if isinstance(n, If)}
+        known = conditions(graph)
+        return tuple(
+            report_remaining(one, known[left[one.path]], self.convert)
+            if one.decision == "kept" and one.path in left
+            else one
+            for one in self.reports
+        )
 
     def _flatten_graph(
         self,

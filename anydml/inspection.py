@@ -21,8 +21,9 @@ from onnx import AttributeProto, GraphProto, ModelProto
 from anydml.errors import AnyDMLError, translate_memory_error
 from anydml.flatten_report import IfReport, path_to
 from anydml.flattening import flatten
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, Value
+from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
+from anydml.onnx.conditions import origin
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
@@ -30,9 +31,6 @@ from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import called, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.types import DTYPES, type_text
-
-DEPTH = 4
-"""How far back the origin of a condition is written out."""
 
 
 @dataclass(frozen=True)
@@ -265,20 +263,3 @@ def _attribute_text(attribute: AttributeProto) -> str:
 
 def _without_names(values: tuple[str, ...]) -> list[str]:
     return [v.rsplit(": ", 1)[1] for v in values]
-
-
-def origin(
-    value: Value, makers: Mapping[Value, Node], constants: Mapping[Value, Constant], depth: int = DEPTH
-) -> str:
-    """What a value is computed from, as a nest of operators: `Equal(Gather(Shape(x), 0), 1)`."""
-    if value in constants:
-        content = constants[value].content
-        small = isinstance(content, np.ndarray) and content.size <= 4
-        return str(content.tolist()) if small else value.name
-    node = makers.get(value)
-    if node is None or not isinstance(node.op, OnnxOp):
-        return value.name
-    if depth == 0:
-        return f"{node.op}(...)"
-    inputs = (origin(v, makers, constants, depth - 1) if v is not None else "" for v in node.inputs)
-    return f"{node.op}({', '.join(inputs)})"

@@ -154,6 +154,8 @@ class NodeBuilder:
                 if whereable
                 else (lambda c: self._gather(c, a, b, value))
             )
+        if anything and x.dtype in WHERE_TYPES & PAD_TYPES and self.opset >= 12:
+            return lambda c: self._select_padded(c, a, b, value)
         if anything and self.opset >= 14:
             return lambda c: self._select_dynamic_shape(c, a, b, value)
         return None
@@ -175,6 +177,25 @@ class NodeBuilder:
         self.op("Cast", [self.scalar(condition, value.name)], index, to=7 if self.opset >= 6 else "INT64")
         both = self._stack([b, a], value)
         self.op("Gather", [both, index], value, axis=0)
+
+    def _select_padded(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """Both as large as the larger of them, of which the right part is cut out."""
+        c, name, dtype = self.scalar(condition, value.name), value.name, _dtype(a)
+        rank = len(a.sizes or ())
+        zeros, shapes, large = self.constant(f"{name}~zeros", [0] * rank), [], []
+        for word, v in (("then", a), ("else", b)):
+            shapes.append(self.nofail("Shape", [v], _name_value(f"{name}~{word}_shape", "int64", (rank,))))
+        most = self.nofail("Max", shapes, _name_value(f"{name}~most", "int64", (rank,)))
+        for (word, v), shape in zip((("then", a), ("else", b)), shapes, strict=True):
+            lacks = _name_value(f"{name}~{word}_lacks", "int64", (rank,))
+            pads = _name_value(f"{name}~{word}_pads", "int64", (2 * rank,))
+            self.nofail("Sub", [most, shape], lacks)
+            self.nofail("Concat", [zeros, lacks], pads, axis=0)
+            padded = _name_value(f"{name}~{word}", dtype, (None,) * rank)
+            large.append(self.nofail("Pad", [v, pads], padded))
+        chosen = self.nofail("Where", [c, *large], _name_value(f"{name}~chosen", dtype, (None,) * rank))
+        size = self.nofail("Where", [c, *shapes], _name_value(f"{name}~shape", "int64", (rank,)))
+        self.nofail("Slice", [chosen, zeros, size], value)
 
     def _select_dynamic_shape(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """One after the other, of which the right part is cut out: their sizes may differ."""
@@ -237,9 +258,11 @@ class NodeBuilder:
         if condition.sizes == ():
             return condition
         scalar = _name_value(f"{name}~condition", "bool", ())
-        rank = len(condition.sizes or (1,))
-        if self.opset < 5:  # whose Reshape knows no empty shape
-            return self.op("Squeeze", [condition], scalar, axes=list(range(rank)))
+        axes = list(range(len(condition.sizes or (1,))))
+        if self.opset < 5 or (self.opset < 13 and condition.known_sizes is not None):
+            return self.op("Squeeze", [condition], scalar, axes=axes)
+        if condition.known_sizes is not None:  # some runtimes take an empty shape for none
+            return self.op("Squeeze", [condition, self.constant(f"{name}~axes", axes)], scalar)
         return self.op("Reshape", [condition, self.constant(f"{name}~scalar", [])], scalar)
 
     def stack(self, values: Sequence[Value], axis: int, value: Value) -> None:

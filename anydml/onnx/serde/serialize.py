@@ -68,7 +68,14 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
             _size(info, value.type)
         if value.name in given:  # what it is if it is not fed
             made.initializer.append(given[value.name])
-    made.output.extend(original.graph.output)
+    for value, told in zip(graph.outputs, original.graph.output, strict=True):
+        info = made.output.add()
+        info.CopyFrom(told)
+        dims = info.type.tensor_type.shape.dim
+        if value.sizes is not None and len(dims) == len(value.sizes):
+            for dim, size in zip(dims, value.sizes, strict=True):
+                if isinstance(size, int):
+                    dim.dim_value = size
     for value, constant in dict(used_constants(graph)).items():
         made.initializer.append(_initializer(constant, value, names.of(value)))
         if fixed_weights(original):  # such a file lists them among its inputs

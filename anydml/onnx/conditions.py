@@ -1,0 +1,119 @@
+"""What the conditions of a graph's Ifs are computed from, and which inputs of the model decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.ops.catalog import info_of
+
+DEPTH = 4
+"""How far back the origin of a condition is written out."""
+MAX_SET_ELEMENTS = 4
+"""Of an input that somebody would type the content of."""
+Makers = Mapping[Value, Node]
+Constants = Mapping[Value, Constant]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What an If decides by.
+
+    `text`: as a nest of operators. `fixes`: inputs of few elements whose content decides, with one that would
+    (`sr=16000`). `sized`: inputs whose sizes decide. `data`: inputs whose data does.
+    """
+
+    text: str
+    fixes: tuple[str, ...] = ()
+    sized: tuple[Value, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+def origin(value: Value, makers: Makers, constants: Constants, depth: int = DEPTH) -> str:
+    """What a value is computed from, as a nest of operators: `Equal(Gather(Shape(x), 0), 1)`."""
+    if value in constants:
+        content = constants[value].content
+        small = isinstance(content, np.ndarray) and content.size <= 4
+        return str(content.tolist()) if small else value.name
+    node = makers.get(value)
+    if node is None or not isinstance(node.op, OnnxOp):
+        return value.name
+    if depth == 0:
+        return f"{node.op}(...)"
+    inputs = (origin(v, makers, constants, depth - 1) if v is not None else "" for v in node.inputs)
+    return f"{node.op}({', '.join(inputs)})"
+
+
+def conditions(graph: Graph) -> dict[object, Condition]:
+    """For each If, by its origin, what it decides by."""
+    return dict(_conditions(graph, {}, {}, frozenset(graph.inputs)))
+
+
+def _conditions(
+    graph: Graph, makers: Makers, constants: Constants, inputs: frozenset[Value]
+) -> Iterator[tuple[object, Condition]]:
+    makers = {**makers, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
+    constants = {**constants, **graph.constants}
+    for node in graph.nodes:
+        if isinstance(node, If):
+            yield node.origin, _condition(node.condition, makers, constants, inputs)
+            for _, branch in node.branches:
+                yield from _conditions(branch, makers, constants, inputs)
+            continue
+        for body in node.bodies.values():
+            yield from _conditions(body, makers, constants, inputs)
+
+
+def _condition(value: Value, makers: Makers, constants: Constants, inputs: frozenset[Value]) -> Condition:
+    fixes: dict[str, str] = {}
+    sized: dict[Value, None] = {}
+    data: dict[str, None] = {}
+    waiting, seen = [(value, False, "true")], set()
+    while waiting:
+        found, measured, guess = waiting.pop()
+        if found in seen or found in constants:
+            continue
+        seen.add(found)
+        if found in inputs:
+            if measured:
+                sized[found] = None
+            elif _is_typed(found):
+                fixes.setdefault(found.name, guess)
+            else:
+                data[found.name] = None
+            continue
+        node = makers.get(found)
+        if node is None:
+            continue
+        info = info_of(node.op)
+        measured = measured or (info is not None and info.measures is not None)
+        told = next((_text(constants[v]) for v in node.reads if v in constants), "")
+        guess = told if info is not None and info.equates and told else "..." if guess == "true" else guess
+        waiting += [(v, measured, guess) for v in node.reads]
+    given = tuple(f"{name}={_guess(name, guess, inputs)}" for name, guess in fixes.items())
+    return Condition(origin(value, makers, constants), given, tuple(sized), tuple(data))
+
+
+def _is_typed(value: Value) -> bool:
+    """Whether somebody would type its content: a few integers or bools."""
+    type, sizes = value.type, value.known_sizes
+    if not isinstance(type, TensorType) or "float" in type.dtype or sizes is None:
+        return False
+    return int(np.prod(sizes)) <= MAX_SET_ELEMENTS
+
+
+def _guess(name: str, guess: str, inputs: frozenset[Value]) -> str:
+    (value,) = (v for v in inputs if v.name == name)
+    if isinstance(value.type, TensorType) and value.type.dtype == "bool":
+        return "true"
+    return "..." if guess == "true" else guess
+
+
+def _text(constant: Constant) -> str:
+    content = constant.content
+    if not isinstance(content, np.ndarray) or content.size != 1:
+        return ""
+    return str(content.reshape(-1).tolist()[0])

@@ -1,0 +1,50 @@
+"""Constants without elements become nodes that make them: some runtimes read such an initializer as a scalar.
+
+    %e: float32[0,4] = constant; %y = Concat(%x, %e)    ->    %e = ConstantOfShape([0,4]); %y = Concat(%x, %e)
+
+Only where such a constant is data, and not a list of axes or sizes that is to be a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx import helper
+
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.onnx.types import CODES
+
+DATA = frozenset("Add Concat Identity Max Min Mul SequenceConstruct SequenceInsert Sub Where".split())
+"""Operators all of whose inputs are data; of others, the first one is."""
+TYPES = frozenset("bool float16 float32 float64 int16 int32 int64 int8 uint16 uint32 uint64 uint8".split())
+"""What onnxruntime's ConstantOfShape makes."""
+
+
+def make_empty_constants(graph: Graph, opset: int) -> Graph:
+    """The graph with a node for each constant without elements that is data."""
+    if opset < 9:
+        return graph
+    read = {
+        v
+        for n in graph.walk(bodies=True)
+        if isinstance(n, Node) and not n.op.domain and n.op.name != "ConstantOfShape"
+        for v in (n.inputs if n.op.name in DATA else n.inputs[:1])
+    } | set(graph.outputs)
+    empty = [v for v in graph.constants if v in read and _is_empty(v)]
+    if not empty:
+        return graph
+    constants = {v: c for v, c in graph.constants.items() if v not in empty}
+    nodes: list[Node | If] = []
+    for value in empty:
+        sizes = value.known_sizes or ()
+        shape = Value(f"{value.name}~sizes", TensorType("int64", (len(sizes),)))
+        constants[shape] = Constant(np.array(sizes, np.int64))
+        zero = helper.make_attribute("value", helper.make_tensor("", CODES[value.tensor.dtype], [1], [0]))
+        op = OnnxOp("", "ConstantOfShape", opset)
+        nodes.append(Node(op, (shape,), (value,), {"value": zero}, value.name, nofail=True))
+    return replace(graph, nodes=(*nodes, *graph.nodes), constants=constants)
+
+
+def _is_empty(value: Value) -> bool:
+    return 0 in (value.known_sizes or ()) and value.tensor.dtype in TYPES

@@ -18,6 +18,7 @@ from anydml.names import FUNCTIONS
 
 if TYPE_CHECKING:
     from anydml.builder import GraphBuilder
+    from anydml.checking import CheckReport, check_model
     from anydml.compilation import CompiledModel, compile_model
     from anydml.compiled_graph import CompiledGraph
     from anydml.device import (
@@ -89,6 +90,7 @@ _HOME = {
         "OperatorInitializer",
         "validate",
     ),
+    "anydml.checking": ("CheckReport", "check_model"),
     "anydml.flatten_report": ("Report",),
     "anydml.flattening": ("flatten",),
     "anydml.functions": FUNCTIONS,
@@ -140,6 +142,7 @@ __all__ = [
     "AnyDMLError",
     "AxisDirection",
     "Binding",
+    "CheckReport",
     "CompiledGraph",
     "CompiledModel",
     "CompiledOperator",
@@ -186,6 +189,7 @@ __all__ = [
     "Unsupported",
     "VerificationFailed",
     "__version__",
+    "check_model",
     "compile_model",
     "flatten",
     "inspect",

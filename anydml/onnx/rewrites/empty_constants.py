@@ -30,7 +30,7 @@ def make_empty_constants(graph: Graph, opset: int) -> Graph:
         for n in graph.walk(bodies=True)
         if isinstance(n, Node) and not n.op.domain and n.op.name != "ConstantOfShape"
         for v in (n.inputs if n.op.name in DATA else n.inputs[:1])
-    } | set(graph.outputs)
+    } - set(graph.outputs)
     empty = [v for v in graph.constants if v in read and _is_empty(v)]
     if not empty:
         return graph

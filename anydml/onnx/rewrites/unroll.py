@@ -156,8 +156,10 @@ def _once(body: Body, arguments: Sequence[Value], name: str, made: NodeBuilder) 
     new: dict[Value, Value] = dict(zip(body.parameters, arguments, strict=True))
     for node in body.walk(bodies=True):
         new |= {v: Value(f"{v.name}~{name}") for v in node.writes}
-        inner = list(node.bodies.values()) if isinstance(node, Node) else []
-        new |= {v: Value(f"{v.name}~{name}", v.type) for b in inner for v in b.parameters}
+        inner = [b for _, b in node.branches] if isinstance(node, If) else list(node.bodies.values())
+        for graph in inner:
+            own = (*graph.constants, *(graph.parameters if isinstance(graph, Body) else ()))
+            new |= {v: Value(f"{v.name}~{name}", v.type) for v in own}
     copy = replace_values(Graph(body.name, body.inputs, body.outputs, body.nodes, {}), new)
     for node in copy.nodes:
         made.add(node)

@@ -1,0 +1,105 @@
+"""The command line's `anydml check`: which nodes another runtime takes, and why not the others."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from anydml.checking import CONTROL_FLOW, CheckReport, NodeCheck, check_model, kinds
+from anydml.cli.common import console, named_values, pairs, partial_sizes_of, short
+from anydml.cli.files import MODEL, given_model
+from anydml.onnx.targets.tables import NAMES
+
+_WORDS = {
+    "graph": "[green]compiled graph[/]",
+    "device": "[cyan]by itself[/]",
+    "cpu": "[yellow]processor[/]",
+    "refused": "[red]refused[/]",
+    "unknown": "[yellow]unknown[/]",
+}
+_TAKEN = "[green]taken[/]"
+
+
+@click.command("check")
+@MODEL
+@click.option("--directml", "level", metavar="LEVEL", help="DirectML at a feature level, such as 5_1.")
+@click.option("--target", type=click.Choice(sorted(NAMES)), help="Another runtime.  [default: directml]")
+@click.option(
+    "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="See what fixing an input would mend."
+)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=N,?,b,...", help="Likewise for its sizes.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List every operator, with what DirectML makes of it."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, node by node.")
+@click.option("--require", is_flag=True, help="Exit with 2 if a node is not taken.")
+def check_command(
+    model: str,
+    level: str | None,
+    target: str | None,
+    fixed: tuple[str, ...],
+    shapes: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+    require: bool,
+) -> None:
+    """Tell which nodes of MODEL another runtime takes, what runs on the processor instead, and why.
+
+    By tables of what its makers register or document; nothing is run. MODEL is an ONNX model; - reads it from
+    standard input.
+
+    \b
+    Examples:
+      anydml check model.onnx --directml 5_1
+      anydml check model.onnx --directml 6_2 --shape x=1,3,224,224
+      anydml check model.onnx --target tensorrt
+      anydml check model.onnx --require --json
+
+    Exit codes: 0, done; 1, something is wrong; 2, a node is not taken (--require).
+    """
+    if level is not None and target not in (None, "directml"):
+        raise click.UsageError("--directml is a target of its own; leave out --target")
+    wanted = target or "directml"
+    given = given_model(model)
+    report = check_model(
+        given.source,
+        f"directml:{level}" if level is not None else wanted,
+        fixed=named_values("--set", fixed),
+        shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+    )
+    if as_json:
+        click.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        _print(report, everything)
+    if require and not report.ok:
+        sys.exit(2)
+
+
+def _print(report: CheckReport, everything: bool) -> None:
+    out = console()
+    found = kinds(report)
+    reasons: dict[tuple[str, str], list[tuple[NodeCheck, int]]] = {}
+    for node, count in found:
+        if node.kind or node.where in ("cpu", "refused", "unknown") or node.operator in CONTROL_FLOW:
+            reasons.setdefault((node.where, node.because), []).append((node, count))
+    if reasons:
+        table = Table("where", "why", "nodes", "operators")
+        for (where, because), nodes in reasons.items():
+            word = _TAKEN if report.target != "directml" and where == "device" else _WORDS[where]
+            listed = ", ".join(f"{count} {short(node.operator)}" for node, count in nodes)
+            table.add_row(word, short(because), f"{sum(count for _, count in nodes):,}", listed)
+        out.print(table)
+    if everything:
+        table = Table("operator", "nodes", "where", "becomes")
+        for node, count in sorted(found, key=lambda pair: pair[0].operator):
+            word = _TAKEN if report.target != "directml" and node.where == "device" else _WORDS[node.where]
+            becomes = ", ".join(node.becomes)
+            table.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
+        out.print(table)
+    for line in report.verdict.splitlines():
+        out.print(escape(line), soft_wrap=True)
+    out.print(f"[dim]by {escape(report.source)}[/]")

@@ -1,0 +1,1 @@
+"""What other runtimes take, as tables, and which of them a node meets."""

@@ -37,6 +37,7 @@ from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.ops.opinfo import Symbols
+from anydml.onnx.opsets import at_opset
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import specialize
@@ -75,6 +76,7 @@ def flatten(
     max_extra_cost: float = 0.2,
     witness: Mapping[str, Sequence[int]] | None = None,
     unroll: int = 16,
+    opset: int | None = None,
     verify: bool | Literal["thorough"] = True,
     seed: int = 0,
     trials: int = 24,
@@ -91,6 +93,8 @@ def flatten(
         max_extra_cost: for `auto`: how much longer the model may take, about, where an If's shorter branch is
             taken: 0.2 is a fifth.
         witness: sizes of inputs on which no branch fails, where `always` does not find them itself.
+        opset: write the result at an older opset, from 13 on, where each of ONNX's operators means the same;
+            where one does not, onnx's converter is tried.
         unroll: loops of a known count up to this are unrolled, Scan likewise; 0: none.
         verify: whether to run both models on random inputs, and compare. That takes about as long as the
             rewriting, or half a second; "thorough": ten times as many inputs, and up to a minute.
@@ -104,7 +108,8 @@ def flatten(
 
     Raises:
         InvalidInput: an unknown input, a value or a shape that does not fit it.
-        InvalidModel, Unsupported, OSError: as `load` does.
+        InvalidModel, OSError: as `load` does.
+        Unsupported: as `load` does; or some node means something else at the older opset.
         VerificationFailed: the result does not do the same, whichever Ifs are kept: a fault of anydml.
     """
     start = time.monotonic()
@@ -127,7 +132,7 @@ def flatten(
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
         graph = make_empty_constants(graph, read.opsets.get("", 1))
-        result = model_proto(graph, proto)
+        result = at_opset(graph, proto, opset) if opset is not None else model_proto(graph, proto)
         sizes = size_of(proto, work.flops_before), size_of(result, graph_flops(graph))
         return result, Report(work.told(graph), *sizes, None)
 

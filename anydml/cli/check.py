@@ -102,4 +102,4 @@ def _print(report: CheckReport, everything: bool) -> None:
         out.print(table)
     for line in report.verdict.splitlines():
         out.print(escape(line), soft_wrap=True)
-    out.print(f"[dim]by {escape(report.source)}[/]")
+    out.print(f"[dim]source: {escape(report.source)}[/]")

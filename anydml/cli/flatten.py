@@ -70,6 +70,12 @@ _COLOURS = {
     metavar="N",
     help="Unroll loops that surely run at most N times; 0: none.",
 )
+@click.option(
+    "--opset",
+    type=click.IntRange(13),
+    metavar="N",
+    help="Write it at an older opset, where every node means the same there.",
+)
 @click.option("--witness", "more_witnesses", multiple=True, hidden=True)
 @click.option(
     "--verify",
@@ -94,6 +100,7 @@ def flatten_command(
     max_extra_cost: float,
     witnesses: tuple[str, ...],
     unroll: int,
+    opset: int | None,
     more_witnesses: tuple[str, ...],
     verify: str,
     no_verify: bool,
@@ -140,6 +147,7 @@ def flatten_command(
                 for n, t in pairs("--safe-shape", (*witnesses, *more_witnesses))
             },
             unroll=unroll,
+            opset=opset,
             verify=False if no_verify else "thorough" if verify == "thorough" else True,
             seed=seed,
             progress=progress,

@@ -1,0 +1,45 @@
+"""Models written at an older opset: by our own rules, or by onnx's converter where these do not reach."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import ModelProto
+
+from anydml.errors import InvalidInput, Problem, Unsupported
+from anydml.ir.graph import Graph
+from anydml.onnx.rewrites.opset import OLDEST, lower_opset
+from anydml.onnx.serde.serialize import model_proto
+
+MAX_TOLD = 5
+"""Nodes that an error names."""
+
+
+def at_opset(graph: Graph, original: ModelProto, opset: int) -> ModelProto:
+    """The model of a graph, at an older opset of ONNX's own operators.
+
+    Raises:
+        InvalidInput: no older opset, or one before 13.
+        Unsupported: a node means something else there.
+    """
+    now = next((o.version for o in original.opset_import if not o.domain), 1)
+    if not OLDEST <= opset <= now:
+        message = f"expected {OLDEST} to {now}, the model's, but got {opset}"
+        raise InvalidInput(Problem("opset", message if now >= OLDEST else f"the model is of opset {now}"))
+    if opset == now:
+        return model_proto(graph, original)
+    lower, refused = lower_opset(graph, opset)
+    if not refused:
+        result = model_proto(lower, original)
+        for told in result.opset_import:
+            if not told.domain:
+                told.version = opset
+        return result
+    try:
+        converted: ModelProto = onnx.version_converter.convert_version(model_proto(graph, original), opset)
+        return converted
+    except Exception:  # whatever it does not know
+        problems = [
+            Problem(node.label, f"{node.op} means something else at opset {opset}")
+            for node in refused[:MAX_TOLD]
+        ]
+        raise Unsupported(*problems) from None

@@ -19,6 +19,7 @@ from anydml.names import FUNCTIONS
 if TYPE_CHECKING:
     from anydml.builder import GraphBuilder
     from anydml.checking import CheckReport, check_model
+    from anydml.comparison import Comparison, compare
     from anydml.compilation import CompiledModel, compile_model
     from anydml.compiled_graph import CompiledGraph
     from anydml.device import (
@@ -90,6 +91,7 @@ _HOME = {
         "OperatorInitializer",
         "validate",
     ),
+    "anydml.comparison": ("Comparison", "compare"),
     "anydml.checking": ("CheckReport", "check_model"),
     "anydml.flatten_report": ("Report",),
     "anydml.flattening": ("flatten",),
@@ -143,6 +145,7 @@ __all__ = [
     "AxisDirection",
     "Binding",
     "CheckReport",
+    "Comparison",
     "CompiledGraph",
     "CompiledModel",
     "CompiledOperator",
@@ -190,6 +193,7 @@ __all__ = [
     "VerificationFailed",
     "__version__",
     "check_model",
+    "compare",
     "compile_model",
     "flatten",
     "inspect",

@@ -7,16 +7,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from anydml.errors import InvalidInput
 from anydml.files import read_npy
 from anydml.runtime.memory import limit
+
+if TYPE_CHECKING:
+    from anydml.flatten_report import Size
 
 EMIT = click.option(
     "--emit",
@@ -114,3 +118,27 @@ def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]
     with Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task("")
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def compared(
+    before: Size, after: Size, brief: Callable[[str], str], first: str = "before", second: str = "after"
+) -> Table:
+    """Two models side by side: what is in each, and inputs and outputs that differ."""
+    table = Table("", escape(first), escape(second))
+    table.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
+    table.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
+    table.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
+    table.add_row("operations, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
+    for word, (was, now) in (
+        ("input", (before.inputs, after.inputs)),
+        ("output", (before.outputs, after.outputs)),
+    ):
+        for name in dict.fromkeys((*was, *now)):
+            if was.get(name) != now.get(name):
+                types = [brief(side.get(name, "-")) for side in (was, now)]
+                table.add_row(f"{word} {brief(name)}", *types)
+    for name in sorted({*before.operators, *after.operators}):
+        counts = [str(side.operators.get(name, 0)) for side in (before, after)]
+        if counts[0] != counts[1] and name != "If":
+            table.add_row(f"  {name}", *counts)
+    return table

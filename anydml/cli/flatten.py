@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import bar, console, named_values, pairs, partial_sizes_of, short, sizes_of
+from anydml.cli.common import bar, compared, console, named_values, pairs, partial_sizes_of, short, sizes_of
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
-from anydml.flatten_report import Report, Size
+from anydml.flatten_report import Report
 from anydml.flattening import flatten
 from anydml.onnx.serde.serialize import save
 
@@ -190,25 +189,3 @@ def _print(report: Report, told: str | None, errors: bool) -> None:
         out.print(f"[{'green' if not report.left else 'yellow'}]{escape(line)}[/]", soft_wrap=True)
     if told is not None:
         out.print(escape(told), soft_wrap=True)
-
-
-def compared(before: Size, after: Size, brief: Callable[[str], str]) -> Table:
-    """Two models side by side: what is in each, and inputs and outputs that differ."""
-    table = Table("", "before", "after")
-    table.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
-    table.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
-    table.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
-    table.add_row("operations, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
-    for word, (was, now) in (
-        ("input", (before.inputs, after.inputs)),
-        ("output", (before.outputs, after.outputs)),
-    ):
-        for name in dict.fromkeys((*was, *now)):
-            if was.get(name) != now.get(name):
-                types = [brief(side.get(name, "-")) for side in (was, now)]
-                table.add_row(f"{word} {brief(name)}", *types)
-    for name in sorted({*before.operators, *after.operators}):
-        counts = [str(side.operators.get(name, 0)) for side in (before, after)]
-        if counts[0] != counts[1] and name != "If":
-            table.add_row(f"  {name}", *counts)
-    return table

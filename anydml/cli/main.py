@@ -14,7 +14,7 @@ from click.shell_completion import get_completion_class
 import anydml
 from anydml.errors import AnyDMLError, nearest
 
-_COMMANDS = ("bench", "check", "compile", "flatten", "inspect", "operators", "run")
+_COMMANDS = ("bench", "check", "compile", "diff", "flatten", "inspect", "operators", "run")
 
 
 class _Commands(click.Group):

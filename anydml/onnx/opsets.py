@@ -6,8 +6,9 @@ import onnx
 from onnx import ModelProto
 
 from anydml.errors import InvalidInput, Problem, Unsupported
-from anydml.ir.graph import Graph
+from anydml.ir.graph import Graph, OnnxOp
 from anydml.onnx.rewrites.opset import OLDEST, lower_opset
+from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.serialize import model_proto
 
 MAX_TOLD = 5
@@ -39,7 +40,12 @@ def at_opset(graph: Graph, original: ModelProto, opset: int) -> ModelProto:
         return converted
     except Exception:  # whatever it does not know
         problems = [
-            Problem(node.label, f"{node.op} means something else at opset {opset}")
+            Problem(node.label, f"{node.op} {_lack(node.op, opset)} opset {opset}")
             for node in refused[:MAX_TOLD]
         ]
         raise Unsupported(*problems) from None
+
+
+def _lack(op: OnnxOp, opset: int) -> str:
+    exists = schema_of(OnnxOp(op.domain, op.name, opset)) is not None
+    return "means something else at" if exists else "does not exist at"

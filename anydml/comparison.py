@@ -1,0 +1,110 @@
+"""Two models side by side: what each consists of, and whether they do the same.
+
+print(compare("model.onnx", "flat.onnx").same)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onnx import ModelProto
+
+from anydml.errors import InvalidInput, Problem, VerificationFailed, translate_memory_error
+from anydml.flatten_report import Size, size_of
+from anydml.ir.graph import Graph
+from anydml.onnx.if_conversion.cost import graph_flops
+from anydml.onnx.input_shapes import check_request
+from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.serde.deserialize import Model, read_proto
+from anydml.onnx.serde.local_functions import inline_functions
+from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.verification import Verified, verify
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models.
+
+    Attributes:
+        first, second: what they consist of.
+        opsets: of both, by domain.
+        verified: on how many random inputs they gave the same; None if that was not tried.
+        difference: on which input they did not; nothing where they did.
+    """
+
+    first: Size
+    second: Size
+    opsets: tuple[Mapping[str, int], Mapping[str, int]]
+    verified: Verified | None
+    difference: str
+
+    @property
+    def same(self) -> bool | None:
+        """Whether they gave the same; None if that was not tried, or on no input."""
+        if self.difference:
+            return False
+        return True if self.verified is not None and self.verified.agreed else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """In types that JSON has."""
+        return {**asdict(self), "same": self.same}
+
+
+@translate_memory_error
+def compare(
+    first: ModelSource,
+    second: ModelSource,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    run: bool = True,
+    seed: int = 0,
+    trials: int = 24,
+    seconds: float = 2.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Two models, compared by what is in them, and on random inputs.
+
+    Args:
+        first: a path, a file's bytes, or an `onnx.ModelProto`.
+        second: likewise; it may lack inputs of the first whose contents are `fixed`.
+        fixed: contents of inputs of the first model, by name.
+        run: whether to run both on random inputs of the first.
+        seed: of these inputs.
+        trials: how many of them, if that takes no more than `seconds`.
+        progress: is told how many trials of how many are done.
+
+    Raises:
+        InvalidInput: they have other outputs, or the second one has inputs that the first has not.
+        InvalidModel, Unsupported, OSError: as `load` does.
+    """
+    (a, read, graph), (b, other, changed) = (_read(model) for model in (first, second))
+    sizes = [size_of(a, graph_flops(graph)), size_of(b, graph_flops(changed))]
+    opsets = (dict(read.opsets), dict(other.opsets))
+    if not run:
+        return Comparison(sizes[0], sizes[1], opsets, None, "")
+    contents, _ = check_request(read, fixed or {}, {}, {}, "never")
+    known = {v.name: c.content for v, c in contents.items()}
+    left = {v.name for v in read.graph.inputs} - set(known)
+    missing = left ^ {v.name for v in other.graph.inputs}
+    outputs = [o.name for o in read.outputs], [o.name for o in other.outputs]
+    if missing or outputs[0] != outputs[1]:
+        told = f"inputs {sorted(missing)}" if missing else f"outputs {outputs[0]} and {outputs[1]}"
+        message = f"expected the same inputs and outputs, but {told} differ"
+        remedy = "tell the contents of inputs that one lacks (`fixed`, --set), or do not run them"
+        raise InvalidInput(Problem("models", message, remedy))
+    _, folder, _ = parse(first)
+    try:
+        done = verify(a, b, read.graph, read.opsets, known, folder, seed, trials, seconds, progress)
+    except VerificationFailed as failure:
+        return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
+    return Comparison(sizes[0], sizes[1], opsets, done, "")
+
+
+def _read(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
+    proto, folder, where = parse(model)
+    whole = inline_functions(proto, where)
+    read = read_proto(whole, folder, where)
+    return whole, read, annotate_types(read.graph, read.opsets, OnnxRuntime(), read.declared)

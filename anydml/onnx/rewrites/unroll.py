@@ -87,7 +87,7 @@ def _count(node: Node, constants: Constants) -> int | None:
         body, (trips, go, *_) = node.bodies["body"], (*node.inputs, None, None)
         if trips is None or trips not in constants or (go is not None and not _is_true(go, constants)):
             return None
-        goes_on = body.outputs[0]
+        goes_on = _passed_on(body, body.outputs[0])
         if goes_on is not body.parameters[1] and not _is_true(goes_on, {**constants, **body.constants}):
             return None
         return int(constants[trips].content.reshape(-1)[0]) if constants[trips].content.size == 1 else None
@@ -98,6 +98,14 @@ def _count(node: Node, constants: Constants) -> int | None:
         only = sizes.pop() if len(sizes) == 1 else None
         return only if isinstance(only, int) else None
     return None
+
+
+def _passed_on(body: Body, value: Value) -> Value:
+    """What a value is that Identities pass on."""
+    makers = {v: n for n in body.nodes if isinstance(n, Node) and n.is_onnx("Identity") for v in n.writes}
+    while value in makers and (given := makers[value].inputs[0]) is not None:
+        value = given
+    return value
 
 
 def _is_true(value: Value, constants: Constants) -> bool:

@@ -1,0 +1,125 @@
+"""Loops of known counts become what they do; sequences that are known become their items."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import ModelProto, parser
+
+import anydml
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+
+
+def model(text: str, opset: int = 17) -> ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+
+
+def operators(built: ModelProto) -> set[str]:
+    return {n.op_type for n in built.graph.node}
+
+
+def check(built: ModelProto, many: list[dict], **options: object) -> tuple[ModelProto, anydml.Report]:
+    flat, report = anydml.flatten(built, **options)  # type: ignore[arg-type]
+    runners = [ort.InferenceSession(m.SerializeToString()) for m in (built, flat)]
+    for feeds in many:
+        truth, found = (r.run(None, feeds) for r in runners)
+        for a, b in zip(found, truth, strict=True):
+            np.testing.assert_array_equal(a, b)
+    return flat, report
+
+
+LOOP = """(float[3, 4] x, bool c) => (y, rows) <int64 count = {COUNT}, bool yes = {1}, float two = {2}> {
+    y, rows = Loop (count, yes, x) <body = b (int64 i, bool go, float[3, 4] s) => (bool on, float[3, 4] t, float[3, 4] r) {
+        on = Identity (go)
+        f = Cast <to = 1> (i)
+        d = If (c) <then_branch = p () => (u) { u = Mul (s, two) }, else_branch = q () => (v) { v = Neg (s) }>
+        t = Add (d, f)
+        r = Mul (t, f)
+    }> }"""
+
+
+def test_a_loop_of_known_count() -> None:
+    feeds = [{"x": X, "c": np.array(c)} for c in (True, False)]
+    built = model(LOOP.replace("COUNT", "3"))
+    flat, report = check(built, feeds, convert="always")
+    assert not operators(flat) & {"Loop", "If"}
+    (unrolled,) = [one for one in report.ifs if one.decision == "unrolled"]
+    assert unrolled.because == "3 iterations"
+    assert (report.left, report.loops_left) == (0, 0)
+    _, report = check(built, feeds, unroll=2)
+    assert report.loops_left == 1
+    assert "loop remains" in report.verdict
+    _, report = check(built, feeds, unroll=0)
+    assert report.loops_left == 1
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_loop_that_runs_once_or_never(count: int) -> None:
+    _, report = check(model(LOOP.replace("COUNT", str(count))), [{"x": X, "c": np.array(True)}])
+    assert report.loops_left == (0 if count else 1)
+
+
+def test_a_loop_that_may_end_before() -> None:
+    built = model("""(float[4] x) => (y) <int64 count = {5}, bool yes = {1}, float most = {100}> {
+        y = Loop (count, yes, x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+            t = Add (s, s)  m = ReduceMax <keepdims = 0> (t)  on = Less (m, most) }> }""")
+    _, report = check(built, [{"x": np.full(4, n, np.float32)} for n in (1, 60)])
+    assert report.loops_left == 1
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan(backwards: int, axis: int) -> None:
+    size = 4 if axis == 0 else 3
+    built = model(f"""(float[{size}] s, float[3, 4] x) => (last, rows) {{
+        last, rows = Scan <num_scan_inputs = 1, scan_input_axes = [{axis}], scan_input_directions = [{backwards}],
+            scan_output_axes = [{1 - axis}], scan_output_directions = [{1 - backwards}],
+            body = b (float[{size}] a, float[{size}] p) => (float[{size}] t, float[{size}] r) {{
+                t = Add (a, p)  r = Mul (t, p) }}> (s, x) }}""")
+    flat, _ = check(built, [{"s": np.ones(size, np.float32), "x": X}])
+    assert "Scan" not in operators(flat)
+
+
+def test_a_loop_in_a_loop() -> None:
+    built = model("""(float[4] x) => (y) <int64 two = {2}, int64 three = {3}, bool yes = {1}> {
+        y = Loop (two, yes, x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+            t = Loop (three, go, s) <body = b2 (int64 j, bool go2, float[4] u) => (bool on2, float[4] v) {
+                f = Cast <to = 1> (j)  g = Cast <to = 1> (i)  h = Add (f, g)  v = Add (u, h)  on2 = Identity (go2) }>
+            on = Identity (go) }> }""")
+    flat, report = check(built, [{"x": X[0]}])
+    assert operators(flat) <= {"Add", "Cast", "Identity"}
+    assert report.loops_left == 0
+
+
+def test_a_list_that_a_loop_fills() -> None:
+    built = model("""(float[3, 4] x) => (y) <int64 count = {3}, bool yes = {1}> {
+        none = SequenceEmpty <dtype = 1> ()
+        all = Loop (count, yes, none) <body = b (int64 i, bool go, seq(float[4]) s) => (bool on, seq(float[4]) t) {
+            row = Gather (x, i)  more = Exp (row)  t = SequenceInsert (s, more)  on = Identity (go) }>
+        y = ConcatFromSequence <axis = 0, new_axis = 1> (all) }""")
+    flat, _ = check(built, [{"x": X}])
+    assert not any("Sequence" in name or name == "Loop" for name in operators(flat))
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("s = SequenceConstruct (x, z)  y = SequenceAt (s, one)", True),
+        ("s = SequenceConstruct (x, z)  y = SequenceAt (s, k)", False),
+        ("s = SequenceConstruct (x, z)  t = SequenceErase (s, zero)  y = SequenceAt (t, zero)", True),
+        ("s = SequenceConstruct (x, z)  t = SequenceInsert (s, x, one)  y = SequenceAt (t, last)", True),
+        ("s = SequenceConstruct (x, z)  n = SequenceLength (s)  y = Cast <to = 1> (n)", True),
+        ("s = SequenceConstruct (x, z, x)  y = ConcatFromSequence <axis = 1> (s)", True),
+        ("s = SequenceConstruct (x, z)  y = ConcatFromSequence <axis = -1, new_axis = 1> (s)", True),
+        ("s = SplitToSequence <axis = 1> (x, two)  y = SequenceAt (s, one)", True),
+        ("s = SplitToSequence <axis = 0, keepdims = 0> (x)  y = SequenceAt (s, last)", True),
+        ("s = SplitToSequence <axis = 1> (x, parts)  y = SequenceAt (s, one)", True),
+    ],
+)
+def test_sequences(text: str, gone: bool) -> None:
+    built = model(f"""(float[3, 4] x, float[3, 4] z, int64 k) => (y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 last = {{-1}}, int64 two = {{2}}, int64[2] parts = {{1, 3}}> {{ {text} }}""")
+    flat, _ = check(built, [{"x": X, "z": -X, "k": np.array(1)}])
+    assert any("Sequence" in name for name in operators(flat)) != gone

@@ -1,0 +1,177 @@
+"""Two models side by side; and models at an older opset."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import ModelProto, parser
+
+import anydml
+from anydml.cli.main import cli
+
+
+def model(text: str, opset: int = 17) -> ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+
+
+IF = """(bool c, float[n] x) => (float[n] y) {
+    y = If (c) <then_branch = t () => (float[n] a) { a = Relu (x) }, else_branch = e () => (float[n] b) { b = Exp (x) }> }"""
+
+
+def test_models_that_do_the_same() -> None:
+    flat, _ = anydml.flatten(model(IF))
+    found = anydml.compare(model(IF), flat)
+    assert found.same is True
+    assert found.verified is not None
+    assert found.verified.agreed == 24
+    assert (found.first.ifs, found.second.ifs) == (1, 0)
+    assert found.second.operators["Where"] == 1
+    assert found.first.inputs == {"c": "bool[]", "x": "float32[n]"}
+
+
+def test_models_that_do_not() -> None:
+    one, other = (model(f"(float[n] x) => (float[n] y) {{ y = {op} (x) }}") for op in ("Relu", "Abs"))
+    found = anydml.compare(one, other)
+    assert found.same is False
+    assert "seed 0" in found.difference
+    assert anydml.compare(one, other, run=False).same is None
+
+
+def test_an_input_that_one_lacks() -> None:
+    flat, _ = anydml.flatten(model(IF), fixed={"c": True})
+    with pytest.raises(anydml.InvalidInput, match=r"inputs \['c'\] differ"):
+        anydml.compare(model(IF), flat)
+    assert anydml.compare(model(IF), flat, fixed={"c": True}).same is True
+    assert anydml.compare(model(IF), flat, fixed={"c": False}).same is False
+
+
+def test_diff_as_a_command(tmp_path) -> None:
+    names = [str(tmp_path / name) for name in ("a.onnx", "b.onnx")]
+    onnx.save(model(IF), names[0])
+    flat, _ = anydml.flatten(model(IF))
+    onnx.save(flat, names[1])
+    result = CliRunner().invoke(cli, ["diff", *names])
+    assert result.exit_code == 0, result.output
+    assert "the same on 24 random inputs" in result.output
+    assert "Where" in result.output
+    onnx.save(model("(bool c, float[n] x) => (float[n] y) { y = Neg (x) }"), names[1])
+    result = CliRunner().invoke(cli, ["diff", *names])
+    assert result.exit_code == 2
+    assert "they differ" in result.output
+    report = json.loads(CliRunner().invoke(cli, ["diff", *names, "--json", "--no-run"]).output)
+    assert report["same"] is None
+
+
+# ---- older opsets ------------------------------------------------------------------------------------
+
+
+def opset_of(built: ModelProto) -> int:
+    return next(o.version for o in built.opset_import if not o.domain)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "wanted"),
+    [
+        ("(float[2, 3] x) => (y) { y = Relu (x) }", 22, 13),
+        ("(float[2, 3] x) => (y) <int64[2] s = {3, 2}> { y = Reshape <allowzero = 0> (x, s) }", 23, 13),
+        ("(float[2, 3] x) => (y) <int64[1] a = {1}> { y = ReduceMax (x, a) }", 20, 13),
+        ("(float[2, 3] x) => (y) { y = ReduceMean <keepdims = 0> (x) }", 18, 13),
+        ("(float[2, 3] x) => (y) { z = Shape (x)  y = Cast <to = 1> (z) }", 21, 15),
+        (
+            "(bool c, float[2] x) => (y) { y = If (c) <then_branch = t () => (a) { a = Neg (x) },"
+            " else_branch = e () => (b) { b = Unsqueezed (x) }> }".replace("Unsqueezed", "Abs"),
+            21,
+            13,
+        ),
+    ],
+)
+def test_a_model_at_an_older_opset(text: str, opset: int, wanted: int) -> None:
+    """Verified by running both."""
+    built = model(text, opset)
+    for convert in ("never", "auto"):
+        lower, report = anydml.flatten(built, opset=wanted, convert=convert)  # type: ignore[arg-type]
+        assert opset_of(lower) == wanted
+        assert report.verified is not None
+        assert report.verified.agreed
+        assert anydml.compare(built, lower).same
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "wanted", "told"),
+    [
+        (
+            "(float[2, 3] x) => (y) <float[3] s = {1, 1, 1}> { y = LayerNormalization (x, s) }",
+            17,
+            13,
+            "does not exist at opset 13",
+        ),
+        ("(float[2, 3] x) => (y) { y = Relu (x) }", 17, 18, "expected 13 to 17"),
+        ("(float[2, 3] x) => (y) { y = Relu (x) }", 17, 12, "expected 13 to 17"),
+        ("(float[2, 3] x) => (y) { y = Gelu (x) }", 20, 19, "opset 19"),
+    ],
+)
+def test_a_model_that_has_no_older_form(text: str, opset: int, wanted: int, told: str) -> None:
+    with pytest.raises(anydml.AnyDMLError) as caught:
+        anydml.flatten(model(text, opset), opset=wanted)
+    assert told in str(caught.value)
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------
+
+
+def test_a_verdict_says_what_to_do_next() -> None:
+    built = model("""(int64 rate, float[n] x) => (y) <int64 wide = {16000}> {
+        c = Equal (rate, wide)
+        y = If (c) <then_branch = t () => (a) { u, v, w, z = Unique (x)  a = Neg (u) }, else_branch = e () => (b) { b = Exp (x) }> }""")
+    _, report = anydml.flatten(built)
+    assert report.verdict.splitlines() == [
+        "the If remains:",
+        "  y on Equal(rate, 16000)",
+        "try --set rate=16000, or --convert always",
+    ]
+    assert report.ifs[0].remedies == ("--set rate=16000", "--convert always")
+    _, report = anydml.flatten(built, fixed={"rate": 16000})
+    assert report.verdict == "the If is gone"
+    assert max(map(len, report.verdict.splitlines())) <= 80
+
+
+def test_a_verdict_of_sizes() -> None:
+    built = model("""(float[b, c] x) => (y) <int64[1] k = {1}, int64[1] one = {1}> {
+        s = Shape (x)  n = Gather (s, k)  q = Equal (n, one)
+        y = If (q) <then_branch = t () => (a) { a = Squeeze (x, k) }, else_branch = e () => (d) { d = Identity (x) }> }""")
+    _, report = anydml.flatten(built)
+    assert "--shape x=b,c (with numbers)" in report.verdict
+    _, report = anydml.flatten(built, shapes={"x": (None, 3)})
+    assert report.left == 0
+
+
+@pytest.mark.parametrize(
+    ("shapes", "declared"),
+    [
+        ({"x": (None, 5)}, ["b", 5]),
+        ({"x": ("rows", 5)}, ["rows", 5]),
+        ({"x": ("k", "k")}, ["k", "k"]),
+        ({"x": ("b", "b")}, ["b", "b"]),
+    ],
+)
+def test_partial_shapes(shapes: dict, declared: list) -> None:
+    built = model("(float[b, c] x) => (float[b, c] y) { y = Relu (x) }")
+    flat, _ = anydml.flatten(built, shapes=shapes)
+    found = flat.graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in found] == declared
+
+
+def test_partial_shapes_that_contradict() -> None:
+    built = model("(float[b, 3] x, float[b] z) => (y) { y = Relu (x) }")
+    for shapes, told in (
+        ({"x": (2, 3), "z": (4,)}, "expected 2"),
+        ({"x": ("n", "n"), "z": (2,)}, "expected 3"),
+        ({"x": (2.5, 3)}, "expected sizes, names of sizes or None"),
+        ({"x": (2,)}, "expected 2 sizes"),
+    ):
+        with pytest.raises(anydml.InvalidInput) as caught:
+            anydml.flatten(built, shapes=shapes)
+        assert told in str(caught.value)

@@ -23,8 +23,10 @@ from onnx import ModelProto, numpy_helper
 from rich.console import Console
 
 from bench.fixtures import Fixture, fixtures
+from tests.onnx.patterns import PATTERNS
 
 SECONDS = 120
+ROOT = Path(__file__).parents[1]
 
 
 def tools() -> Mapping[str, Callable[[ModelProto, Mapping[str, Any]], ModelProto]]:
@@ -90,6 +92,17 @@ def models() -> Iterator[Fixture]:
             f"{name}, sizes given", silero.with_name(f"{name}.onnx").read_bytes(), {"shapes": whole}
         )
     yield from fixtures()
+    for pattern in PATTERNS:
+        yield Fixture(pattern.name, pattern.path.read_bytes(), {})
+        yield Fixture(f"{pattern.name}, always", pattern.path.read_bytes(), {"convert": "always"})
+        known: dict[str, Any] = {"shapes": pattern.shapes}
+        if pattern.fixed is not None:
+            known["fixed"] = pattern.fixed
+        yield Fixture(f"{pattern.name}, known", pattern.path.read_bytes(), known)
+    for path in sorted((ROOT / "tests" / "data" / "exporters").glob("*/model.onnx")):
+        if ifs(onnx.load(path)):
+            yield Fixture(path.parent.name, path.read_bytes(), {})
+            yield Fixture(f"{path.parent.name}, always", path.read_bytes(), {"convert": "always"})
 
 
 def main() -> None:

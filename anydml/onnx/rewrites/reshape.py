@@ -63,6 +63,8 @@ def reshape(match: Match) -> Result:
     x, output = match["x"], match.output
     if x.sizes == output.sizes:
         return x
+    if not output.sizes and match.root.op.name == "Squeeze":
+        return None  # an empty list of sizes is none to some runtimes
     return [match.make_reshape(x, output)] if match.opset >= 5 else None  # before, sizes were an attribute
 
 

@@ -281,7 +281,9 @@ class _Flattening:
             self.convert,
             budget,
             self._infer,
-            lambda branch: safe_placeholders(branch, self.oracle, witnesses, graph.constants),
+            lambda branch, conditions: safe_placeholders(
+                branch, self.oracle, witnesses, graph.constants, conditions
+            ),
             avoided=lambda node: self.avoided.get(path_to(node)),
         )
         converted = merge_duplicates(simplify(conversion.converted(graph)))

@@ -154,7 +154,8 @@ class NodeBuilder:
                 if whereable
                 else (lambda c: self._gather(c, a, b, value))
             )
-        if anything and x.dtype in WHERE_TYPES & PAD_TYPES and self.opset >= 12:
+        differ = sum(n is None or n != m for n, m in zip(x.sizes, y.sizes, strict=True))
+        if anything and differ < 2 and x.dtype in WHERE_TYPES & PAD_TYPES and self.opset >= 12:
             return lambda c: self._select_padded(c, a, b, value)
         if anything and self.opset >= 14:
             return lambda c: self._select_dynamic_shape(c, a, b, value)
@@ -179,7 +180,8 @@ class NodeBuilder:
         self.op("Gather", [both, index], value, axis=0)
 
     def _select_padded(self, condition: Value, a: Value, b: Value, value: Value) -> None:
-        """Both as large as the larger of them, of which the right part is cut out."""
+        """Both as large as the larger of them, of which the right part is cut out: along one axis, so that it
+        is no larger than that."""
         c, name, dtype = self.scalar(condition, value.name), value.name, _dtype(a)
         rank = len(a.sizes or ())
         zeros, shapes, large = self.constant(f"{name}~zeros", [0] * rank), [], []

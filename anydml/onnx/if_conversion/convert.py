@@ -9,7 +9,7 @@ is never multiplied with, only not chosen. Nodes that both branches have in comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
@@ -60,7 +60,7 @@ class Conversion:
     """For `auto`: how much longer the model may take."""
     infer: Infer | None = None
     """Types branches anew; without it, nodes are not predicated."""
-    safe_placeholders: Callable[[Graph], Placeholder | None] | None = None
+    safe_placeholders: Callable[[Graph, Collection[Value]], Placeholder | None] | None = None
     """Finds sizes on which a branch cannot fail."""
     worthwhile: Callable[[Graph], bool] | None = None
     """Whether a branch is to be run even where it is not taken."""
@@ -184,7 +184,8 @@ class Conversion:
                 return (safe, False), f"{', '.join(labels)}: of other operands when it is not taken"
             tried = [safe, branch] if labels else [branch]
         for one in tried:
-            found = None if self.safe_placeholders is None else self.safe_placeholders(one)
+            conditions = [condition for condition, _ in when.parts]
+            found = None if self.safe_placeholders is None else self.safe_placeholders(one, conditions)
             if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 continue
             places = {

@@ -6,9 +6,10 @@ sees an array of other sizes, its witness, on which ONNX's rules prove that noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
@@ -18,6 +19,8 @@ from anydml.onnx.partial_eval.shape_inference import ShapeInference
 
 SIZES = (256, 64, 512, 16, 1024, 8, 128, 32, 2048, 4, 2, 4096, 3, 10, 100, 224)
 """What is tried for a size that is not known."""
+MAX_WITNESS_ELEMENTS = 1 << 20
+"""Of all that a branch is shown while it is not taken, which takes memory."""
 MAX_TRIED_NODES = 20_000
 """Of all guesses at a branch's sizes."""
 
@@ -37,14 +40,17 @@ def safe_placeholders(
     oracle: ShapeInference,
     witnesses: Mapping[Value, tuple[int, ...]],
     around: Mapping[Value, Constant],
+    conditions: Collection[Value] = (),
 ) -> Placeholder | None:
     """Sizes for the branch's captures on which it cannot fail; None if none are found.
 
     Args:
+        conditions: those that decide whether it is taken, which stay what they are.
         witnesses: sizes that the user gives for values.
         around: constants of the graphs around.
     """
-    free = [v for v in branch.inputs if v.sizes is not None and v.known_sizes is None]
+    captured = [v for v in branch.inputs if v not in conditions]
+    free = [v for v in captured if v.sizes is not None and v.known_sizes is None]
     symbols = list(dict.fromkeys(n for v in free for n in (v.sizes or ()) if isinstance(n, Affine)))
     if not symbols:
         return None
@@ -58,6 +64,8 @@ def safe_placeholders(
         }
         if any(len(s) != len(v.sizes or ()) for v, s in chosen.items()):
             return None
+        if sum(map(prod, chosen.values())) > MAX_WITNESS_ELEMENTS:
+            continue
         types: dict[Value, Type] = {
             v: TensorType(v.type.dtype, s) for v, s in chosen.items() if isinstance(v.type, TensorType)
         }

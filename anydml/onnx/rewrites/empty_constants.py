@@ -13,6 +13,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.transforms import capture
 from anydml.onnx.types import CODES
 
 DATA = frozenset("Add Concat Identity Max Min Mul SequenceConstruct SequenceInsert Sub Where".split())
@@ -43,7 +44,12 @@ def make_empty_constants(graph: Graph, opset: int) -> Graph:
         zero = helper.make_attribute("value", helper.make_tensor("", CODES[value.tensor.dtype], [1], [0]))
         op = OnnxOp("", "ConstantOfShape", opset)
         nodes.append(Node(op, (shape,), (value,), {"value": zero}, value.name, nofail=True))
-    return replace(graph, nodes=(*nodes, *graph.nodes), constants=constants)
+    for node in graph.nodes:
+        if isinstance(node, If):
+            then_branch, else_branch = (capture(b, set(empty)) for _, b in node.branches)
+            node = replace(node, then_branch=then_branch, else_branch=else_branch)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), constants=constants)
 
 
 def _is_empty(value: Value) -> bool:

@@ -120,7 +120,8 @@ class CheckReport:
         """How much of the model runs there, and what to do next, in lines of at most 80 characters."""
         total, lines = len(self.nodes), []
         flow = self.control_flow
-        lines.append(f"control flow: {f'{flow} Ifs, Loops or Scans' if flow else 'none'}")
+        words = sorted({node.operator for node in self.nodes} & CONTROL_FLOW)
+        lines.append(f"control flow: {flow} ({', '.join(words)})" if flow else "control flow: none")
         if self.target == "directml":
             lines.append(
                 f"{self.count('graph', 'device')} of {total} nodes run on DirectML, "

@@ -46,6 +46,7 @@ Port a program from DirectML <howto/porting>
 Look into a model, measure it <howto/models>
 A model as a C function <howto/c-function>
 Get rid of If <flatten>
+See what another runtime takes <check>
 Add an operator <contributing>
 ```
 

@@ -340,6 +340,7 @@ def split(n: KnownNode) -> Types:
 
 
 def places_of_others(n: KnownNode) -> Types:
-    """So many places as there are elements other than 0, a row for each axis."""
+    """So many places as there are elements other than 0, a row for each axis; of a scalar, onnxruntime gives
+    one."""
     rank = n.rank(0)
-    return None if rank is None else _one(n, "int64", (rank, None))
+    return None if rank is None else _one(n, "int64", (rank or None, None))

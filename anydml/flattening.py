@@ -35,6 +35,7 @@ from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import Budget, graph_flops
 from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
+from anydml.onnx.if_conversion.predication import without_predicates
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.opsets import at_opset
@@ -336,6 +337,7 @@ class _Flattening:
         kept += left
         if _outline(flat) == _outline(body):
             return body
+        flat = without_predicates(flat)  # around it, they would have to say more
         flat = replace_values(flat, dict(zip(stood, (*body.parameters, *body.inputs), strict=True)))
         return with_nodes_of(body, flat, known)
 

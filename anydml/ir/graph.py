@@ -210,6 +210,8 @@ class Node(_Named):
     """Whether it cannot fail, by the way in which it was made: what its inputs are need not be looked at."""
     fails: str = ""
     """Why it fails whenever it runs, where its sizes prove that."""
+    refused: bool = False
+    """Whether ONNX's inference refuses its sizes: then libraries do not load a file that declares them."""
     sized: bool = False
     """Whether the sizes of its result follow from those of others, so that none is too large or too small."""
     predicated: Literal["", "safe", "passes"] = ""

@@ -93,7 +93,8 @@ class Conversion:
         """Add what stands for an If; outputs that are other values' go to `same`."""
         original = 1 + sum(len(list(b.walk())) for _, b in node.branches)
         avoided = self.avoided(node)
-        guarded = self._guard(node, when, made) if self.how == "always" and avoided is None else None
+        wanted = self.infer is not None and self.how != "never" and avoided is None
+        guarded = self._guard(node, when, made) if wanted else None
         if guarded is not None:
             self.decisions.append(replace(guarded, nodes=len(made.taken()) - original))
             return
@@ -173,6 +174,8 @@ class Conversion:
 
         None where it cannot be, and why.
         """
+        if self.infer is not None and any(isinstance(n, Node) and n.predicated for n in branch.nodes):
+            branch = self.infer(branch, made.constants)  # what is not taken there has other sizes
         reason = _first_speculation_hazard(branch, made)
         if reason is None:
             return (branch, False), ""
@@ -213,10 +216,12 @@ class Conversion:
     def _guard(self, node: If, when: Predicate, made: NodeBuilder) -> Decision | None:
         """Put a branch in the place of an If whose other branch always fails, and fail where it would."""
         failing = [
-            next((n.label for n in b.nodes if isinstance(n, Node) and fails(n)), None)
+            next((n.label for n in b.nodes if isinstance(n, Node) and (n.refused or fails(n))), None)
             for _, b in node.branches
         ]
         if (failing[0] is None) == (failing[1] is None):
+            return None
+        if not all(isinstance(v.type, TensorType) for _, b in node.branches for v in b.outputs):
             return None
         truth = failing[0] is None
         branch = self.converted(

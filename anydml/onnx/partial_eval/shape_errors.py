@@ -6,7 +6,9 @@ another number of elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from onnx import TypeProto
 
 from anydml.ir.graph import Node, Type
 from anydml.onnx.ops.catalog import info_of
@@ -50,3 +52,12 @@ def unsure_axes(node: Node, rank: int) -> range:
     return (
         range(0) if info is None or info.unsure_axes is None else info.unsure_axes(KnownNode(node, {}), rank)
     )
+
+
+def negative_sizes(types: Iterable[TypeProto]) -> str:
+    """Why a node fails that inference, which computes only, gives less than no elements."""
+    for type in types:
+        sizes = [d.dim_value for d in type.tensor_type.shape.dim]
+        if any(n < 0 for n in sizes):
+            return f"its result would have sizes {sizes}"
+    return ""

@@ -5,7 +5,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -25,7 +25,7 @@ from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable,
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
-from anydml.onnx.partial_eval.shape_errors import impossible, rank_unsure, unsure_axes
+from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
     compare_symbols,
@@ -71,17 +71,17 @@ class ShapeInference:
         self._dim_names: dict[Affine, str] = {}
         self._dims: dict[str, Affine] = {}
         """What ONNX's inference is told that sizes are called, and back."""
-        self._inferred: dict[object, tuple[tuple[Type | None, ...], str]] = {}
+        self._inferred: dict[object, tuple[tuple[Type | None, ...], str, bool]] = {}
 
     def outputs(
         self, node: Node, inputs: list[AbstractValue | None]
     ) -> tuple[Node, list[AbstractValue | None], bool]:
         """The node with types of its outputs, what is known of these, and whether they follow without it."""
-        types, why = self.types(node, inputs)
+        types, why, refused = self.types(node, inputs)
         outputs = tuple(
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
-        node = replace(node, outputs=outputs, fails=why)
+        node = replace(node, outputs=outputs, fails=why, refused=refused)
         info = info_of(node.op)
         if info is not None and info.safe_if_sized is not None:
             node = replace(node, sized=self._is_sized(node, inputs))
@@ -94,13 +94,16 @@ class ShapeInference:
                 facts.append(AbstractValue(Value(value.name, of_content(contents[k])), Constant(contents[k])))
         return node, facts, contents is not None
 
-    def types(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str]:
-        """The outputs' types, and why the node fails, if that follows; unknown sizes are symbols."""
-        own = self._own_types(node, inputs)
-        types, why = self._infer(node, inputs) if own is None else (self._believed(node, inputs, own, ""), "")
+    def types(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str, bool]:
+        """The outputs' types with symbols, why the node surely fails, whether inference refuses its sizes."""
+        own, why, refused = self._own_types(node, inputs), "", False
+        if own is None:
+            types, why, refused = self._infer(node, inputs)
+        else:
+            types = self._believed(node, inputs, own, "")
         if any(isinstance(t, TensorType) and t.known_sizes is None for t in types):
             types = self._refine(node, inputs, types)
-        return types, why
+        return types, why, refused
 
     def contents(
         self, node: Node, inputs: list[AbstractValue | None]
@@ -120,17 +123,17 @@ class ShapeInference:
 
     # ---- types
 
-    def _infer(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str]:
-        """The outputs' types by ONNX's own rules, None where they do not tell; and why the node fails."""
+    def _infer(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str, bool]:
+        """The outputs' types by ONNX's own rules, None where they do not tell; and what `types` tells."""
         nothing: list[Type | None] = [None] * len(node.outputs)
-        unknown = nothing, ""
+        unknown = nothing, "", False
         schema = schema_of(node.op)
         if schema is None:
             return unknown
         key = _inference_key(node, inputs)
         if key is not None and key in self._inferred:
-            known, why = self._inferred[key]
-            return list(known), why
+            known, why, refused = self._inferred[key]
+            return list(known), why, refused
         names = Names()
         protos: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
@@ -157,7 +160,10 @@ class ShapeInference:
             )
         except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
             found = _element_types(schema, proto, protos, imports)  # inference refuses, and libraries take
-        why = _negative(found.values())
+            refused = bool(found)
+        else:
+            refused = False
+        why = negative_sizes(found.values())
         types = [
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
             for v in node.outputs
@@ -165,8 +171,8 @@ class ShapeInference:
 
         types = self._believed(node, inputs, types, why)
         if key is not None:
-            self._inferred[key] = tuple(types), why
-        return types, why
+            self._inferred[key] = tuple(types), why, refused
+        return types, why, refused
 
     def _own_types(self, node: Node, inputs: list[AbstractValue | None]) -> list[Type | None] | None:
         """The outputs' types by our own rules, where these tell all that ONNX's would."""
@@ -396,15 +402,6 @@ def _element_types(
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
     except Exception:
         return {}
-
-
-def _negative(types: Iterable[TypeProto]) -> str:
-    """Why a node fails that inference, which computes only, gives less than no elements."""
-    for type in types:
-        sizes = [d.dim_value for d in type.tensor_type.shape.dim]
-        if any(n < 0 for n in sizes):
-            return f"its result would have sizes {sizes}"
-    return ""
 
 
 def _unsure(node: Node, type: Type | None) -> Type | None:

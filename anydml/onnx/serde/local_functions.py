@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx.inliner
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from anydml.errors import InvalidModel, Problem
-from anydml.onnx.subgraphs import all_nodes, graphs_of
+from anydml.onnx.subgraphs import all_graphs, all_nodes, graphs_of
 
 MAX_NODES = 1_000_000
 """More than this, when all calls are replaced, is taken for an attack."""
@@ -27,6 +27,7 @@ def inline_functions(
     if not proto.functions:
         return proto
     _check_calls(proto, where)
+    proto = _with_initializers_passed_on(proto)
     try:
         if selected is None:
             return onnx.inliner.inline_local_functions(proto)
@@ -35,6 +36,32 @@ def inline_functions(
         lines = str(error).splitlines() or [""]
         message = f"expected calls that fit the model's functions, but got: {lines[0]}"
         raise InvalidModel(Problem(where, message)) from error
+
+
+def _with_initializers_passed_on(proto: ModelProto) -> ModelProto:
+    """The model with an Identity for each initializer that a graph in a function gives.
+
+    onnx's inliner renames what is given, and not the initializer.
+    """
+    if not any(given for f in proto.functions for given in _given_initializers(f)):
+        return proto
+    changed = ModelProto()
+    changed.CopyFrom(proto)
+    for function in changed.functions:
+        for graph, tensor in _given_initializers(function):
+            name = tensor.name
+            tensor.name = f"{name}~value"
+            first = NodeProto(op_type="Identity", input=[tensor.name], output=[name])
+            nodes = [first, *graph.node]
+            del graph.node[:]
+            graph.node.extend(nodes)
+    return changed
+
+
+def _given_initializers(function: FunctionProto) -> list[tuple[GraphProto, TensorProto]]:
+    """Initializers of graphs in a function that are among their outputs."""
+    graphs = [g for n in function.node for a in graphs_of(n.attribute) for g in all_graphs(a)]
+    return [(g, t) for g in graphs for t in g.initializer if t.name in {o.name for o in g.output}]
 
 
 def _check_calls(proto: ModelProto, where: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
-from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.types import only_ranks, to_proto
@@ -83,7 +83,10 @@ class NodeWriter:
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph.nodes))
         if isinstance(graph, Body):
-            proto.output.extend(map(self._declare, graph.outputs, graph.returns))
+            returns = (
+                map(_with_rank, graph.outputs, graph.returns) if node.op_type == "Scan" else graph.returns
+            )
+            proto.output.extend(map(self._declare, graph.outputs, returns))
             self._initializers(proto, graph)
         else:
             proto.output.extend(map(self.declared if self.sized else self.declared_by_rank, graph.outputs))
@@ -94,6 +97,13 @@ class NodeWriter:
     def _initializers(self, proto: GraphProto, body: Body) -> None:
         for value, constant in dict(used_constants(body)).items():
             proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
+
+
+def _with_rank(value: Value, told: Type | None) -> Type | None:
+    """What a file says of an output of a Scan's body, with its rank, which onnxruntime asks for."""
+    if not isinstance(told, TensorType) or told.sizes is not None or value.type is None:
+        return told
+    return only_ranks(value.type)
 
 
 def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:

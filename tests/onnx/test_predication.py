@@ -202,3 +202,109 @@ def test_a_parameter_is_chosen_instead_of_the_result() -> None:
             for c, x, k in itertools.product((True, False), (X, NONE), (0, 2, -9))
         ],
     )
+
+
+def test_what_an_inner_branch_gives_while_the_outer_one_is_not_taken() -> None:
+    """Sizes that are equal where both are taken need not be equal then: the choice must not rely on it."""
+    built = model("""(float[n, 3] x, int64 k, float[2] z, bool c) => (y) <int64 zero = {0}, int64[2, 2] places = {0, 1, 0, -1}> {
+        y = If (c) <then_branch = t () => (p) {
+                low = Less (k, zero)
+                p = If (low) <then_branch = t2 () => (p2) { p2 = Identity (z) }, else_branch = e2 () => (q2) { q2 = GatherND (x, places) }> },
+            else_branch = e () => (q) { q = Neg (z) }> }""")
+    three, two = np.arange(3, dtype=np.float32)[None], np.float32([4, 5])
+    check(
+        built,
+        [
+            {"x": x, "k": np.array(k), "z": two, "c": np.array(c)}
+            for x, k, c in itertools.product((three, three[:0]), (-1, 1), (True, False))
+        ],
+    )
+
+
+def test_a_branch_in_a_loop_in_a_branch() -> None:
+    """What is safe in a body, since a branch there is not taken, need not be where the loop runs in vain."""
+    built = model("""(float[m, n] x, float[n, m, 3] z, int64 k, bool c) => (y) <int64 one = {1}, bool yes = {1}, int64[2] sizes = {3, 1}> {
+        y = If (c) <then_branch = t () => (p) {
+                p = Loop (one, yes) <body = b (int64 i, bool go) => (bool on, float[?, ?] w) {
+                    on = Identity (go)
+                    same = Equal (k, one)
+                    w = If (same) <then_branch = t2 () => (p2) { p2 = Identity (x) }, else_branch = e2 () => (q2) { q2 = Expand (x, sizes) }> }> },
+            else_branch = e () => (q) { q = Identity (z) }> }""")
+    check(
+        built,
+        [
+            {
+                "x": np.ones(s, np.float32),
+                "z": np.ones((s[1], s[0], 3), np.float32),
+                "k": np.array(k),
+                "c": np.array(c),
+            }
+            for s, k, c in itertools.product(((3, 3), (4, 3)), (1, -3), (True, False))
+        ],
+    )
+
+
+def test_witnesses_leave_conditions_alone_and_are_small() -> None:
+    built = model("""(float[m, 3, n] x, float[m, m, 1] z, int64[n, 3, n, n] k, bool[q] c) => (y, v) <int64[2] s = {1, -1}> {
+        y, v = If (c) <then_branch = t () => (p, u) { p = Reshape (k, s)  u = AveragePool <kernel_shape = [2]> (x) },
+                       else_branch = e () => (p2, u2) { r = Cast <to = 7> (z)  p2 = Reshape (r, s)  u2 = Identity (z) }> }""")
+    flat, report = anydml.flatten(built, convert="always", verify=False)
+    feeds = {
+        "x": np.ones((1, 3, 5), np.float32),
+        "z": np.ones((1, 1, 1), np.float32),
+        "k": np.ones((5, 3, 5, 5), np.int64),
+    }
+    for truth in (True, False):
+        given = {**feeds, "c": np.array([truth])}
+        a, b = (outcome(m.SerializeToString(), given) for m in (built, flat))
+        assert a is not None
+        assert b is not None, report.verdict
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_an_empty_constant_that_a_branch_reads_too() -> None:
+    built = model("""(float[n, m] x, bool c) => (r, y) <float[2] scales = {1, 2}, float[0] none = {}> {
+        r = Resize (x, none, scales)
+        y = If (c) <then_branch = t () => (p) { p = Concat <axis = 0> (none, none) },
+                    else_branch = e () => (q) { s, a, b, d = Unique (x)  q = Neg (s) }> }""")
+    flat, report = anydml.flatten(built, convert="always", verify=False)
+    assert report.left == 1
+    for truth in (True, False):
+        feeds = {"x": X, "c": np.array(truth)}
+        a, b = (outcome(m.SerializeToString(), feeds) for m in (built, flat))
+        assert a is not None
+        assert b is not None
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_places_in_a_scalar() -> None:
+    """onnxruntime gives one row of places for a scalar, ONNX none: nothing may follow from it."""
+    built = model("""(int64 a, float[n] x) => (y) <int64 zero = {0}> {
+        places = NonZero (a)  s = Size (places)  c = Greater (s, zero)
+        y = If (c) <then_branch = t () => (p) { p = Relu (x) }, else_branch = e () => (q) { q = Neg (x) }> }""")
+    check(built, [{"a": np.array(k), "x": X[0]} for k in (0, 3)])
+
+
+def test_a_branch_that_the_sizes_forbid() -> None:
+    """With these sizes it always fails, and a file that declares them would not be loaded."""
+    built = model("""(float[a, 4] x, float[b, 4] z, bool c) => (y) {
+        y = If (c) <then_branch = t () => (p) { p = Relu (x) }, else_branch = e () => (q) { q = Add (x, z) }> }""")
+    flat, report = anydml.flatten(built, shapes={"x": (3, 4), "z": (2, 4)}, verify=False)
+    assert (report.left, report.ifs[0].decision) == (0, "guarded")
+    feeds = {"x": X, "z": X[:2]}
+    content = flat.SerializeToString()
+    assert outcome(content, {**feeds, "c": np.array(False)}) is None
+    (found,) = outcome(content, {**feeds, "c": np.array(True)}) or []
+    np.testing.assert_array_equal(found, np.maximum(X, 0))
+
+
+def test_a_function_whose_branch_gives_an_initializer() -> None:
+    built = parser.parse_model("""<ir_version: 9, opset_import: ["": 20, "own": 1]>
+        g (bool c, float[2] x) => (float[2] y) { y = own.choose (c, x) }
+        <domain: "own", opset_import: ["": 20]>
+        choose (c, x) => (y) {
+            y = If (c) <then_branch = t () => (float[2] p) { p = Relu (x) },
+                        else_branch = e () => (float[2] q) <float[2] q = {1, 2}> { }> }""")
+    check(built, [{"c": np.array(c), "x": np.float32([-1, 3])} for c in (True, False)])

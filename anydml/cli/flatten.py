@@ -183,6 +183,8 @@ def _print(report: Report, told: str | None, errors: bool) -> None:
     if done is not None:
         refused = f", both refused {done.refused} others" if done.refused else ""
         out.print(f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})")
+        if done.time_ratio is not None:
+            out.print(f"the new one took {done.time_ratio:.2f} times as long on them, on one thread")
         if not done.agreed:
             out.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
     for line in report.verdict.splitlines():

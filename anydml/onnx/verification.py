@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,8 @@ MAX_ENDED_RUNS = 4
 """After so many it is enough, if time is up."""
 MAX_VERIFIED_ELEMENTS = 1 << 24
 """Of all inputs together: more are not drawn."""
+WARM_UP = 4
+"""Runs that are not counted where times are compared."""
 Feeds = dict[str, Any]
 Sizes_ = dict[object, int]
 """A number for each symbol, and for each size without a name: (input, axis)."""
@@ -66,12 +68,17 @@ Sizes_ = dict[object, int]
 
 @dataclass(frozen=True)
 class Verified:
-    """How often both models ran, how often both refused, the seed, and what ran them."""
+    """How often both models ran, how often both refused, the seed, and what ran them.
+
+    `time_ratio`: how long the new model took, of the original's time, on one thread of onnxruntime; None if
+    another provider ran them, or too seldom. Random inputs are small: of a large one it may be another.
+    """
 
     agreed: int
     refused: int
     seed: int
     provider: str
+    time_ratio: float | None = field(default=None, compare=False)
 
 
 def verify(
@@ -115,6 +122,7 @@ def verify(
     numbers = _compared_with(graph)
     agreed = refused = ended = 0
     good: list[Sizes_] = []
+    seconds_each: list[tuple[float, float]] = []
     start = time.monotonic()
     while agreed < trials and agreed + refused < MAX_ATTEMPTS_PER_TRIAL * trials:
         took = time.monotonic() - start
@@ -131,7 +139,11 @@ def verify(
             continue
         feeds = drawn(graph, fixed, numbers, shapes, rng)
         try:
-            (a, why), (b, _) = _ran(first, [feeds[n] for n in names]), _ran(second, [feeds[n] for n in left])
+            began = time.perf_counter()
+            a, why = _ran(first, [feeds[n] for n in names])
+            middle = time.perf_counter()
+            b, _ = _ran(second, [feeds[n] for n in left])
+            took_both = middle - began, time.perf_counter() - middle
         except RegionEnded:  # a loop, perhaps, that only other inputs end
             refused, ended = refused + 1, ended + 1
             continue
@@ -145,6 +157,8 @@ def verify(
             refused += 1
         else:
             agreed += 1
+            if agreed > WARM_UP:
+                seconds_each.append(took_both)
             good.append(shapes)
             for info, x, y in zip(original.graph.output, a, b, strict=True):
                 if not same(x, y):
@@ -152,7 +166,9 @@ def verify(
                     raise VerificationFailed(Problem(where, f"differs on {_show(feeds)}, seed {seed}"))
         if progress is not None:
             progress(agreed, trials)
-    return Verified(agreed, refused, seed, provider.name)
+    one, other = (sum(column) for column in zip(*seconds_each, strict=True)) if seconds_each else (0.0, 0.0)
+    ratio = other / one if one and provider.name == "onnxruntime" else None
+    return Verified(agreed, refused, seed, provider.name, ratio)
 
 
 def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -779,7 +780,9 @@ def test_a_thorough_verification_takes_more_inputs():
 def test_verification_of_a_slow_model_ends(monkeypatch):
     monkeypatch.setattr("anydml.flattening.MIN_VERIFY_SECONDS", 0.0)
     clock = iter(range(10**6))
-    monkeypatch.setattr(verify, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        verify, "time", SimpleNamespace(monotonic=lambda: next(clock), perf_counter=time.perf_counter)
+    )
     _, report = anydml.flatten(FIXTURES["a sign by its data"].model)
     assert report.verified.agreed == verify.MIN_TRIALS
 

@@ -47,7 +47,7 @@ from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.empty_constants import make_empty_constants
 from anydml.onnx.rewrites.fold_weights import fold_weights
-from anydml.onnx.rewrites.pipeline import simplify
+from anydml.onnx.rewrites.pipeline import simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
 from anydml.onnx.serde.deserialize import Model, read_proto
@@ -297,7 +297,7 @@ class _Flattening:
         special = specialize(branch, {}, known, self.opsets, provider, integers=self.integers)
         graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
         own = {v: c for v, c in graph.constants.items() if v not in around}
-        return simplify(make_subgraph(graph.name, graph.nodes, graph.outputs, own))
+        return with_known_shapes(simplify(make_subgraph(graph.name, graph.nodes, graph.outputs, own)))
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""

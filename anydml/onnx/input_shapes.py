@@ -126,10 +126,24 @@ def check_request(
                 contents[value] = Constant(array)
     fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
     types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
-    problems += wrong_sizes
+    problems += wrong_sizes or _wrong_defaults(model, types)
     if problems:
         raise InvalidInput(*problems)
     return contents, types
+
+
+def _wrong_defaults(model: Model, types: Mapping[Value, Type]) -> list[Problem]:
+    """Inputs whose defaults do not have the sizes that follow from those of others."""
+    problems = []
+    for value, default in model.defaults.items():
+        sizes, found = getattr(types.get(value), "sizes", None), np.shape(default.content)
+        if sizes is None or len(sizes) != len(found):
+            continue
+        if any(isinstance(n, int) and n != m for n, m in zip(sizes, found, strict=True)):
+            told = ",".join("?" if n is None else str(n) for n in sizes)
+            message = f"sizes of {told} follow from the others, but its default is of sizes {list(found)}"
+            problems.append(Problem(f"shapes {value.name!r}", message))
+    return problems
 
 
 def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | None]:

@@ -223,9 +223,9 @@ def test_what_an_inner_branch_gives_while_the_outer_one_is_not_taken() -> None:
 
 def test_a_branch_in_a_loop_in_a_branch() -> None:
     """What is safe in a body, since a branch there is not taken, need not be where the loop runs in vain."""
-    built = model("""(float[m, n] x, float[n, m, 3] z, int64 k, bool c) => (y) <int64 one = {1}, bool yes = {1}, int64[2] sizes = {3, 1}> {
+    built = model("""(float[m, n] x, float[n, m] z, int64 k, bool c) => (y) <int64 one = {1}, bool yes = {1}, int64[2] sizes = {3, 1}> {
         y = If (c) <then_branch = t () => (p) {
-                p = Loop (one, yes) <body = b (int64 i, bool go) => (bool on, float[?, ?] w) {
+                p = Loop (one, yes, z) <body = b (int64 i, bool go, float[?, ?] s) => (bool on, float[?, ?] w) {
                     on = Identity (go)
                     same = Equal (k, one)
                     w = If (same) <then_branch = t2 () => (p2) { p2 = Identity (x) }, else_branch = e2 () => (q2) { q2 = Expand (x, sizes) }> }> },
@@ -235,7 +235,7 @@ def test_a_branch_in_a_loop_in_a_branch() -> None:
         [
             {
                 "x": np.ones(s, np.float32),
-                "z": np.ones((s[1], s[0], 3), np.float32),
+                "z": np.ones(s[::-1], np.float32),
                 "k": np.array(k),
                 "c": np.array(c),
             }

@@ -300,15 +300,15 @@ def turned(rng):
 
 
 def splits(rng):
-    """The last axis in two parts, the others being open, and to be found out."""
-    model = Model(int(rng.choice([11, 17])), open_axes=2)
+    """The last axis in two parts, the first being open, and to be found out."""
+    model = Model(int(rng.choice([11, 17])), open_axes=1)
     sizes = [int(rng.integers(1, 4)), int(rng.integers(1, 4)), 6]
     x = model.input("x", values(rng, sizes))
-    told = [0, int(rng.choice([-1, 0])), *[[2, 3], [6, 1], [6]][rng.integers(3)]]
+    told = [int(rng.choice([-1, 0])), 0, *[[2, 3], [6, 1], [6]][rng.integers(3)]]
     if rng.integers(2):
         return model, model.add("Neg", model.add("Reshape", x, model.const(told)))
-    first = model.add("Gather", model.add("Shape", x), model.const([0]), axis=0)
-    shape = model.add("Concat", first, model.const(told[1:]), axis=0)
+    second = model.add("Gather", model.add("Shape", x), model.const([1]), axis=0)
+    shape = model.add("Concat", model.const([-1]), second, model.const(told[2:]), axis=0)
     return model, model.add("Neg", model.add("Reshape", x, shape))
 
 

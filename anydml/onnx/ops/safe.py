@@ -96,13 +96,16 @@ def reduced(n: KnownNode, o: SafeOperands) -> Safe | None:
         axes = list(range(len(sizes)))
     if not all(-len(sizes) <= axis < len(sizes) for axis in axes):
         return None
-    return Safe({0: o.nonempty(0, [axis for axis in axes if may_be_zero(sizes[axis])])})
+    empty = [axis for axis in axes if may_be_zero(sizes[axis])]
+    return Safe({0: o.nonempty(0, empty)} if empty else {})
 
 
 def placed(n: KnownNode, o: SafeOperands) -> Safe | None:
     """At least one element to be the largest."""
     axis = _axis(n)
-    return None if axis is None else Safe({0: o.nonempty(0, [axis])})
+    if axis is None:
+        return None
+    return Safe({0: o.nonempty(0, [axis])} if may_be_zero(n.size(0, axis)) else {})
 
 
 def padded(n: KnownNode, o: SafeOperands) -> Safe | None:

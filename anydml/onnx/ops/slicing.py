@@ -143,6 +143,9 @@ def _concat_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | N
     axis = node.int("axis")
     if not -len(sizes[0]) <= axis < len(sizes[0]):
         return None
+    others = [k for k in range(len(sizes[0])) if k != axis % len(sizes[0])]
+    if any(len({s[k].number for s in sizes} - {None}) > 1 for k in others):
+        return None  # they do not fit
     result = [
         next((s[k] for s in sizes if s[k].number is not None), sizes[0][k]) for k in range(len(sizes[0]))
     ]

@@ -25,6 +25,7 @@ from anydml.onnx.rewrites.matcher import (
 )
 from anydml.onnx.rewrites.norm import reduce_parts
 from anydml.onnx.rewrites.reshape import (
+    can_find_sizes,
     is_whole_slice,
     keeps_elements,
     keeps_floats,
@@ -53,7 +54,7 @@ CHAINS = (
     Rule("single_convolution", node("Conv", X, constant("weight")), multiply_matrices, since=11),
     Rule("reshape_to_same_sizes", node("Reshape", X), lambda m: m["x"], keeps_sizes),
     Rule("reshape_of_reshape", node("Reshape", RESHAPED), reshape, keeps_elements),
-    Rule("reshape_to_known_sizes", node("Reshape", X), reshape_by_constants, since=5),
+    Rule("reshape_to_known_sizes", node("Reshape", X), reshape_by_constants, can_find_sizes, 5),
     Rule("squeeze", node("Squeeze Unsqueeze Flatten", X), reshape, keeps_elements),
     Rule("expand", node("Expand", X, constant()), reshape, keeps_elements),  # others may not fit
     Rule("cast_to_same_type", node("Cast CastLike", X), lambda m: m["x"], keeps_sizes),
@@ -81,6 +82,14 @@ ON_PROCESSORS = (
 """What is faster on a processor; devices have units for what it replaces."""
 
 RULES = (CHAINS, REST, ON_PROCESSORS)
+
+
+_KNOWN_SHAPES = rules_by_root([Rule("", node("Reshape", X), reshape_by_constants, since=5)])
+
+
+def with_known_shapes(graph: Graph) -> Graph:
+    """The graph with Reshapes to known sizes, which do not fail on nothing as others of -1 do."""
+    return eliminate_dead_code(rewrite(graph, _KNOWN_SHAPES))
 
 
 @cache

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from anydml.ir.dims import may_be_zero
 from anydml.ir.graph import Value
 from anydml.onnx.ops.speculation import same_count
 from anydml.onnx.rewrites.matcher import Match, Result
@@ -68,8 +69,17 @@ def reshape(match: Match) -> Result:
     return [match.make_reshape(x, output)] if match.opset >= 5 else None  # before, sizes were an attribute
 
 
+def can_find_sizes(match: Match) -> bool:
+    """Whether a size of -1 can be found out: of nothing it cannot, and then the node fails."""
+    after, told = match.output.sizes, match.root.inputs[1] if len(match.root.inputs) > 1 else None
+    content = [] if told is None or told not in match.constants else match.constants[told].content.tolist()
+    if after is None or (content and len(content) != len(after)):
+        return False
+    return not any(may_be_zero(n) for k, n in enumerate(after) if not content or content[k] != -1)
+
+
 def reshape_by_constants(match: Match) -> Result:
-    """To sizes that are numbers or those of the input, which need not be computed."""
+    """To sizes that are numbers or those of the input, which need not be computed, nor found out."""
     before, after = match["x"].sizes, match.output.sizes
     if before is None or after is None or match.output.known_sizes is not None:
         return None

@@ -31,18 +31,30 @@ class Unrolled:
     count: int
 
 
-def unroll(graph: Graph, limit: int, outer: Constants | None = None) -> tuple[Graph, list[Unrolled]]:
-    """The graph without loops that run at most `limit` times, in branches and bodies too."""
+def unroll(
+    graph: Graph, limit: int, outer: Constants | None = None, rows: bool = True
+) -> tuple[Graph, list[Unrolled]]:
+    """The graph without loops that run at most `limit` times, in branches and bodies too.
+
+    `rows`: those that gather rows, too. In a branch they stay: if these differ in size the loop fails, and so
+    would a file that has them joined, even if the branch is never taken.
+    """
     constants = {**(outer or {}), **graph.constants}
     made = NodeBuilder(constants, 0, False)
     nodes: list[Node | If] = []
     done: list[Unrolled] = []
     for node in graph.nodes:
-        node, inner = _inside(node, limit, constants)
+        node, inner = _inside(node, limit, constants, rows)
         done += inner
         count = _count(node, constants) if isinstance(node, Node) else None
         size = 0 if count is None else count * sum(1 for b in _bodies(node) for _ in b.walk(bodies=True))
-        if not isinstance(node, Node) or count is None or not 0 < count <= limit or size > MAX_UNROLLED_NODES:
+        if (
+            not isinstance(node, Node)
+            or count is None
+            or not 0 < count <= limit
+            or size > MAX_UNROLLED_NODES
+            or (not rows and len(node.outputs) > _states(node))
+        ):
             nodes.append(node)
             continue
         made.opset = node.op.version
@@ -60,10 +72,21 @@ def _bodies(node: Node | If) -> list[Body]:
     return list(node.bodies.values()) if isinstance(node, Node) else []
 
 
-def _inside(node: Node | If, limit: int, constants: Constants) -> tuple[Node | If, list[Unrolled]]:
+def _states(node: Node) -> int:
+    """How many values it carries from one iteration to the next."""
+    if node.is_onnx("Loop"):
+        return max(len(node.inputs) - 2, 0)
+    return len(node.inputs) - KnownNode(node, {}).int("num_scan_inputs")
+
+
+def _inside(
+    node: Node | If, limit: int, constants: Constants, rows: bool
+) -> tuple[Node | If, list[Unrolled]]:
     """A node with the loops in its branches or bodies unrolled."""
     if isinstance(node, If):
-        (then_branch, first), (else_branch, second) = (unroll(b, limit, constants) for _, b in node.branches)
+        (then_branch, first), (else_branch, second) = (
+            unroll(b, limit, constants, False) for _, b in node.branches
+        )
         if not first and not second:
             return node, []
         branches = [
@@ -74,7 +97,7 @@ def _inside(node: Node | If, limit: int, constants: Constants) -> tuple[Node | I
     done: list[Unrolled] = []
     bodies = {}
     for name, body in node.bodies.items():
-        flat, found = unroll(body, limit, constants)
+        flat, found = unroll(body, limit, constants, rows)
         assert isinstance(flat, Body)
         bodies[name] = flat
         done += found

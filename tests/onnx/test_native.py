@@ -174,6 +174,16 @@ def test_places_of_extremes(op, axis):
     agree(made, {"x": RNG.integers(0, 4, (4, 5, 6))})
 
 
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_of_extremes_beside_nan(op, axis):
+    """The first NaN is the extreme."""
+    made = model(f"m (float[7,9] x) => (int64[q, r] z) {{ z = {op} <axis = {axis}> (x) }}")
+    x = RNG.integers(-3, 4, (7, 9)).astype(np.float32)
+    x[RNG.random((7, 9)) < 0.15] = np.nan
+    agree(made, {"x": x})
+
+
 @pytest.mark.parametrize("m", [1, 3, 4, 6, 9])
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 130])
 @pytest.mark.parametrize("k", [1, 4, 7, 65])

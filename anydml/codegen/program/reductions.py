@@ -240,7 +240,7 @@ class _Nest:
 def place_of_extreme(
     b: ProgramBuilder, tensor: Tensor, axis: int, keep: bool, better: Callable[[Expr, Expr], Expr]
 ) -> Tensor:
-    """Where along an axis the element is that no other is `better` than; the first of equal ones."""
+    """Where along an axis the element is that no other is `better` than: the first such, or the first NaN."""
     source, dtype = b.memory(tensor), tensor.dtype
     b.work += 2 * tensor.count
     kept = tuple(1 if k == axis else n for k, n in enumerate(tensor.sizes))
@@ -248,11 +248,14 @@ def place_of_extreme(
     n, step = source.sizes[axis], source.strides[axis]
     stays = [(m, (source.strides[k], result.strides[k])) for k, m in enumerate(source.sizes) if k != axis]
     new, old = read(0, dtype), read(1, dtype)
+    wins_over = better(new, old)
+    if dtype in FLOATING:
+        wins_over = expr.or_(wins_over, expr.and_(expr.is_nan(new), expr.not_(expr.is_nan(old))))
 
     def row(pointer: str, place: str) -> None:
         def one(index: str, carried: list[str]) -> list[str]:
             x = b.code.load(b.code.at(pointer, b.code.times(index, step), dtype), dtype)
-            (wins,) = b.code.evaluate([better(new, old)], 1, {new: x, old: carried[0]})
+            (wins,) = b.code.evaluate([wins_over], 1, {new: x, old: carried[0]})
             kind = value_type(dtype, 1)
             best = b.code.line(f"select i1 {wins}, {kind} {x}, {kind} {carried[0]}")
             return [best, b.code.line(f"select i1 {wins}, i64 {index}, i64 {carried[1]}")]

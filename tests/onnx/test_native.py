@@ -177,11 +177,13 @@ def test_places_of_extremes(op, axis):
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_places_of_extremes_beside_nan(op, axis):
-    """The first NaN is the extreme."""
+    """The first NaN is the extreme, as NumPy has it; onnxruntime has it so along the last axis only."""
     made = model(f"m (float[7,9] x) => (int64[q, r] z) {{ z = {op} <axis = {axis}> (x) }}")
     x = RNG.integers(-3, 4, (7, 9)).astype(np.float32)
     x[RNG.random((7, 9)) < 0.15] = np.nan
-    agree(made, {"x": x})
+    (found,) = native(made).run(None, {"x": x})
+    place = np.argmax if op == "ArgMax" else np.argmin
+    np.testing.assert_array_equal(found, place(x, axis, keepdims=True))
 
 
 @pytest.mark.parametrize("m", [1, 3, 4, 6, 9])

@@ -7,11 +7,24 @@ from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk, Safe, SafeOperands
 
 
 def _boxes_fit(n: KnownNode) -> bool:
-    """As many scores as boxes, of as many samples; the rest are scalars."""
+    """As many scores as boxes."""
+    return _are_boxes(n) and n.size(0, 1) is not None and n.size(0, 1) == n.size(1, 2)
+
+
+def _no_boxes(n: KnownNode, o: SafeOperands) -> Safe | None:
+    """None of either."""
+    boxes, scores = n.value(0), n.value(1)
+    if not _are_boxes(n) or boxes is None or scores is None:
+        return None
+    return Safe({0: o.at_most(boxes, [1], 0), 1: o.at_most(scores, [2], 0)})
+
+
+def _are_boxes(n: KnownNode) -> bool:
+    """Boxes and scores of equally many samples; the rest are scalars."""
     boxes, scores = n.sizes(0), n.sizes(1)
     if boxes is None or scores is None or len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4:
         return False
-    if None in (boxes[0], boxes[1]) or boxes[0] != scores[0] or boxes[1] != scores[2]:
+    if boxes[0] is None or boxes[0] != scores[0]:
         return False
     if any(n.value(k) is not None and n.sizes(k) not in ((), (1,)) for k in (2, 3, 4)):
         return False
@@ -57,7 +70,7 @@ def _safe_points(n: KnownNode, o: SafeOperands) -> Safe | None:
 
 
 OPS = (
-    OpInfo("NonMaxSuppression", speculatable=_boxes_fit),
+    OpInfo("NonMaxSuppression", safe=_no_boxes, speculatable=_boxes_fit),
     OpInfo(
         "RoiAlign",
         safe=_safe_regions,

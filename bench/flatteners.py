@@ -67,11 +67,17 @@ def prepared(model: ModelProto, options: Mapping[str, Any]) -> ModelProto:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
         changed.graph.initializer.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         changed.graph.input.remove(inputs[name])
+    told: dict[str, int] = {}
     for name, sizes in options.get("shapes", {}).items():
         shape = inputs[name].type.tensor_type.shape
+        told |= {d.dim_param: n for d, n in zip(shape.dim, sizes, strict=False) if d.dim_param}
         del shape.dim[:]
         for size in sizes:
             shape.dim.add(dim_value=size)
+    for given in changed.graph.input:
+        for dim in given.type.tensor_type.shape.dim:
+            if dim.dim_param in told:
+                dim.dim_value = told[dim.dim_param]
     return changed
 
 

@@ -44,7 +44,7 @@ def test_json_and_a_picture(path, tmp_path):
     ("shape", "message"),
     [
         ("x=2,3,2", "expected 2 sizes, but got"),
-        ("x=-1,3", "expected sizes, but got"),
+        ("x=-1,3", "expected sizes, names of sizes or None, but got"),
         ("q=1", "expected a name of an input"),
     ],
 )

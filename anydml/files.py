@@ -123,6 +123,10 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     except OSError:
         raise
     except Exception as error:  # the header is parsed by Python: hostile ones end in many ways
+        file.seek(0)
+        if file.read(2) == b"PK":
+            told = "it is an archive, of several perhaps (.npz); np.save writes one array"
+            raise ValueError(told) from error
         raise ValueError("it is none") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not read")

@@ -14,7 +14,17 @@ from click.shell_completion import get_completion_class
 import anydml
 from anydml.errors import AnyDMLError, nearest
 
-_COMMANDS = ("bench", "check", "compile", "diff", "flatten", "inspect", "operators", "run")
+_COMMANDS = {
+    "bench": "How long a model's runs take, beside onnxruntime's.",
+    "check": "Which nodes another runtime takes, and why not the others.",
+    "compile": "A model as a C function, control flow and weights inside.",
+    "diff": "Two models side by side, and on random inputs.",
+    "flatten": "The same model without its Ifs, for devices that have none.",
+    "inspect": "What a model consists of, and what its Ifs decide by.",
+    "operators": "DirectML's operators: formulas, types, levels, examples.",
+    "run": "Run an ONNX model, or a DxDispatch model of operators.",
+}
+"""With what `--help` says of each, so that it need not import them."""
 
 
 class _Commands(click.Group):
@@ -22,6 +32,13 @@ class _Commands(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted({*_COMMANDS, *super().list_commands(context)})
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but from the table."""
+        others = super().list_commands(context)
+        told = _COMMANDS | {n: self.commands[n].get_short_help_str(60) for n in others}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(told.items()))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:

@@ -356,6 +356,17 @@ def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
+def _intended(text: str) -> str:
+    """What somebody may have meant who did not write JSON."""
+    if text.lower() in ("true", "false"):
+        return f"write {text.lower()}"
+    if text.endswith((".npy", ".npz")) or Path(text).is_file():
+        return f"did you mean @{text}?"
+    if re.fullmatch(r"[-+.\deE]+(, *[-+.\deE]+)+", text):
+        return f"write '[{text}]'"
+    return ""
+
+
 _NUMPY = {"float": "float32", "double": "float64", "string": "object"}
 
 
@@ -366,7 +377,7 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
         if "string" not in type:
-            hint = "true and false are written small" if text.lower() in ("true", "false") else ""
+            hint = _intended(text)
             message = f"expected a JSON literal or @file.npy, but got {short_repr(text)}"
             raise InvalidInput(Problem(where, message, hint)) from error
         value = text

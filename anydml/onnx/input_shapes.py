@@ -121,7 +121,9 @@ def check_request(
         if name in fixed:
             array, wrong = _content(fixed[name], value.type)
             if wrong is not None or array is None:
-                problems.append(Problem(f"fixed {name!r}", wrong or ""))
+                small = str(fixed[name]).lower() if isinstance(fixed[name], str) else ""
+                remedy = f"write {small}" if small in ("true", "false") else ""
+                problems.append(Problem(f"fixed {name!r}", wrong or "", remedy))
             else:
                 contents[value] = Constant(array)
     fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}

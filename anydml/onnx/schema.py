@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, helper
 
+from anydml.errors import nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name
 
@@ -30,6 +31,21 @@ def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op.name, op.version, op.domain)
     except onnx.defs.SchemaError:  # an operator that ONNX does not know
         return None
+
+
+def unknown_operator(op: OnnxOp) -> str:
+    """What to say of an operator that ONNX does not know; nothing of one that it does."""
+    if schema_of(op) is not None:
+        return ""
+    if op.domain:
+        return (
+            f"{op.domain!r} is a domain of custom operators; `inspect`, `flatten` and `check` work without "
+            "running them"
+        )
+    known = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain]
+    if later := [s.since_version for s in known if s.name == op.name]:
+        return f"it exists from opset {min(later)} on"
+    return nearest(op.name, {s.name for s in known}) or "ONNX has no such operator"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import os
 import threading
+import warnings
 from array import array
 from functools import cache
 
@@ -26,7 +27,12 @@ _BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
 def asked_threads() -> int | None:
     """What ANYDML_NUM_THREADS asks for, if anything."""
     asked = os.environ.get("ANYDML_NUM_THREADS", "")
-    return min(int(asked), MAX_WORKERS + 1) if asked.isdecimal() and int(asked) > 0 else None
+    if asked.isdecimal() and int(asked) > 0:
+        return min(int(asked), MAX_WORKERS + 1)
+    if asked:
+        message = f"ANYDML_NUM_THREADS: expected a positive integer, but got {short_repr(asked)}; ignored"
+        warnings.warn(message, stacklevel=2)
+    return None
 
 
 @cache

@@ -44,7 +44,7 @@ from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
-from anydml.onnx.schema import schema_of
+from anydml.onnx.schema import schema_of, unknown_operator
 from anydml.onnx.serde.node_writer import used_constants
 from anydml.onnx.serde.region_model import IR_VERSION, node_proto, region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
@@ -200,7 +200,7 @@ class _Lowering:
                 Problem(
                     node.label,
                     f"no provider runs {node.op} of opset {_version(node)}",
-                    str(error.problems[0]),
+                    unknown_operator(node.op) or str(error.problems[0]),
                 )
             ) from error
 

@@ -253,6 +253,8 @@ class Pending:
             except BrokenPipeError as error:
                 message = "its reader ended before all was written"
                 raise OSError(errno.EIO, message, str(self._path)) from error
+            except OSError as error:
+                raise self._named(error) from error
         elif self._temporary is not None:
             try:
                 os.replace(self._temporary, self._place)
@@ -284,9 +286,18 @@ class Pending:
         """Nothing is left behind of a content that could not be completed."""
         try:
             yield
+        except OSError as error:
+            self._drop()
+            raise self._named(error) from error
         except BaseException:
             self._drop()
             raise
+
+    def _named(self, error: OSError) -> OSError:
+        """An error, of a full disk perhaps, with the name of the file that was to be written."""
+        if error.filename is not None or error.errno is None:
+            return error
+        return OSError(error.errno, error.strerror, str(self._path))
 
 
 def _follow_links(path: Path) -> tuple[Path, os.stat_result | None]:

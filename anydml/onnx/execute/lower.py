@@ -189,7 +189,7 @@ class _Lowering:
             _log.warning(
                 "%s: onnxruntime does not run %s, and what does is slow; %s", node.label, node.op, remedy
             )
-        if has_rule(node.op):
+        if has_rule(node.op) and (node.op.domain or not unknown_operator(node.op)):
             return self._rule(node, why)
         try:
             if (wrong := reference_error(node)) is not None:

@@ -90,7 +90,7 @@ def test_dispatch_model(tmp_path):
     [
         (["cond=maybe", "x=[1]"], "input 'cond': expected a JSON literal or @file.npy, but got 'maybe'"),
         (["cond=2", "x=[1]"], "input 'cond': expected a literal of bool, but got 2"),
-        (["cond=True", "x=[1]"], "true and false are written small"),
+        (["cond=True", "x=[1]"], "write true"),
         (["cond=true", "x=[[1, 2], [3]]"], "its lists differ in length"),
         (["cond=true", "x=@test_cli.py"], "input 'x': expected a NumPy file, but got test_cli.py"),
         (["cond=true", 'x=["a"]'], "input 'x': expected a literal of float32"),

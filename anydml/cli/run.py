@@ -360,7 +360,7 @@ def _intended(text: str) -> str:
     """What somebody may have meant who did not write JSON."""
     if text.lower() in ("true", "false"):
         return f"write {text.lower()}"
-    if text.endswith((".npy", ".npz")) or Path(text).is_file():
+    if text.endswith((".npy", ".npz")):
         return f"did you mean @{text}?"
     if re.fullmatch(r"[-+.\deE]+(, *[-+.\deE]+)+", text):
         return f"write '[{text}]'"

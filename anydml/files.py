@@ -108,6 +108,14 @@ def short_path(path: str) -> str:
     return path if path.isprintable() and len(path) <= 300 else short_repr(path)
 
 
+def _is_archive(file: IO[bytes]) -> bool:
+    """Whether a file, which is no pipe, begins as a .npz does."""
+    if not file.seekable():
+        return False
+    file.seek(0)
+    return file.read(2) == b"PK"
+
+
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, whether in Fortran's order, and data type.
 
@@ -123,8 +131,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     except OSError:
         raise
     except Exception as error:  # the header is parsed by Python: hostile ones end in many ways
-        file.seek(0)
-        if file.read(2) == b"PK":
+        if _is_archive(file):
             told = "it is an archive, of several perhaps (.npz); np.save writes one array"
             raise ValueError(told) from error
         raise ValueError("it is none") from error

@@ -23,13 +23,15 @@ from anydml.flatten_report import IfReport, path_to
 from anydml.flattening import flatten
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
-from anydml.onnx.conditions import origin
+from anydml.onnx.conditions import Condition, conditions, origin
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import called, inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.tensors import byte_count
+from anydml.onnx.subgraphs import all_tensors
 from anydml.onnx.types import DTYPES, type_text
 
 
@@ -77,8 +79,12 @@ class Inspection:
     nodes: int
     ifs: int
     bytes: int
+    weights: int
+    """Bytes of all constants, those in other files included."""
     operators: Mapping[str, int]
     """Operators by name, the most frequent first, those of branches and bodies too."""
+    decided: Mapping[str, int]
+    """Of the Ifs, how many are decided by what: `the content of sr`, `sizes of x`, `the data of x`."""
     control: tuple[Control, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,7 +136,9 @@ class _Looked:
             sum(self.operators.values()),
             self.operators["If"],
             proto.ByteSize(),
+            sum(byte_count(t) or 0 for t in all_tensors(proto.graph) if t.data_type in DTYPES),
             dict(self.operators.most_common()),
+            dict(Counter(map(_decided, conditions(self.graph).values())).most_common()),
             self.inspector.controls(self.graph, {}),
         )
 
@@ -142,6 +150,19 @@ class _Looked:
         template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
         embedded = data.replace("<", "\\u003c")  # or a name could end the script
         return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
+
+
+def _decided(condition: Condition) -> str:
+    """What decides an If, in words."""
+    fixes = [fix.partition("=")[0] for fix in condition.fixes]
+    sized = [value.name for value in condition.sized]
+    parts = [
+        f"{word} {', '.join(names)}"
+        for word, names in (("the content of", fixes), ("sizes of", sized), ("the data of", condition.data))
+        if names
+    ]
+    parts += ["what a loop carries"] if condition.carried else []
+    return " and ".join(parts) or "constants"
 
 
 def _operator_names(graph: GraphProto) -> Iterator[str]:

@@ -107,6 +107,10 @@ def test_the_tree(tmp_path):
     onnx.save(onnx.parser.parse_model(TEXT), path)
     result = invoke("inspect", path)
     assert result.exit_code == 0
+    assert "If decided by the content of" in result.output
+    assert "--tree shows it" in result.output
+    assert "If y on" not in result.output
+    result = invoke("inspect", path, "--tree")
     for told in (
         "model.onnx: ",
         "made by somebody",

@@ -21,19 +21,21 @@ _MOST = 12
 
 @click.command("inspect")
 @MODEL
+@click.option("--tree", "as_tree", is_flag=True, help="Show its Ifs and loops as a tree, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 @click.option("--html", type=OUTPUT, help="Draw the graph as a page, for a browser; -: on standard output.")
-def inspect_command(model: str, as_json: bool, html: str | None) -> None:
-    """Show what MODEL consists of: inputs, outputs, operators, and its Ifs and loops as a tree.
+def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) -> None:
+    """Show what MODEL consists of: inputs, outputs, operators, weights, and what its Ifs are decided by.
 
     MODEL is an ONNX model; - reads it from standard input.
 
-    For each If: what its condition is computed from, what its branches use and return, how much is in them,
-    and what `anydml flatten` would do with it.
+    With --tree, for each If: what its condition is computed from, what its branches use and return, how much
+    is in them, and what `anydml flatten` would do with it.
 
     \b
     Examples:
       anydml inspect model.onnx
+      anydml inspect model.onnx --tree
       anydml inspect model.onnx --html model.html
       curl -s https://example.com/model.onnx | anydml inspect -
       anydml inspect model.onnx --json | jq '.control[].condition'
@@ -49,10 +51,10 @@ def inspect_command(model: str, as_json: bool, html: str | None) -> None:
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2), err=errors)
         return
-    _print(found, given.name, errors)
+    _print(found, given.name, as_tree, errors)
 
 
-def _print(found: Inspection, name: str, errors: bool) -> None:
+def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
     out, brief = console(errors), partial(short, errors=errors)
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
     made = f", made by {found.producer}" if found.producer else ""
@@ -65,8 +67,17 @@ def _print(found: Inspection, name: str, errors: bool) -> None:
     listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
     more = f", and {len(found.operators) - _MOST} others" if len(found.operators) > _MOST else ""
     out.print(f"{found.nodes:,} {'node' if found.nodes == 1 else 'nodes'}: {', '.join(listed)}{more}")
+    out.print(f"weights: {found.weights:,} bytes")
     if not found.control:
         out.print("no control flow")
+        return
+    for decided, count in found.decided.items():
+        out.print(f"{count} {'If' if count == 1 else 'Ifs'} decided by {escape(decided)}", soft_wrap=True)
+    if not as_tree:
+        loops = sum(n for name, n in found.operators.items() if name in ("Loop", "Scan"))
+        more = f", {loops} {'loop' if loops == 1 else 'loops'}" if loops else ""
+        counted = f"control flow: {found.ifs} {'If' if found.ifs == 1 else 'Ifs'}{more}"
+        out.print(f"{counted} (--tree shows it, `anydml flatten` removes it)")
         return
     tree = Tree(f"control flow: {found.ifs} Ifs" if found.ifs != 1 else "control flow: 1 If")
     for control in found.control:

@@ -23,13 +23,15 @@ class Condition:
     """What an If decides by.
 
     `text`: as a nest of operators. `fixes`: inputs of few elements whose content decides, with one that would
-    (`sr=16000`). `sized`: inputs whose sizes decide. `data`: inputs whose data does.
+    (`sr=16000`). `sized`: inputs whose sizes decide. `data`: inputs whose data does. `carried`: whether what
+    a loop carries does.
     """
 
     text: str
     fixes: tuple[str, ...] = ()
     sized: tuple[Value, ...] = ()
     data: tuple[str, ...] = ()
+    carried: bool = False
 
 
 def origin(value: Value, makers: Makers, constants: Constants, depth: int = DEPTH) -> str:
@@ -71,6 +73,7 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
     fixes: dict[str, str] = {}
     sized: dict[Value, None] = {}
     data: dict[str, None] = {}
+    carried = False
     waiting, seen = [(value, False, "true")], set()
     while waiting:
         found, measured, guess = waiting.pop()
@@ -87,6 +90,7 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
             continue
         node = makers.get(found)
         if node is None:
+            carried = True
             continue
         info = info_of(node.op)
         measured = measured or (info is not None and info.measures is not None)
@@ -94,7 +98,7 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
         guess = told if info is not None and info.equates and told else "..." if guess == "true" else guess
         waiting += [(v, measured, guess) for v in node.reads]
     given = tuple(f"{name}={_guess(name, guess, inputs)}" for name, guess in fixes.items())
-    return Condition(origin(value, makers, constants), given, tuple(sized), tuple(data))
+    return Condition(origin(value, makers, constants), given, tuple(sized), tuple(data), carried)
 
 
 def _is_typed(value: Value) -> bool:

@@ -8,7 +8,6 @@ the result was compared with the original on random inputs, and that onnxruntime
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,9 +22,9 @@ from onnx import ModelProto, numpy_helper
 from rich.console import Console
 
 from bench.fixtures import Fixture, fixtures
+from bench.processes import asked, tell
 from tests.onnx.patterns import PATTERNS
 
-SECONDS = 120
 ROOT = Path(__file__).parents[1]
 
 
@@ -123,23 +122,12 @@ def main() -> None:
             cells = []
             for name in names:
                 console.print(f"{model.name}: {name}")
-                cells.append(_cell(name, path, model.options))
+                cells.append(asked("bench.flatteners", name, str(path), json.dumps(model.options)))
             print(f"| {model.name} | {before} |", " | ".join(cells), "|", flush=True)
 
 
-def _cell(tool: str, path: Path, options: Mapping[str, Any]) -> str:
-    command = [sys.executable, "-m", "bench.flatteners", tool, str(path), json.dumps(options)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return f"over {SECONDS} s"
-    if done.returncode < 0:
-        return "crashes"
-    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout else "fails"
-
-
-def one(tool: str, path: Path, options: Mapping[str, Any]) -> None:
-    """One cell of the table, printed."""
+def one(tool: str, path: Path, options: Mapping[str, Any]) -> str:
+    """One cell of the table."""
     from anydml import AnyDMLError
     from anydml.onnx.serde.deserialize import read
     from anydml.onnx.verification import verify
@@ -168,7 +156,7 @@ def one(tool: str, path: Path, options: Mapping[str, Any]) -> None:
         right = "right" if found.agreed else "not run"
     except AnyDMLError as error:
         right = "wrong" if "differs" in str(error) or "only" in str(error) else "does not load"
-    print(f"**{ifs(result)}**, {seconds:.2f} s, {right}")
+    return f"**{ifs(result)}**, {seconds:.2f} s, {right}"
 
 
 def ifs(model: ModelProto) -> int:
@@ -182,6 +170,6 @@ def ifs(model: ModelProto) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        one(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))
+        tell(one(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))
     else:
         main()

@@ -6,8 +6,6 @@ process. "takes" means that it was read and, where the runtime can, ran and gave
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +18,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from bench.processes import asked, tell
 from tests.onnx.patterns import PATTERNS, Feed
 
-SECONDS = 120
 ROOT = Path(__file__).parents[1]
 
 
@@ -108,19 +106,6 @@ def one(runtime: str, path: Path, feed: Path) -> str:
     return "takes"
 
 
-def asked(runtime: str, path: Path, feed: Path) -> str:
-    """Likewise, in a process of its own."""
-    command = [sys.executable, "-m", "bench.runtimes", runtime, str(path), str(feed)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return f"over {SECONDS} s"
-    if done.returncode < 0:
-        return "ends the process"
-    told = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return str(json.loads(told[-1])["result"]) if told else "fails"
-
-
 def main() -> None:
     """Print the table."""
     import anydml
@@ -138,7 +123,7 @@ def main() -> None:
             cells = []
             for name in names:
                 console.print(f"{case.name}: {name}")
-                cells += [asked(name, path, feed) for path in (case.path, target)]
+                cells += [asked("bench.runtimes", name, str(path), str(feed)) for path in (case.path, target)]
             print(
                 f"| {case.name} | {report.before.ifs} to {report.left} |", " | ".join(cells), "|", flush=True
             )
@@ -146,6 +131,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 4:
-        print(json.dumps({"result": one(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))}))
+        tell(one(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
     else:
         main()

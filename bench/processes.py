@@ -1,0 +1,27 @@
+"""Benchmarks of what may end the process or never come back, each case in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+SECONDS = 120
+
+
+def tell(result: str) -> None:
+    """Tell the process that asked; what libraries print beside it does not matter."""
+    print(json.dumps({"result": result}))
+
+
+def asked(module: str, *arguments: str) -> str:
+    """What `python -m module arguments` tells, or how it ended."""
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"over {SECONDS} s"
+    if done.returncode < 0:
+        return "ends the process"
+    told = [line for line in done.stdout.splitlines() if line.startswith('{"result"')]
+    return str(json.loads(told[-1])["result"]) if told and done.returncode == 0 else "fails"

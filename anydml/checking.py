@@ -20,9 +20,8 @@ from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.schema import form_of, schema_of
-from anydml.onnx.serde.deserialize import read_proto
-from anydml.onnx.serde.local_functions import inline_functions
-from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.deserialize import read as read_model
+from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.targets.tables import NAMES, Registration, registrations, source, supported
 from anydml.onnx.types import onnx_name
 from anydml.ops.catalog import BY_NAME
@@ -165,8 +164,7 @@ def check_model(
         InvalidModel, Unsupported, OSError: as `load` does.
     """
     name, level = _target(target)
-    proto, folder, where = parse(model)
-    read = read_proto(inline_functions(proto, where), folder, where)
+    read = read_model(model)
     contents, types = check_request(read, fixed or {}, shapes or {}, {}, "never")
     provider = OnnxRuntime()
     graph = read.graph

@@ -9,18 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from onnx import ModelProto
-
 from anydml.errors import InvalidInput, Problem, VerificationFailed, translate_memory_error
 from anydml.flatten_report import Size, size_of
-from anydml.ir.graph import Graph
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.input_shapes import check_request
-from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.serde.deserialize import Model, read_proto
-from anydml.onnx.serde.local_functions import inline_functions
-from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.verification import Verified, verify
 
 
@@ -80,7 +75,9 @@ def compare(
         InvalidInput: they have other outputs, or the second one has inputs that the first has not.
         InvalidModel, Unsupported, OSError: as `load` does.
     """
-    (a, read, graph), (b, other, changed) = (_read(model) for model in (first, second))
+    provider = OnnxRuntime()
+    _, a, folder, read, graph = read_typed(first, provider)
+    _, b, _, other, changed = read_typed(second, provider)
     sizes = [size_of(a, graph_flops(graph)), size_of(b, graph_flops(changed))]
     opsets = (dict(read.opsets), dict(other.opsets))
     if not run:
@@ -95,16 +92,8 @@ def compare(
         message = f"expected the same inputs and outputs, but {told} differ"
         remedy = "tell the contents of inputs that one lacks (`fixed`, --set), or do not run them"
         raise InvalidInput(Problem("models", message, remedy))
-    _, folder, _ = parse(first)
     try:
         done = verify(a, b, read.graph, read.opsets, known, folder, seed, trials, seconds, progress)
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
     return Comparison(sizes[0], sizes[1], opsets, done, "")
-
-
-def _read(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
-    proto, folder, where = parse(model)
-    whole = inline_functions(proto, where)
-    read = read_proto(whole, folder, where)
-    return whole, read, annotate_types(read.graph, read.opsets, OnnxRuntime(), read.declared)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto
+from onnx import AttributeProto, GraphProto
 
 from anydml.errors import AnyDMLError, translate_memory_error
 from anydml.flatten_report import IfReport, path_to
@@ -25,11 +25,10 @@ from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.conditions import Condition, conditions, origin
 from anydml.onnx.if_conversion.cost import graph_flops
-from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.serde.deserialize import Model, read_proto
-from anydml.onnx.serde.local_functions import called, inline_functions
-from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.local_functions import called
+from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.tensors import byte_count
 from anydml.onnx.subgraphs import all_tensors
 from anydml.onnx.types import DTYPES, type_text
@@ -119,7 +118,7 @@ class _Looked:
     """A model that was read, typed and tried to flatten, once for all that is told of it."""
 
     def __init__(self, model: ModelSource) -> None:
-        self.proto, self.read, self.graph = _read_with_types(model)
+        self.proto, _, _, self.read, self.graph = read_typed(model, OnnxRuntime())
         self.inspector = _Inspector(_decisions(model))
         self.operators = Counter(_operator_names(self.proto.graph))
         for function in self.proto.functions:
@@ -167,14 +166,6 @@ def _decided(condition: Condition) -> str:
 
 def _operator_names(graph: GraphProto) -> Iterator[str]:
     return (f"{domain}.{name}" if domain else name for domain, name in called(graph))
-
-
-def _read_with_types(model: ModelSource) -> tuple[ModelProto, Model, Graph]:
-    """The file, what was read of it, and its graph with types."""
-    proto, folder, where = parse(model)
-    whole = inline_functions(proto, where)
-    read = read_proto(whole, folder, where)
-    return proto, read, annotate_types(read.graph, read.opsets, OnnxRuntime(), read.declared)
 
 
 def _decisions(model: ModelSource) -> dict[str, IfReport]:

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.dims import Dim
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
 
@@ -269,14 +269,7 @@ class NodeBuilder:
 
     def stack(self, values: Sequence[Value], axis: int, value: Value) -> None:
         """`value` is the values along a new axis."""
-        parts = []
-        for k, v in enumerate(values):
-            part = Value(f"{value.name}~part{k}")
-            if self.opset >= 13:
-                axes = self.constant(f"{value.name}~axes{k}", [axis])
-                parts.append(self.op("Unsqueeze", [v, axes], part))
-            else:
-                parts.append(self.op("Unsqueeze", [v], part, axes=[axis]))
+        parts = [self._part(v, axis, value.name, k, None) for k, v in enumerate(values)]
         self.op("Concat", parts, value, axis=axis)
 
     def _stack(self, values: Sequence[Value], value: Value) -> Value:
@@ -284,19 +277,20 @@ class NodeBuilder:
         parts = []
         for k, v in enumerate(values):
             sizes = v.sizes
-            part = Value(
-                f"{value.name}~part{k}", TensorType(_dtype(v), None if sizes is None else (1, *sizes))
-            )
-            if self.opset >= 13:
-                axes = self.constant(f"{value.name}~axes{k}", [0])
-                parts.append(self.op("Unsqueeze", [v, axes], part))
-            else:
-                parts.append(self.op("Unsqueeze", [v], part, axes=[0]))
+            type = TensorType(_dtype(v), None if sizes is None else (1, *sizes))
+            parts.append(self._part(v, 0, value.name, k, type))
         if len(parts) == 1:
             return parts[0]
         sizes = values[0].sizes
         both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
         return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
+
+    def _part(self, value: Value, axis: int, name: str, k: int, type: Type | None) -> Value:
+        """A value with a new axis, the k-th of what becomes `name`."""
+        part = Value(f"{name}~part{k}", type)
+        if self.opset < 13:
+            return self.op("Unsqueeze", [value], part, axes=[axis])
+        return self.op("Unsqueeze", [value, self.constant(f"{name}~axes{k}", [axis])], part)
 
 
 def _name_value(name: str, dtype: str, sizes: tuple[Dim, ...]) -> Value:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from onnx import ModelProto
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
@@ -16,7 +20,33 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference
 from anydml.onnx.providers.provider import Provider
+from anydml.onnx.serde.deserialize import Model, read_proto
+from anydml.onnx.serde.local_functions import inline_functions
+from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.types import without_sizes
+
+
+class TypedModel(NamedTuple):
+    """A file, as it is and with its functions inlined; what was read of it; its graph with types."""
+
+    proto: ModelProto
+    inlined: ModelProto
+    folder: Path | None
+    read: Model
+    graph: Graph
+
+
+def read_typed(source: ModelSource, provider: Provider) -> TypedModel:
+    """A model, read and typed.
+
+    Raises:
+        InvalidInput, InvalidModel, Unsupported, OSError: as `parse` and `read` do.
+    """
+    proto, folder, where = parse(source)
+    inlined = inline_functions(proto, where)
+    read = read_proto(inlined, folder, where)
+    graph = annotate_types(read.graph, read.opsets, provider, read.declared)
+    return TypedModel(proto, inlined, folder, read, graph)
 
 
 def annotate_types(

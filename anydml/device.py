@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anydml.compiled_graph import CompiledGraph
 from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_desc, to_graph
 from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
-from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported
+from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.heavy import implementation_of
 from anydml.ops.call import names_of
 from anydml.ops.dtypes import SIZE
@@ -87,7 +87,6 @@ class Device:
 
         Raises:
             InvalidOperator: with every broken rule, one line each; a field that is not known breaks one.
-            Unsupported: DirectML has the operator, but it is not implemented here.
         """
         checked, problems = read_desc(desc, self.feature_level)
         if problems or checked is None:
@@ -163,14 +162,12 @@ def _level(level: FeatureLevel | str | int | None) -> FeatureLevel:
 def validate(desc: Description, feature_level: FeatureLevel | str | int | None = None) -> list[Problem]:
     """Everything that is wrong with an operator description at a feature level; nothing is raised for it.
 
-    An operator that DirectML has but that is not implemented here is a problem, too.
-
     >>> validate({"Type": "ELEMENT_WISE_FI", "Desc": {}})[0].remedy
     "did you mean 'ELEMENT_WISE_IF'?"
     """
     try:
         return read_desc(desc, _level(feature_level))[1]
-    except (InvalidOperator, Unsupported) as error:  # no such level; no such operator here
+    except InvalidOperator as error:  # no such level
         return list(error.problems)
 
 

@@ -236,6 +236,10 @@ def test_operators_shows_one(name):
     assert "dml.if_(np.uint8([[1, 0], [1, 1]])" in page
 
 
+def test_operators_shows_one_by_its_other_name():
+    assert run("operators", "SCATTER_ELEMENTS").output == run("operators", "SCATTER").output
+
+
 def test_operators_emits_code():
     assert "output = max(input, 0)" in run("operators", "relu", "--emit", "text").output
     assert "define void @row" in run("operators", "relu", "--emit", "llvm").output

@@ -13,7 +13,7 @@ import anydml
 from anydml.builder import GraphBuilder
 from anydml.cli.common import EMIT, console, is_terminal
 from anydml.compiled_graph import CompiledGraph
-from anydml.errors import InvalidInput, InvalidOperator, Problem, Unsupported, nearest, short_repr
+from anydml.errors import InvalidInput, InvalidOperator, Problem, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words
 from anydml.ops.enums import FeatureLevel, OperatorType, parse, short_name
@@ -87,14 +87,11 @@ def _operator(name: str) -> Operator:
     wanted = short_name(OperatorType, name.removeprefix("dml."))
     functions = {o.function.upper(): o for o in CATALOG}
     for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
-        if prefix + wanted in BY_NAME:
-            return BY_NAME[prefix + wanted]
+        operator_type = OperatorType.__members__.get(prefix + wanted)
+        if operator_type is not None and operator_type.name in BY_NAME:  # by another name, too
+            return BY_NAME[operator_type.name]
     if wanted in functions:
         return functions[wanted]
-    for prefix in ("", "ELEMENT_WISE_", "ACTIVATION_"):
-        if prefix + wanted in OperatorType.__members__:
-            message = "DirectML has this operator, but anydml does not implement it yet"
-            raise Unsupported(Problem(prefix + wanted, message))
     short = [n.removeprefix("ELEMENT_WISE_").removeprefix("ACTIVATION_") for n in BY_NAME]
     message = f"expected an operator that exists here, but got {short_repr(name)}"
     raise InvalidInput(Problem("operators", message, nearest(wanted, [*BY_NAME, *short])))

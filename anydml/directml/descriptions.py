@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from anydml.directml.validation import check
-from anydml.errors import AnyDMLError, InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
+from anydml.errors import AnyDMLError, InvalidOperator, Problem, nearest, short_repr, type_name
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.attributes import Activation, ActivationKind, ActivationsKind
 from anydml.ops.call import field as field_of
@@ -59,11 +59,7 @@ Description = Mapping[str, Any] | OperatorDesc
 
 
 def read_desc(desc: Description, level: FeatureLevel) -> tuple[Checked | None, list[Problem]]:
-    """The description read and checked at a feature level. With problems, what was read is of no use.
-
-    Raises:
-        Unsupported: DirectML has the operator, but it is not implemented here.
-    """
+    """The description read and checked at a feature level. With problems, what was read is of no use."""
     try:
         operator, fields = _operator(desc)
     except InvalidOperator as error:
@@ -198,9 +194,6 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
         desc = {"Type": short if short in kind.allowed else value, "Desc": {}}
     try:
         operator, fields = _operator(desc)
-    except Unsupported as error:
-        message = f"expected an activation that can be fused, but got {error.problems[0].where}"
-        raise InvalidOperator(Problem(where, message, remedy)) from None
     except InvalidOperator as error:
         raise InvalidOperator(*(Problem(where, p.message, remedy) for p in error.problems)) from None
     if operator.name not in kind.allowed:  # at once: it may have a fused activation, and so on
@@ -257,10 +250,6 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
     operator_type = parse(OperatorType, kind, "Type")
     if operator_type is OperatorType.INVALID:
         raise InvalidOperator(Problem("Type", "expected a DirectML operator, but got INVALID"))
-    if operator_type.name not in BY_NAME:
-        raise Unsupported(
-            Problem(operator_type.name, "DirectML has this operator, but anydml does not implement it yet")
-        )
     return BY_NAME[operator_type.name], fields
 
 

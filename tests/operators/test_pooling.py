@@ -9,7 +9,7 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
-from .tensors import BYTES, anything, check_floats, layouts, scales
+from .tensors import BYTES, anything, check_floats, derivative, layouts, scales
 
 NAN, INF = float("nan"), float("inf")
 ATTRIBUTES = ("window_size", "strides", "dilations", "start_padding", "end_padding")
@@ -257,18 +257,6 @@ def test_unpooling_is_the_reverse_of_pooling_as_in_onnxruntime():
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------
-
-
-def derivative(function, x, g, step):
-    """Of the sum of g times the function, by each element; central, which is exact between kinks."""
-    made = np.zeros(x.shape)
-    for place in np.ndindex(*x.shape):
-        moved = [x.copy(), x.copy()]
-        moved[0][place] += step
-        moved[1][place] -= step
-        above, below = (function(v).astype(np.float64) for v in moved)
-        made[place] = ((above - below) * g).sum() / (2 * step)
-    return made
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -8,7 +8,7 @@ import pytest
 import anydml as dml
 
 from ..onnx.ops.checking import computed
-from .tensors import check_floats, layouts
+from .tensors import check_floats, derivative, layouts
 
 # ---- pooling -----------------------------------------------------------------------------------------------
 
@@ -191,18 +191,6 @@ def test_a_region_of_one_sample_and_none():
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------
-
-
-def derivative(function, x, g, step):
-    """Of the sum of g times the function, by each element; central."""
-    made = np.zeros(x.shape)
-    for place in np.ndindex(*x.shape):
-        moved = [x.copy(), x.copy()]
-        moved[0][place] += step
-        moved[1][place] -= step
-        above, below = (function(v) for v in moved)
-        made[place] = ((above - below) * g).sum() / (2 * step)
-    return made
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -94,6 +94,7 @@ class Report:
             remains = f"{self.left} of {total} Ifs {'remains' if self.left == 1 else 'remain'}"
             remains = "the If remains" if total == 1 else remains
             kept = [one for one in self.ifs if one.decision == "kept"]
+            kept.sort(key=lambda one: len(one.path))  # an outer If before those in it: its remedy helps more
             lines.append(f"{remains}:")
             lines += [_about(one) for one in kept[:MAX_TOLD]]
             if len(kept) > MAX_TOLD:

@@ -14,7 +14,7 @@ DEPTH = 4
 """How far back the origin of a condition is written out."""
 MAX_SET_ELEMENTS = 4
 """Of an input that somebody would type the content of."""
-Makers = Mapping[Value, Node]
+Makers = Mapping[Value, Node] | Mapping[Value, Node | If]
 Constants = Mapping[Value, Constant]
 
 
@@ -41,7 +41,7 @@ def origin(value: Value, makers: Makers, constants: Constants, depth: int = DEPT
         small = isinstance(content, np.ndarray) and content.size <= 4
         return str(content.tolist()) if small else value.name
     node = makers.get(value)
-    if node is None or not isinstance(node.op, OnnxOp):
+    if not isinstance(node, Node) or not isinstance(node.op, OnnxOp):
         return value.name
     if depth == 0:
         return f"{node.op}(...)"
@@ -51,22 +51,24 @@ def origin(value: Value, makers: Makers, constants: Constants, depth: int = DEPT
 
 def conditions(graph: Graph) -> dict[object, Condition]:
     """For each If, by its origin, what it decides by."""
-    return dict(_conditions(graph, {}, {}, frozenset(graph.inputs)))
+    makers: dict[Value, Node | If] = {}
+    constants: dict[Value, Constant] = {}
+    ifs = []
+    for inside in _graphs(graph):
+        makers |= {v: n for n in inside.nodes for v in n.writes}
+        constants |= inside.constants
+        ifs += [node for node in inside.nodes if isinstance(node, If)]
+    inputs = frozenset(graph.inputs)
+    return {node.origin: _condition(node.condition, makers, constants, inputs) for node in ifs}
 
 
-def _conditions(
-    graph: Graph, makers: Makers, constants: Constants, inputs: frozenset[Value]
-) -> Iterator[tuple[object, Condition]]:
-    makers = {**makers, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
-    constants = {**constants, **graph.constants}
+def _graphs(graph: Graph) -> Iterator[Graph]:
+    """A graph and those in it."""
+    yield graph
     for node in graph.nodes:
-        if isinstance(node, If):
-            yield node.origin, _condition(node.condition, makers, constants, inputs)
-            for _, branch in node.branches:
-                yield from _conditions(branch, makers, constants, inputs)
-            continue
-        for body in node.bodies.values():
-            yield from _conditions(body, makers, constants, inputs)
+        inside = [b for _, b in node.branches] if isinstance(node, If) else node.bodies.values()
+        for one in inside:
+            yield from _graphs(one)
 
 
 def _condition(value: Value, makers: Makers, constants: Constants, inputs: frozenset[Value]) -> Condition:
@@ -81,7 +83,7 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
             continue
         seen.add(found)
         if found in inputs:
-            if measured:
+            if measured and found.known_sizes is None:  # sizes that are known decide nothing
                 sized[found] = None
             elif _is_typed(found):
                 fixes.setdefault(found.name, guess)
@@ -91,6 +93,10 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
         node = makers.get(found)
         if node is None:
             carried = True
+            continue
+        if isinstance(node, If):
+            results = [b.outputs[node.outputs.index(found)] for _, b in node.branches]
+            waiting += [(v, measured, guess) for v in (node.condition, *results)]
             continue
         info = info_of(node.op)
         measured = measured or (info is not None and info.measures is not None)

@@ -18,6 +18,7 @@ _COMMANDS = {
     "bench": "How long a model's runs take, beside onnxruntime's.",
     "check": "Which nodes another runtime takes, and why not the others.",
     "compile": "A model as a C function, control flow and weights inside.",
+    "demo": "Write a small model with Ifs, to try the others on.",
     "diff": "Two models side by side, and on random inputs.",
     "flatten": "The same model without its Ifs, for devices that have none.",
     "inspect": "What a model consists of, and what its Ifs decide by.",

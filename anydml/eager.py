@@ -10,7 +10,7 @@ taken over DLPack without a copy when they lie in the memory of the CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -128,6 +128,14 @@ def _meaning(
         values,
         _signature(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank),
     )
+
+
+def reduced_axes(operator: Operator, given: Mapping[str, Any]) -> Sequence[int]:
+    """The axes along which a call computes, by the function's parameters; none for most operators."""
+    arguments = [given.get(s.parameter) for s in operator.inputs]
+    attributes = [given.get(a.parameter) for a in operator.parameters]
+    signature = _meaning(operator, arguments, attributes, None, given.get("output_data_type"))[-1]
+    return signature.group.axes or ()
 
 
 def known_call(

@@ -30,6 +30,7 @@ from anydml.eager import Out, Tensor, asked_type, in_parameters, overlaps, to_ar
 from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.expression import Expression
 from anydml.heavy import implementation_of
+from anydml.lazy import compute_lazily, is_lazy
 from anydml.ops.attributes import ScaleBias  # noqa: F401
 from anydml.ops.call import Computation, field
 from anydml.ops.docstring import docstring
@@ -78,6 +79,8 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
                         message = "expected no `out` beside an expression, which has no memory yet"
                         raise InvalidInput(Problem(operator.name, message))
                     return one._builder.record_tensors(operator, given, output_data_type)
+                if is_lazy(one):
+                    return compute_lazily(operator, call, bound.arguments)
         return _compute(operator, given, output_data_type, out)
 
     call.__signature__ = form  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from anydml.directml.descriptions import OperatorDesc  # noqa: F401
 from anydml.eager import Array, Out, Tensor, compute, known_call  # noqa: F401
 from anydml.errors import InvalidInput, Problem
 from anydml.expression import Expression
+from anydml.lazy import compute_lazily, is_lazy
 from anydml.ops.attributes import ScaleBias  # noqa: F401
 from anydml.ops.docstring import docstring
 from anydml.ops.enums import IsInfinityMode, RoundingMode, TensorDataType  # noqa: F401
@@ -26,6 +27,7 @@ class _Function:
         self._order = [len(operator.inputs) + operator.asked.index(a) for a in operator.parameters]
         self._typed = bool(operator.output_types)
         self._known: KnownCalls | None = None
+        self._parameters: Sequence[str] = ()
         self.made: FunctionType | None = None
 
     def __call__(self, *given: Any) -> Any:
@@ -43,6 +45,9 @@ class _Function:
                     )
                     raise InvalidInput(Problem(operator.name, problem))
                 return x._builder.record(operator, tensors, attributes, output_data_type)
+            if is_lazy(x):
+                assert self.made is not None
+                return compute_lazily(operator, self.made, dict(zip(self._parameters, given, strict=True)))
         result = compute(operator, tensors, attributes, out, output_data_type)
         if have_known_layout() and not (self._known is not None and self._known.full):
             others = given[len(operator.inputs) : -1]
@@ -105,6 +110,7 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
     name, code = operator.function, made.__code__
     names = (*parameters, *code.co_varnames[len(parameters) :])
     made.__code__ = code.replace(co_name=name, co_qualname=name, co_varnames=names)
+    behind._parameters = names
     made.__defaults__ = tuple(defaults)
     options = {"output_data_type": "TensorDataType | str | None"} if operator.output_types else {}
     made.__annotations__ = parameters | options | {"out": "Out | None", "return": "Array | Out | Expression"}

@@ -1,0 +1,104 @@
+"""Functions on arrays of dask and xarray: block by block, once somebody asks for the result.
+
+Element-wise operators go by blocks, broadcasting included, and so do those along axes, if the array is one
+block there. Of xarray, dimensions are matched by name, and coordinates stay. Neither library is imported
+before somebody comes with an array of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anydml.eager import reduced_axes
+from anydml.errors import InvalidInput, Problem, Unsupported
+from anydml.ops.opdef import Operator
+
+_ALONG_AXES = """
+REDUCE ARGMIN ARGMAX CUMULATIVE_SUMMATION CUMULATIVE_PRODUCT LP_NORMALIZATION
+""".split()
+"""Operators of whole tensors that compute nothing across other axes than those that they are told."""
+Function = Callable[..., Any]
+
+
+def is_lazy(x: object) -> bool:
+    """Whether an argument is an array of dask or xarray, neither of which need be installed."""
+    return _library(x) in ("dask", "xarray")
+
+
+def compute_lazily(operator: Operator, function: Function, given: Mapping[str, Any]) -> Any:
+    """What an operator's function gives of arrays of which some are lazy: such an array.
+
+    Args:
+        given: all parameters of the function.
+
+    Raises:
+        InvalidInput: `out`, or several blocks along an axis of the operator.
+        InvalidOperator: types that do not go together, which is told at once.
+        Unsupported: an operator that does not go by blocks.
+    """
+    if given.get("out") is not None:
+        raise InvalidInput(Problem(operator.name, "expected no `out` beside an array that is computed later"))
+    if operator.compute is not None and operator.name not in _ALONG_AXES:
+        message = "expected arrays in memory, but got one that is computed later"
+        remedy = "x.compute(), or x.map_blocks(function) where blocks have nothing to do with each other"
+        raise Unsupported(Problem(operator.name, message, remedy))
+    arrays = {name: x for name, x in given.items() if is_lazy(x) or isinstance(x, np.ndarray | np.generic)}
+    others = {name: x for name, x in given.items() if name not in arrays and name != "out"}
+    on_arrays = _OnArrays(function, tuple(arrays), others)
+    if any(_library(x) == "xarray" for x in arrays.values()):
+        import xarray
+
+        return xarray.apply_ufunc(on_arrays, *arrays.values(), dask="allowed", keep_attrs=True)
+    return _by_blocks(operator, on_arrays, arrays, others)
+
+
+@dataclass(frozen=True)
+class _OnArrays:
+    """An operator's function of its arrays alone, which travels to other processes."""
+
+    function: Function
+    names: Sequence[str]
+    others: Mapping[str, Any]
+
+    @property
+    def __name__(self) -> str:
+        """What dask calls its tasks."""
+        return str(self.function.__name__)
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.function(**dict(zip(self.names, arrays, strict=True)), **self.others)
+
+
+def _by_blocks(operator: Operator, on_arrays: _OnArrays, arrays: Mapping[str, Any], others: Any) -> Any:
+    from dask.array.core import elemwise
+
+    samples = {name: np.ones((1,) * np.ndim(x), x.dtype) for name, x in arrays.items()}
+    axes = _axes(operator, samples | others)
+    if not axes:
+        return elemwise(on_arrays, *arrays.values(), dtype=on_arrays(*samples.values()).dtype)
+    ((name, x),) = arrays.items()
+    axes = tuple(sorted(axis % max(x.ndim, 1) for axis in axes))
+    for axis in axes:
+        if axis < x.ndim and x.numblocks[axis] > 1:
+            message = f"expected one block along axis {axis}, but got {x.numblocks[axis]}"
+            remedy = f"x.rechunk({{{axis}: -1}})"
+            raise InvalidInput(Problem(f"{operator.name}: {name}", message, remedy))
+    sample = on_arrays(np.ones([2 if k in axes else 1 for k in range(x.ndim)], x.dtype))
+    chunks = [(1,) if k in axes and sample.shape[k] == 1 else c for k, c in enumerate(x.chunks)]
+    return x.map_blocks(on_arrays, dtype=sample.dtype, chunks=tuple(chunks))
+
+
+def _axes(operator: Operator, given: Mapping[str, Any]) -> Sequence[int]:
+    """Along which the operator computes; none for most."""
+    if operator.compute is None:
+        return reduced_axes(operator, given)
+    axes: int | Sequence[int] = given["axis"] if "axis" in given else given["axes"]
+    return (axes,) if isinstance(axes, int) else axes
+
+
+def _library(x: object) -> str:
+    return type(x).__module__.partition(".")[0]

@@ -41,6 +41,16 @@ def test_the_wheel_is_whole(built):
     } <= names
 
 
+def test_the_readme_of_the_wheel_leads_nowhere_that_is_not_there(built):
+    """A package index shows it without the files beside it: no relative link, no picture."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "My model has an `If`: what now? (docs/flatten.md)" in text
+    assert not re.findall(r"\]\((?!https?:)[^)]*\)", text)
+
+
 def test_the_source_archive_has_all_that_its_tests_need(built):
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
@@ -83,7 +93,7 @@ def test_what_ci_installs_is_within_the_bounds():
     extras = [r for group in PROJECT["optional-dependencies"].values() for r in group]
     wanted = [*PROJECT["dependencies"], *extras]
     for name, bound in (
-        re.fullmatch(r"([a-z0-9-]+)>=([\d.]+)(;.*)?", r).groups()[:2] for r in wanted if ">=" in r
+        re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z,]+\])?>=([\d.]+)(;.*)?", r).groups()[:2] for r in wanted if ">=" in r
     ):
         if name in pinned:
             assert [int(n) for n in re.findall(r"\d+", pinned[name])] >= [int(n) for n in bound.split(".")]

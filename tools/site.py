@@ -45,6 +45,7 @@ Make one kernel of many <howto/graphs>
 Port a program from DirectML <howto/porting>
 Look into a model, measure it <howto/models>
 A model as a C function <howto/c-function>
+More than one machine takes <howto/many-machines>
 Get rid of If <flatten>
 See what another runtime takes <check>
 Add an operator <contributing>

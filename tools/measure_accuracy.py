@@ -7,6 +7,7 @@ of float16 all 65536, or random pairs. The unit is the distance to the next numb
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def main() -> None:
             types = {k: np.dtype(dtype) for k in case.types}
             if dtype in next(iter(case.types.values())).split() and case.needs(types):
                 rows.append(_row(case, types))
+    mark = f"<!-- measured {date.today()} by python -m tools.measure_accuracy -->\n\n"
     lines = ["| operator | type | max ULP | at |", "| --- | --- | --- | --- |"]
-    TARGET.write_text(HEAD + "\n".join([*lines, *(f"| {' | '.join(r)} |" for r in rows)]) + "\n")
+    TARGET.write_text(HEAD + mark + "\n".join([*lines, *(f"| {' | '.join(r)} |" for r in rows)]) + "\n")
 
 
 def _row(case: Any, types: dict[str, np.dtype]) -> tuple[str, ...]:

@@ -224,6 +224,9 @@ class GraphBuilder:
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
+    def __repr__(self) -> str:
+        return f"<GraphBuilder: {len(self._nodes)} nodes on {', '.join(map(repr, self._inputs.values()))}>"
+
     def record_tensors(
         self, operator: Operator, given: Mapping[str, Any], output_data_type: Any = None
     ) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+from anydml.display import page, table, text
 from anydml.errors import InvalidInput, Problem, nearest, translate_memory_error
 from anydml.flatten_report import path_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
@@ -60,7 +61,7 @@ class NodeCheck:
     becomes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport:
     """What a runtime takes of a model. `source`: what that was read from."""
 
@@ -141,6 +142,18 @@ class CheckReport:
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
         return {**asdict(self), "verdict": self.verdict, "remedy": self.remedy}
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        taken = self.count("graph", "device")
+        return f"<CheckReport: {self.target} takes {taken:,} of {len(self.nodes):,} nodes>"
+
+    def _repr_html_(self) -> str:
+        rows = [(n.operator, count, n.where, n.because) for n, count in kinds(self)]
+        heads = "operator", "nodes", "where", "why"
+        return page(repr(self)[1:-1], table(heads, rows), text(self.verdict))
 
 
 @translate_memory_error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from anydml.display import page, table
 from anydml.errors import InvalidInput, Problem, VerificationFailed, translate_memory_error
 from anydml.flatten_report import Size, size_of
 from anydml.onnx.if_conversion.cost import graph_flops
@@ -19,7 +20,7 @@ from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.verification import Verified, verify
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two models.
 
@@ -46,6 +47,19 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
         return {**asdict(self), "same": self.same}
+
+    def __repr__(self) -> str:
+        told = {True: "the same", False: self.difference, None: "not compared"}[self.same]
+        return f"<Comparison: {told}; {self.first.nodes:,} and {self.second.nodes:,} nodes>"
+
+    def _repr_html_(self) -> str:
+        sizes = self.first, self.second
+        rows = [
+            (word, *(f"{getattr(s, word):,}" for s in sizes)) for word in ("ifs", "nodes", "bytes", "work")
+        ]
+        for name in sorted({*self.first.operators, *self.second.operators}):
+            rows.append((name, *(f"{s.operators.get(name, 0):,}" for s in sizes)))
+        return page(repr(self)[1:-1], table(("", "first", "second"), rows))
 
 
 @translate_memory_error

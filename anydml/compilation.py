@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -47,7 +47,7 @@ class CompiledModel:
 
     name: str
     """Of the function."""
-    object_file: bytes
+    object_file: bytes = field(repr=False)
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     memory: int

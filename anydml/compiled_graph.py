@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from anydml.display import page, signature, text
 from anydml.errors import InvalidInput, Problem
 from anydml.heavy import arrange, implementation_of
 from anydml.ir.graph import DirectMLGraph, TensorType, Value
@@ -53,6 +54,13 @@ class CompiledGraph(Compiled):
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self._graph, self._inputs, self._unread, self._outputs, self._threads, self._values
         return _compile_parts, (parts, self.owned)
+
+    def __repr__(self) -> str:
+        ends = ({n: _type_text(d) for n, d in e.items()} for e in (self._inputs, self._outputs))
+        return f"<CompiledGraph {signature(*ends)}>"
+
+    def _repr_html_(self) -> str:
+        return page(repr(self)[1:-1], text(self.explain()))
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Fix the arrays of many dispatches; inputs of the builder that no output needs may be given, too.
@@ -142,3 +150,7 @@ def _compile_parts(parts: tuple[Any, ...], owned: Mapping[str, Array]) -> Compil
     if owned:
         compiled.initialize(owned)
     return compiled
+
+
+def _type_text(desc: TensorDesc) -> str:
+    return f"{desc.data_type.label}[{','.join(map(str, desc.sizes))}]"

@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from anydml.display import page, table, text
 from anydml.ir.graph import If, Node
 from anydml.onnx.conditions import Condition
 from anydml.onnx.if_conversion.convert import Decision
@@ -62,7 +63,7 @@ class Size:
     """Types as in `float32[n,4]`, by name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What `flatten` did."""
 
@@ -109,6 +110,18 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        nodes = f"{self.before.nodes:,} -> {self.after.nodes:,} nodes"
+        return f"<Report: {self.before.ifs} -> {self.left} Ifs, {nodes}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.path, one.decision, one.because) for one in self.ifs]
+        heads = "If", "what became of it", "why"
+        return page(repr(self)[1:-1], table(heads, rows), text(self.verdict))
 
 
 def path_to(node: Node | If) -> str:

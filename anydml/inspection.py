@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto
 
+from anydml.display import page, signature, table
 from anydml.errors import AnyDMLError, translate_memory_error
 from anydml.flatten_report import IfReport, path_to
 from anydml.flattening import flatten
@@ -67,7 +68,7 @@ class Control:
     flatten: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
     """What a model consists of. Types are written as in `float32[n,4]`."""
 
@@ -89,6 +90,18 @@ class Inspection:
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<Inspection: {self.nodes:,} nodes, {self.ifs} Ifs, {signature(self.inputs, self.outputs)}>"
+
+    def _repr_html_(self) -> str:
+        opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
+        rows = [("input", f"{n} {t}") for n, t in self.inputs.items()]
+        rows += [("output", f"{n} {t}") for n, t in self.outputs.items()]
+        rows += [("opset", opsets), ("weights", f"{self.weights:,} bytes")]
+        rows += [("operators", ", ".join(f"{count} {name}" for name, count in self.operators.items()))]
+        rows += [(f"{count} Ifs decided by", told) for told, count in self.decided.items()]
+        return page(f"{self.nodes:,} nodes, {self.ifs} Ifs", table(("", ""), rows))
 
 
 @translate_memory_error

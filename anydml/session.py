@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.display import page, signature, text
 from anydml.errors import (
     ExecutionFailed,
     InvalidInput,
@@ -43,7 +44,7 @@ from anydml.onnx.providers.session_options import (
 from anydml.onnx.serde.deserialize import Argument, Meta, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
-from anydml.onnx.types import onnx_name
+from anydml.onnx.types import onnx_name, type_text
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.process import renew_after_fork
 from anydml.runtime.threads import asked_threads, check_threads, default_threads
@@ -296,18 +297,15 @@ class Session:
     def _unknown_outputs(self, names: Sequence[object]) -> InvalidInput:
         known = self._outputs
         unknown = [n for n in names if not isinstance(n, str) or n not in known]
-        return InvalidInput(
-            *(
-                Problem("outputs", f"expected a name of an output, but got {n!r}", nearest(str(n), known))
-                for n in unknown
-            )
-        )
+        told = "expected a name of an output, but got"
+        return InvalidInput(*(Problem("outputs", f"{told} {n!r}", nearest(str(n), known)) for n in unknown))
 
     def __repr__(self) -> str:
-        inputs, outputs = (
-            ", ".join(a.name for a in args) for args in (self._model.inputs, self._model.outputs)
-        )
-        return f"<Session ({inputs}) -> ({outputs})>"
+        ends = ({a.name: type_text(a.type) for a in e} for e in (self._model.inputs, self._model.outputs))
+        return f"<Session {signature(*ends)}>"
+
+    def _repr_html_(self) -> str:
+        return page(repr(self)[1:-1], text(self.explain()))
 
     def explain(self) -> str:
         """The plans made so far: the shapes and contents that each is for, and what runs where."""

@@ -120,6 +120,17 @@ def bar(doing: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
+@contextmanager
+def busy(doing: str) -> Iterator[None]:
+    """A sign on a terminal that something goes on, for what cannot say how far it is; nothing elsewhere."""
+    errors = Console(stderr=True)
+    if not errors.is_terminal:
+        yield
+        return
+    with errors.status(doing):
+        yield
+
+
 def compared(
     before: Size, after: Size, brief: Callable[[str], str], first: str = "before", second: str = "after"
 ) -> Table:

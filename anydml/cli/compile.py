@@ -14,7 +14,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import console, named_values, pairs, partial_sizes_of
+from anydml.cli.common import busy, console, named_values, pairs, partial_sizes_of
 from anydml.cli.files import MODEL, Output, given_model
 from anydml.codegen.program.object_file import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
@@ -67,13 +67,14 @@ def compile_command(
     if given.is_file(out.path) or given.is_file(header.path):
         raise click.UsageError("expected another file than the model itself, which would be lost")
     stem = path.stem.removeprefix("lib") if library else path.stem
-    compiled = compile_model(
-        given.source,
-        shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
-        fixed=named_values("--set", fixed),
-        name=name or re.sub(r"[^A-Za-z0-9_]", "_", f"_{stem}" if stem[:1].isdigit() else stem),
-        cpu=cpu,
-    )
+    with busy("compiling"):
+        compiled = compile_model(
+            given.source,
+            shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+            fixed=named_values("--set", fixed),
+            name=name or re.sub(r"[^A-Za-z0-9_]", "_", f"_{stem}" if stem[:1].isdigit() else stem),
+            cpu=cpu,
+        )
     content = compiled.object_file if compiler is None else _linked(compiled, compiler, path.suffix)
     write_atomically(out.path, lambda file: file.write(content))
     write_atomically(header.path, lambda file: file.write(compiled.header().encode()))

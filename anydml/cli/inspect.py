@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from anydml.cli.common import console, short
+from anydml.cli.common import busy, console, short
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
 
@@ -41,10 +41,9 @@ def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) 
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
     out, given = Output(html) if html is not None else None, given_model(model)
-    if out is None:
-        found = inspect(given.source)
-    else:
-        found, page = drawn(given.source, given.name)
+    with busy("looking"):
+        found, page = (inspect(given.source), "") if out is None else drawn(given.source, given.name)
+    if out is not None:
         out.write(lambda file: file.write(page.encode()))
         click.echo(f"drawn in {out.name}", err=True)
     errors = out is not None and out.is_stdout

@@ -1,4 +1,4 @@
-"""What comes behind a detector, as one kernel: boxes from a grid's numbers, those of low score set to nothing.
+"""What comes behind a detector, as one kernel: boxes from a grid's numbers, those of low score emptied.
 
     python examples/boxes.py
 
@@ -59,9 +59,8 @@ def main() -> None:
     bound.dispatch()
     wanted = with_numpy(raw, score, centre)
     print(f"largest difference from NumPy: {np.abs(boxes - wanted).max():.1e}")
-    print(
-        f"NumPy {median(lambda: with_numpy(raw, score, centre)):.2f} ms, one kernel {median(bound.dispatch):.2f} ms"
-    )
+    slow, fast = median(lambda: with_numpy(raw, score, centre)), median(bound.dispatch)
+    print(f"NumPy {slow:.2f} ms, one kernel {fast:.2f} ms")
 
 
 if __name__ == "__main__":

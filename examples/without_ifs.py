@@ -14,16 +14,15 @@ from anydml.sample import sample_model
 
 def main() -> None:
     model = sys.argv[1] if len(sys.argv) > 1 else sample_model()
-    fixed = (
-        dict(argument.split("=", 1) for argument in sys.argv[2:]) if len(sys.argv) > 1 else {"sr": "16000"}
-    )
+    given = dict(argument.split("=", 1) for argument in sys.argv[2:])
+    fixed = {name: json.loads(text) for name, text in given.items()} if len(sys.argv) > 1 else {"sr": 16000}
 
     found = anydml.inspect(model)
     print(f"{found.nodes} nodes, {found.ifs} Ifs:")
     for decided, count in found.decided.items():
         print(f"  {count} decided by {decided}")
 
-    flat, report = anydml.flatten(model, fixed={name: json.loads(text) for name, text in fixed.items()})
+    _, report = anydml.flatten(model, fixed=fixed)  # what comes first is the flat model, for onnx.save
     for one in report.ifs:
         print(f"  {one.path}: {one.decision}, {one.because}")
     print(report)  # the verdict

@@ -6,24 +6,19 @@ report.ifs[0].condition    ->    Equal(sr, 16000)
 
 from __future__ import annotations
 
-import html
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-from onnx import AttributeProto, GraphProto
+from onnx import GraphProto
 
 from anydml.display import page, signature, table
+from anydml.drawing import Drawing, written
 from anydml.errors import AnyDMLError, translate_memory_error
 from anydml.flatten_report import IfReport, path_to
 from anydml.flattening import flatten
-from anydml.ir.graph import Constant, Graph, If, Node, Value
-from anydml.ir.names import Names
+from anydml.ir.graph import Graph, If, Node, Value
 from anydml.onnx.conditions import Condition, conditions, origin
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import read_typed
@@ -156,12 +151,11 @@ class _Looked:
 
     def page(self, title: str) -> str:
         opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
-        counts = f"{sum(self.operators.values()):,} nodes, {self.operators['If']} Ifs"
+        nodes, ifs = sum(self.operators.values()), self.operators["If"]
+        counts = f"{nodes:,} {'node' if nodes == 1 else 'nodes'}, {ifs} {'If' if ifs == 1 else 'Ifs'}"
         facts = f"{counts}, opset {opsets}, {self.proto.ByteSize():,} bytes"
-        data = json.dumps({"title": title, "facts": facts, "graph": self.inspector.drawing(self.graph, {})})
-        template = (Path(__file__).parent / "inspect.html").read_text(encoding="utf-8")
-        embedded = data.replace("<", "\\u003c")  # or a name could end the script
-        return template.replace("TITLE", html.escape(title), 1).replace("DATA", embedded, 1)
+        drawing = Drawing(self.inspector.fate)
+        return written({"title": title, "facts": facts, "graph": drawing.graph(self.graph, {})})
 
 
 def _decided(condition: Condition) -> str:
@@ -193,7 +187,6 @@ def _decisions(model: ModelSource) -> dict[str, IfReport]:
 class _Inspector:
     def __init__(self, decisions: Mapping[str, IfReport]) -> None:
         self.decisions = decisions
-        self.names = Names()  # two branches may call their values the same
 
     def controls(self, graph: Graph, around: Mapping[Value, Node]) -> tuple[Control, ...]:
         """The control flow of a graph; `around`: what the graphs around it compute."""
@@ -206,49 +199,7 @@ class _Inspector:
                 found.append(self._loop(node))
         return tuple(found)
 
-    def drawing(self, graph: Graph, around: Mapping[Value, Node]) -> dict[str, Any]:
-        """A graph as the page draws it."""
-        makers = {**around, **{v: n for n in graph.nodes if isinstance(n, Node) for v in n.writes}}
-        return {
-            "inputs": [self._ends(v) for v in graph.inputs],
-            "outputs": [self._ends(v) for v in graph.outputs],
-            "count": len(list(graph.walk())),
-            "nodes": [self._draw_node(n, graph, makers) for n in graph.nodes],
-        }
-
-    def _draw_node(self, node: Node | If, graph: Graph, makers: Mapping[Value, Node]) -> dict[str, Any]:
-        drawn: dict[str, Any] = {
-            "op": "If" if isinstance(node, If) else str(node.op),
-            "name": node.name,
-            "way": "/".join(node.path),
-            "reads": [self.names.of(v) for v in node.reads],
-            "outputs": [self._ends(v) for v in node.writes],
-            "attributes": {},
-            "branches": {},
-        }
-        if isinstance(node, If):
-            drawn["inputs"] = [self._ends(node.condition)]
-            drawn["branches"] = {word: self.drawing(b, makers) for word, b in node.branches}
-            drawn["condition"] = origin(node.condition, makers, graph.constants)
-            drawn["flatten"] = self._fate(node)
-            return drawn
-        drawn["inputs"] = [self._input_end(v, graph.constants) for v in node.inputs if v is not None]
-        drawn["attributes"] = {name: _attribute_text(a) for name, a in node.attributes.items()}
-        drawn["branches"] = {name: self.drawing(b.standalone, {}) for name, b in node.bodies.items()}
-        return drawn
-
-    def _ends(self, value: Value) -> list[str]:
-        return [self.names.of(value), type_text(value.type)]
-
-    def _input_end(self, value: Value, constants: Mapping[Value, Constant]) -> list[str]:
-        """Name and type of an input; of a small constant, its content."""
-        name, type = self._ends(value)
-        content = constants[value].content if value in constants else None
-        if isinstance(content, np.ndarray) and content.size <= 8:
-            type = f"{type} = {content.tolist()}"
-        return [name, type]
-
-    def _fate(self, node: If) -> str:
+    def fate(self, node: If) -> str:
         one = self.decisions.get(path_to(node))
         return "not looked at: the branch around it goes" if one is None else f"{one.decision}: {one.because}"
 
@@ -258,7 +209,7 @@ class _Inspector:
         known = all("?" not in t and "unknown" not in t and "..." not in t for t in then_branch.returns)
         same = known and _without_names(then_branch.returns) == _without_names(else_branch.returns)
         condition = origin(node.condition, makers, graph.constants)
-        return Control(node.name or "If", "If", condition, branches, same, self._fate(node))
+        return Control(node.name or "If", "If", condition, branches, same, self.fate(node))
 
     def _loop(self, node: Node) -> Control:
         branches = {name: self._branch(body, {}) for name, body in node.bodies.items()}
@@ -276,14 +227,6 @@ class _Inspector:
 
 def _describe(value: Value) -> str:
     return f"{value.name}: {type_text(value.type)}"
-
-
-def _attribute_text(attribute: AttributeProto) -> str:
-    content = onnx.helper.get_attribute_value(attribute)
-    if isinstance(content, onnx.TensorProto):
-        return f"{DTYPES.get(content.data_type, 'unknown')}{list(content.dims)}"
-    text = content.decode(errors="replace") if isinstance(content, bytes) else str(content)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _without_names(values: tuple[str, ...]) -> list[str]:

@@ -1,10 +1,6 @@
 """`inspect` and `anydml inspect`: what a model consists of."""
 
-import html
 import json
-import re
-import shutil
-import subprocess
 
 import onnx
 import pytest
@@ -142,98 +138,3 @@ def test_no_model(tmp_path):
     assert isinstance(result.exception, anydml.InvalidModel)
     with pytest.raises(anydml.InvalidInput):
         anydml.inspect(5)
-
-
-# ---- the page ----------------------------------------------------------------------------------------
-
-CHROMIUM = next(
-    (p for n in ("chromium", "chromium-browser", "google-chrome", "chrome") if (p := shutil.which(n))), None
-)
-
-
-def drawn(tmp_path, model, text=TEXT):
-    path = tmp_path / "model.onnx"
-    if model is None:
-        onnx.save(onnx.parser.parse_model(text), path)
-    out = tmp_path / "model.html"
-    result = invoke("inspect", model or path, "--html", out)
-    assert result.exit_code == 0, result.output
-    return out.read_text(encoding="utf-8")
-
-
-def test_the_page_needs_no_network_and_holds_the_graph(tmp_path):
-    page = drawn(tmp_path, None)
-    assert not re.findall(r"(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
-    held = json.loads(
-        re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1]
-    )
-    assert held["title"] == "model.onnx"
-    outer = held["graph"]["nodes"][-1]
-    assert (outer["op"], outer["condition"], sorted(outer["branches"])) == (
-        "If",
-        "Equal(k, 7)",
-        ["else", "then"],
-    )
-
-
-def test_names_cannot_leave_the_data(tmp_path):
-    evil = "</script><script>document.title='broken'</script>"
-    model = onnx.parser.parse_model(TEXT)
-    model.graph.node[-1].name = evil
-    onnx.save(model, tmp_path / "evil.onnx")
-    page = drawn(tmp_path, tmp_path / "evil.onnx")
-    assert evil not in page
-    assert page.count("</script>") == 2
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_page_in_a_browser(tmp_path, dark):
-    """Branches open and close, search goes into them, a click tells details, the theme changes."""
-    page = drawn(tmp_path, model_path())
-    clicks = """<script>{
-    const said = {}, visible = () => [...document.querySelectorAll(".node, .control")].filter(e => e.offsetParent).length;
-    said.before = visible();
-    document.querySelector(".toggle").click();
-    said.open = visible();
-    said.words = [...document.querySelectorAll(".word")].map(e => e.textContent);
-    const [then, other] = [...document.querySelectorAll(".branch")].map(e => e.getBoundingClientRect());
-    said.aside = then.right <= other.left && Math.abs(then.top - other.top) < 2;
-    document.querySelector(".toggle").click();
-    said.closed = visible();
-    const search = document.getElementById("search");
-    search.value = "lstm"; search.dispatchEvent(new Event("input"));
-    said.found = document.getElementById("found").textContent;
-    said.details = document.getElementById("details").textContent;
-    document.getElementById("all").click();
-    said.all = document.querySelectorAll(".control").length;
-    const shade = () => getComputedStyle(document.body).backgroundColor;
-    const first = shade(); document.getElementById("theme").click(); said.themes = [first, shade()];
-    requestAnimationFrame(() => requestAnimationFrame(() => {
-      said.lines = document.querySelectorAll("svg path").length;
-      document.documentElement.dataset.said = JSON.stringify(said);
-    }));
-    }</script></html>"""
-    path = tmp_path / "clicked.html"
-    path.write_text(page.replace("</html>", clicks), encoding="utf-8")
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    command += ["--virtual-time-budget=5000", "--window-size=1400,900", "--dump-dom", path.as_uri()]
-    if dark:
-        command.insert(1, "--blink-settings=preferredColorScheme=0")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    said = json.loads(html.unescape(re.search(r'data-said="(.*?)"', done.stdout, re.DOTALL)[1]))
-    assert said["before"] == said["closed"] == 9
-    assert said["open"] > 100
-    assert said["words"][:2] == ["then: 172 nodes", "else: 172 nodes"]
-    assert said["aside"]
-    assert said["found"] == "1 of 4"
-    assert "hidden_size 128" in said["details"]
-    assert said["all"] == 25
-    assert said["lines"] > 300
-    assert len(set(said["themes"])) == 2

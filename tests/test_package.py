@@ -36,7 +36,9 @@ def test_the_wheel_is_whole(built):
     assert {
         "anydml/py.typed",
         "anydml/functions.pyi",
-        "anydml/inspect.html",
+        "anydml/page/page.html",
+        "anydml/vendor/dagre.min.js",
+        "anydml/vendor/dagre.LICENSE",
         "anydml/codegen/nest.ll",
     } <= names
 

@@ -3,8 +3,6 @@
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ import anydml
 from anydml.drawing import DrawnGraph, DrawnNode, Page
 from anydml.inspection import drawn
 from demo.speech import model_path
+from tests.browser import needs_browser, opened, said_by
 from tests.test_inspect import LOOP, TEXT
 
 HERE = Path(anydml.__file__).parent
@@ -97,13 +96,8 @@ def test_its_files_can_be_read_in_one_sitting():
 
 # ---- in a browser --------------------------------------------------------------------------------------
 
-CHROMIUM = next(
-    (p for n in ("chromium", "chromium-browser", "google-chrome", "chrome") if (p := shutil.which(n))), None
-)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
-
 HELP = """
-const said = {}, all = s => [...document.querySelectorAll(s)], shown = s => all(s).filter(e => e.offsetParent);
+const all = s => [...document.querySelectorAll(s)], shown = s => all(s).filter(e => e.offsetParent);
 const at = e => { const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; };
 const inside = e => { const [x, y] = at(e), m = main.getBoundingClientRect();
   return x > m.left && x < m.right && y > m.top && y < m.bottom; };
@@ -113,21 +107,9 @@ const find = text => { $("search").value = text; search(text); };
 """
 
 
-def driven(tmp_path, page, script, *, size="1400,900", dark=False):
-    """What a script says of the page; errors in it, and in the page's own, are told."""
-    path = tmp_path / "driven.html"
-    catch = '<script>addEventListener("error", e => { document.documentElement.dataset.wrong = e.message; });</script>'
-    tell = f"<script>{{{HELP}{script}\ndocument.documentElement.dataset.said = JSON.stringify(said);}}</script></html>"
-    driven = page.replace("<style>", catch + "<style>", 1).replace("</html>", tell)
-    path.write_text(driven, encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu"]
-    command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={size}"]
-    command += ["--virtual-time-budget=5000", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    wrong = re.search(r'data-wrong="(.*?)"', done.stdout, re.DOTALL)
-    assert wrong is None, wrong and html.unescape(wrong[1])
-    return json.loads(html.unescape(re.search(r'data-said="(.*?)"', done.stdout, re.DOTALL)[1]))
+def driven(tmp_path, page, script, **window):
+    """What a script says of the page, which may use what HELP defines."""
+    return said_by(page, HELP + script, tmp_path / "driven.html", tmp_path / "profile", **window)
 
 
 @needs_browser
@@ -302,9 +284,10 @@ def test_moving_and_zooming(tmp_path):
         const before = { ...seen };
         point("pointerdown", 1, 300, 300, input); point("pointermove", 1, 340, 320); point("pointerup", 1, 340, 320);
         said.dragged = [seen.x - before.x, seen.y - before.y];
-        input.click();
+        const click = () => input.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 }));
+        click();
         said.clicked = shown(".chosen").length;
-        input.click();
+        click();
         said.again = shown(".chosen").length;
         const apart = seen.scale;
         point("pointerdown", 1, 300, 300); point("pointerdown", 2, 400, 300);
@@ -422,19 +405,12 @@ def test_on_paper(tmp_path):
         "</html>", '<script>$("all").click(); look(9000, 9000, 0.05);</script></html>'
     )
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    command += [
+    opened(
+        tmp_path / "page.html",
+        tmp_path / "profile",
         f"--print-to-pdf={tmp_path / 'page.pdf'}",
         "--no-pdf-header-footer",
-        (tmp_path / "page.html").as_uri(),
-    ]
-    subprocess.run(command, capture_output=True, timeout=180, check=True)
+    )
     paper = (tmp_path / "page.pdf").read_bytes()
     assert paper.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", paper)) == 1

@@ -88,6 +88,7 @@ main.addEventListener("pointerdown", e => {
 addEventListener("pointermove", e => {
   const was = pointers.get(e.pointerId);
   if (!was) return;
+  if (e.pointerType === "mouse" && !e.buttons) return void pointers.delete(e.pointerId);  // let go outside the window
   const now = [e.clientX, e.clientY];
   if (!dragged && Math.hypot(now[0] - was[0], now[1] - was[1]) < 4) return;
   dragged = true;
@@ -104,7 +105,7 @@ for (const end of ["pointerup", "pointercancel"]) {
   addEventListener(end, e => { pointers.delete(e.pointerId); main.classList.remove("dragged"); });
 }
 main.addEventListener("click", e => {
-  if (dragged) { e.stopPropagation(); e.preventDefault(); }
+  if (dragged && e.detail) { e.stopPropagation(); e.preventDefault(); }
   else if (!e.target.closest("button")) choose(null);
   dragged = false;
 }, true);
@@ -139,7 +140,8 @@ function leave() {
 }
 
 document.addEventListener("keydown", e => {
-  if (e.target.matches("input") || e.ctrlKey || e.metaKey || e.altKey || !KEYS[e.key]) return;
+  const elsewhere = e.target.closest("input") || (e.target.closest("aside") && e.key !== "Escape");
+  if (elsewhere || e.ctrlKey || e.metaKey || e.altKey || !KEYS[e.key]) return;
   e.preventDefault();
   KEYS[e.key]();
 });

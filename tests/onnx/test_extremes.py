@@ -72,6 +72,74 @@ def test_of_a_whole_tensor(word, keepdims, opset):
         assert y.tolist() == [found.min() if word == "Min" else found.max()]
 
 
+AXES = [[1], [-1], [0], [0, 1], [0, 2], [1, 2], [2, 0], [-2], [0, 1, 2], []]
+
+
+def _of_several_axes(word, axes, keepdims, opset, computed=False):
+    """Of [n, 4, 6] around 2^31, around -2^31 and, in one place, far from both."""
+    spread = RNG.integers(-40, 40, (4, 6)) + np.array([0, 0, -(2**32), 2**40])[:, np.newaxis]
+    spread[0, 0] = 2**62
+    weights = [*_constants(), numpy_helper.from_array(spread, "spread")]
+    weights.append(numpy_helper.from_array(np.array([-1, 1, 1]), "to"))
+    nodes = [*HEAD, helper.make_node("Reshape", ["j", "to"], ["k"])]
+    nodes.append(helper.make_node("Add", ["k", "spread"], ["l"]))
+    inputs, attributes = ["l"], {"keepdims": keepdims} | ({"axes": axes} if opset < 18 and axes else {})
+    if opset >= 18 and axes:
+        inputs.append("axes")
+        weights.append(numpy_helper.from_array(np.array(axes), "given"))
+        nodes.append(helper.make_node("Add", ["given", "none"], ["axes"]))
+        none = np.zeros(1, np.int64)
+        if computed:  # 0, but only a run can tell
+            nodes[-1:-1] = [
+                helper.make_node("ReduceMax", ["m"], ["most"], keepdims=0),
+                helper.make_node("IsNaN", ["most"], ["spoiled"]),
+                helper.make_node("Cast", ["spoiled"], ["none"], to=TensorProto.INT64),
+            ]
+        else:
+            weights.append(numpy_helper.from_array(none, "none"))
+    nodes.append(helper.make_node(f"Reduce{word}", inputs, ["y"], **attributes))
+    model = _model(nodes, weights)
+    model.opset_import[0].version = opset
+    rank = 3 if keepdims else 3 - (len(axes) or 3)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [None] * rank))
+    session = dml.load(model.SerializeToString())
+    for n in (33, 2, 1):
+        x = RNG.standard_normal((n, 64)).astype(np.float32)
+        (y,) = session.run(None, {"x": x})
+        found = ((x @ WEIGHTS).argmax(1) + SHIFT).reshape(-1, 1, 1) + spread
+        extreme = np.min if word == "Min" else np.max
+        right = extreme(found, axis=tuple(axes) or None, keepdims=bool(keepdims))
+        np.testing.assert_array_equal(y, right)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 20])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", AXES, ids=str)
+@pytest.mark.parametrize("word", ["Min", "Max"])
+def test_along_axes(word, axes, keepdims, opset):
+    _of_several_axes(word, axes, keepdims, opset)
+
+
+@pytest.mark.parametrize("axes", AXES[:-1], ids=str)
+@pytest.mark.parametrize("word", ["Min", "Max"])
+def test_along_axes_that_are_computed(word, axes):
+    _of_several_axes(word, axes, 1, 18, computed=True)
+
+
+@pytest.mark.parametrize("word", ["Min", "Max"])
+def test_of_nothing(word):
+    """The extreme of no elements is the type's last one."""
+    nodes = [*HEAD, helper.make_node("Reshape", ["j", "to"], ["k"])]
+    nodes.append(helper.make_node("Slice", ["k", "end", "end", "last"], ["none"]))
+    nodes.append(helper.make_node(f"Reduce{word}", ["none", "last"], ["y"], keepdims=0))
+    contents = {"to": [-1, 3], "end": [3], "last": [1]}
+    weights = [numpy_helper.from_array(np.array(v), n) for n, v in contents.items()]
+    session = dml.load(_model(nodes, [*_constants(), *weights]).SerializeToString())
+    (y,) = session.run(None, {"x": RNG.standard_normal((6, 64)).astype(np.float32)})
+    limits = np.iinfo(np.int64)
+    assert y.tolist() == [limits.max if word == "Min" else limits.min] * 2
+
+
 def test_in_a_branch_that_the_data_decides():
     small, large = (
         helper.make_graph(

@@ -3,27 +3,37 @@
 %y = Min(%a, %b)   ->   %l = Less(%a, %b); %y = Where(%l, %a, %b)
 
 onnxruntime's vectors compare the lower halves of such integers as if they had a sign: its Min of 2^31 and 2
-is 2^31. Its comparisons are right, and so are its reductions over first axes where one element is left: what
-reduces a whole tensor reduces a column. Reductions over last axes alone are as it has them.
+is 2^31. Its comparisons are right, and so are its reductions over first axes: what reduces a whole tensor
+reduces a column. Other reductions find the least upper half first, then the least lower half among those
+that have it, both as INT32, whose minimum of nothing makes INT64's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from onnx import TensorProto, helper
+import numpy as np
+from onnx import AttributeProto, helper, numpy_helper
 
-from anydml.ir.graph import Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
 from anydml.onnx.ops.opinfo import NodeView
+from anydml.onnx.types import CODES
+
+OLDEST = 10
+"""The opset from which on reductions can be written by halves: it brought Mod."""
 
 
-def right_extremes(node: Node) -> list[Node]:
+def right_extremes(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
     """The node, or what stands for it where the library would be wrong."""
     first = node.inputs[0] if node.inputs else None
-    if node.op.domain or first is None or not _is_int64(first) or node.op.version < 12:
+    if node.op.domain or first is None or not _is_int64(first):
         return [node]
     if node.op.name in ("ReduceMin", "ReduceMax"):
-        return _of_column(node, first)
+        return _reduction(node, first, constants)
+    if node.op.version < 12:  # which has none of INT64
+        return [node]
     if node.op.name in ("Min", "Max"):
         word = "Less" if node.op.name == "Min" else "Greater"
         steps = [(word, x) for x in node.inputs[1:]]
@@ -49,35 +59,103 @@ def right_extremes(node: Node) -> list[Node]:
     return made or [node]
 
 
-def _of_column(node: Node, x: Value) -> list[Node]:
-    """A whole tensor's extreme as that of a column, back to no dimensions, or as many of size 1."""
-    view = NodeView(node)
-    every = view.attribute("axes") is None and len(node.inputs) == 1
-    if x.rank is None or view.attribute("noop_with_empty_axes") or not (every or x.rank == 1):
+def _reduction(node: Node, x: Value, constants: Mapping[Value, Constant]) -> list[Node]:
+    if node.op.version < OLDEST:
         return [node]
-    made: list[Node] = []
+    view = NodeView(node)
+    axes = _axes(node, view, constants)
+    if x.rank is None or axes is None:
+        return _by_halves(node, x)
+    if axes == list(range(len(axes))) and len(axes) < x.rank:
+        return [node]
+    every = len(axes) == x.rank and x.rank > 0
+    return _of_column(node, x, bool(view.attribute("keepdims"))) if every else _by_halves(node, x)
 
-    def numbers(word: str, content: list[int]) -> Value:
-        value = Value(f"{x.name}~{word}", TensorType("int64"))
-        tensor = helper.make_tensor("", TensorProto.INT64, [len(content)], content)
-        op, attribute = OnnxOp("", "Constant", node.op.version), helper.make_attribute("value", tensor)
-        made.append(Node(op, (), (value,), {"value": attribute}, node.name, node.path))
-        return value
 
-    column, extreme = (Value(f"{x.name}~{word}", TensorType("int64")) for word in ("column", "extreme"))
-    (output,) = node.writes
-    made.append(_node(node, "Reshape", (x, numbers("pillar", [-1, 1])), column))
+def _axes(node: Node, view: NodeView, constants: Mapping[Value, Constant]) -> list[int] | None:
+    """What is reduced, in order, counted from the first axis; None where that is not known."""
+    x = node.inputs[0]
+    assert x is not None
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        known = constants.get(node.inputs[1])
+        told = None if known is None else known.content.ravel().tolist()
+    else:
+        told = view.ints("axes") or []
+    if told is None or x.rank is None:
+        return None
+    if not told and not view.attribute("noop_with_empty_axes"):
+        return list(range(x.rank))
+    return sorted({a % max(x.rank, 1) for a in told})
+
+
+def _of_column(node: Node, x: Value, keepdims: bool) -> list[Node]:
+    """A whole tensor's extreme as that of a column, back to no dimensions, or as many of size 1."""
+    assert x.rank is not None
+    w = _Writer(node)
+    column = w.made("Reshape", "column", x, w.integers("pillar", [-1, 1]))
     first = {"axes": helper.make_attribute("axes", [0])} if node.op.version < 18 else {}
-    inputs = (column,) if first else (column, numbers("axis", [0]))
-    made.append(replace(node, inputs=inputs, outputs=(extreme,), attributes=first))
-    sizes = [1] * x.rank if view.attribute("keepdims") else []
-    made.append(_node(node, "Reshape", (extreme, numbers("sizes", sizes)), output))
-    return made
+    inputs = (column,) if first else (column, w.integers("axis", [0]))
+    extreme = w.value("extreme", "int64")
+    w.nodes.append(replace(node, inputs=inputs, outputs=(extreme,), attributes=first))
+    sizes = w.integers("sizes", [1] * x.rank if keepdims else [])
+    w.nodes.append(_node(node, "Reshape", (extreme, sizes), w.output))
+    return w.nodes
+
+
+def _by_halves(node: Node, x: Value) -> list[Node]:
+    """x = upper * 2^32 + lower + 2^31, both halves within INT32."""
+    w = _Writer(node)
+    block, middle = w.integers("block", 1 << 32), w.integers("middle", 1 << 31)
+    worst = np.iinfo(np.int32).max if node.op.name == "ReduceMin" else np.iinfo(np.int32).min
+    keep = {**node.attributes, "keepdims": helper.make_attribute("keepdims", 1)}
+
+    def reduced(half: Value, word: str, attributes: Mapping[str, AttributeProto]) -> Value:
+        extreme = w.value(word, "int32")
+        inputs = (half, *node.inputs[1:])
+        w.nodes.append(replace(node, inputs=inputs, outputs=(extreme,), attributes=attributes))
+        return extreme
+
+    rest = w.made("Mod", "rest", x, block)
+    upper = w.cast("upper", w.made("Div", "blocks", w.made("Sub", "floor", x, rest), block), "int32")
+    lower = w.cast("lower", w.made("Sub", "centred", rest, middle), "int32")
+    here = w.made("Equal", "here", upper, reduced(upper, "extreme~kept", keep), dtype="bool")
+    among = w.made("Where", "among", here, lower, w.integers("worst", worst, "int32"), dtype="int32")
+    whole = w.cast("whole", reduced(upper, "extreme~upper", node.attributes), "int64")
+    part = w.cast("part", reduced(among, "extreme~lower", node.attributes), "int64")
+    start = w.made("Mul", "start", whole, block)
+    inner = w.made("Add", "inner", part, middle)
+    w.nodes.append(_node(node, "Add", (start, inner), w.output))
+    return w.nodes
+
+
+class _Writer:
+    """What stands for a node, one after the other."""
+
+    def __init__(self, root: Node) -> None:
+        self.nodes: list[Node] = []
+        self._root = root
+        (self.output,) = root.writes
+
+    def value(self, word: str, dtype: str) -> Value:
+        return Value(f"{self.output.name}~{word}", TensorType(dtype))
+
+    def made(self, op: str, word: str, *inputs: Value, dtype: str = "int64", **attributes: Any) -> Value:
+        output = self.value(word, dtype)
+        self.nodes.append(_node(self._root, op, inputs, output, **attributes))
+        return output
+
+    def cast(self, word: str, x: Value, dtype: str) -> Value:
+        return self.made("Cast", word, x, dtype=dtype, to=CODES[dtype])
+
+    def integers(self, word: str, content: int | list[int], dtype: str = "int64") -> Value:
+        tensor = numpy_helper.from_array(np.array(content, dtype))
+        return self.made("Constant", word, dtype=dtype, value=tensor)
 
 
 def _is_int64(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype == "int64"
 
 
-def _node(root: Node, operator: str, inputs: tuple[Value, ...], output: Value) -> Node:
-    return Node(OnnxOp("", operator, root.op.version), inputs, (output,), {}, root.name, root.path)
+def _node(root: Node, operator: str, inputs: tuple[Value, ...], output: Value, **attributes: Any) -> Node:
+    given = {n: helper.make_attribute(n, value) for n, value in attributes.items()}
+    return Node(OnnxOp("", operator, root.op.version), inputs, (output,), given, root.name, root.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import onnx
@@ -47,7 +48,9 @@ def region(
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
-    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=right_extremes)
+    writer = NodeWriter(
+        names, lambda n: places.get(n, ""), sized=False, parts=partial(right_extremes, constants=constants)
+    )
     graph.input.extend(_input(v, writer, k, v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 
@@ -42,23 +42,22 @@ def _repeats(parameter: str) -> Rule:
 # ---- batches --------------------------------------------------------------------------------------------
 
 
-def _scaled(y: Array, factor: Array, scale: Array | None, bias: Array | None) -> Array:
-    """y * factor * scale + bias, in the memory of y."""
-    factor = factor.astype(y.dtype, copy=False)
-    if scale is not None:
-        if math.prod(np.broadcast_shapes(factor.shape, scale.shape)) < y.size:
-            factor = factor * scale
-        else:
-            y *= scale
-    y *= factor
+def centred(x: Array, mean: Array) -> Array:
+    """x - mean, in FLOAT64: what lies between is not rounded, and in no float32 would it all fit."""
+    return np.asarray(np.subtract(x, mean, dtype=np.float64))
+
+
+def _scaled(y: Array, factor: Array, scale: Array | None, bias: Array | None, dtype: np.dtype[Any]) -> Array:
+    """y * factor * scale + bias of this type, by the memory of y."""
+    y *= factor if scale is None else factor * scale
     if bias is not None:
         y += bias
-    return y
+    return y.astype(dtype)
 
 
 def _batch_normalization(c: Call) -> Array:
-    factor = c.scale / np.sqrt(c.variance + np.float32(c.epsilon))
-    return _scaled(c.input - c.mean, factor, None, c.bias)
+    factor = 1 / np.sqrt(c.variance.astype(np.float64) + c.epsilon)
+    return _scaled(centred(c.input, c.mean), factor, c.scale, c.bias, c.input.dtype)
 
 
 _BATCH_RULES = repeats_to_input("mean", "variance", "scale", "bias")
@@ -99,11 +98,11 @@ BATCH_NORMALIZATION = of_tensors(
 def _normalized(c: Call, axes: Axes, use_mean: bool, use_variance: bool) -> Array:
     """Without a mean it is taken as 0: the variance is the mean of the squares, then."""
     x, n = c.input, count_along(c.input, axes)
-    y = x - (total(x, axes) / n).astype(x.dtype) if use_mean else x.copy()
+    y = centred(x, total(x, axes) / n if use_mean else np.zeros((1,) * x.ndim))
     factor = np.ones((1,) * x.ndim)
     if use_variance:
         factor = 1 / np.sqrt(total_of_products(y, y, axes) / n + c.epsilon)
-    return _scaled(y, factor, c.scale, c.bias)
+    return _scaled(y, factor, c.scale, c.bias, x.dtype)
 
 
 _AXES = axes_of("input")
@@ -273,10 +272,10 @@ def power(x: Array, exponent: float) -> Array:
 
 
 def local_response(c: Call) -> Array:
-    """What the input is divided by, before its power is taken."""
-    sums = local_sums(np.square(c.input), c.cross_channel, c.local_size)
-    sums *= np.float32(c.alpha / c.local_size)
-    sums += np.float32(c.bias)
+    """What the input is divided by, before its power is taken, in FLOAT64."""
+    sums = local_sums(np.square(c.input, dtype=np.float64), c.cross_channel, c.local_size)
+    sums *= c.alpha / c.local_size
+    sums += c.bias
     return sums
 
 
@@ -322,7 +321,7 @@ LOCAL_RESPONSE_NORMALIZATION = of_tensors(
 def _lp_normalization(c: Call) -> Array:
     x, axes = c.input, (c.axis,)
     norm = total(np.abs(x), axes) if c.p == 1 else np.sqrt(total_of_products(x, x, axes))
-    return np.asarray(x / np.maximum(norm, c.epsilon).astype(x.dtype))
+    return np.asarray(x / np.maximum(norm, c.epsilon))
 
 
 _NORM_RULES = (

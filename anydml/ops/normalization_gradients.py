@@ -13,6 +13,7 @@ from anydml.ops.normalization import (
     LOCAL_ATTRIBUTES,
     LOCAL_NOTES,
     LOCAL_RULES,
+    centred,
     local_response,
     local_sums,
     power,
@@ -33,13 +34,13 @@ def _batch_training(c: Call) -> tuple[Array, Array, Array]:
     axes = _repeated_axes(c.scale)
     n = count_along(c.input, axes)
     mean = total(c.input, axes) / n
-    y = c.input - mean.astype(c.input.dtype)
+    y = centred(c.input, mean)
     variance = total_of_products(y, y, axes) / n
-    y *= (c.scale / np.sqrt(variance + c.epsilon)).astype(y.dtype)
+    y *= c.scale / np.sqrt(variance + c.epsilon)
     y += c.bias
     if c.fused_add is not None:
         y += c.fused_add
-    return y, mean, variance
+    return y.astype(c.input.dtype), mean, variance
 
 
 BATCH_NORMALIZATION_TRAINING = of_tensors(
@@ -84,20 +85,20 @@ def _batch_sums(c: Call, centered: Array, axes: Axes) -> tuple[Array, Array, Arr
 
 
 def _batch_gradient(c: Call) -> tuple[Array, Array, Array]:
-    of_scale, of_bias, inverse = _batch_sums(c, c.input - c.mean, _repeated_axes(c.mean))
-    return c.input_gradient * (c.scale * inverse).astype(c.input.dtype), of_scale, of_bias
+    of_scale, of_bias, inverse = _batch_sums(c, centred(c.input, c.mean), _repeated_axes(c.mean))
+    return c.input_gradient * (c.scale * inverse), of_scale, of_bias
 
 
 def _batch_training_gradient(c: Call) -> tuple[Array, Array, Array]:
     """Mean and variance depend on the input, too: their part is taken out of the gradient."""
-    axes, dtype = _repeated_axes(c.mean), c.input.dtype
+    axes = _repeated_axes(c.mean)
     n = count_along(c.input, axes)
-    y = c.input - c.mean
+    y = centred(c.input, c.mean)
     of_scale, of_bias, inverse = _batch_sums(c, y, axes)
-    y *= (-of_scale * inverse / n).astype(dtype)
+    y *= -of_scale * inverse / n
     y += c.input_gradient
-    y -= (of_bias / n).astype(dtype)
-    y *= (c.scale * inverse).astype(dtype)
+    y -= of_bias / n
+    y *= c.scale * inverse
     return y, of_scale, of_bias
 
 
@@ -172,7 +173,7 @@ def _local_gradient(c: Call) -> Array:
     direct = dy / power(divisor, c.beta)
     shared = local_sums(direct * x / divisor, c.cross_channel, c.local_size, transposed=True)
     shared *= x
-    shared *= np.float32(2 * c.alpha * c.beta / c.local_size)
+    shared *= 2 * c.alpha * c.beta / c.local_size
     return np.asarray(direct - shared)
 
 

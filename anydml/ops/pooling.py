@@ -30,7 +30,6 @@ from anydml.ops.pooling_windows import (
     largest,
     lowest,
     pooled,
-    precise,
     reduced,
     window_rules,
     windows_of,
@@ -56,7 +55,7 @@ def _sizes(c: Call) -> tuple[int, ...]:
 
 def _average(c: Call) -> Array:
     windows = windows_of(c, c.input.shape)
-    total = reduced(c.input, windows, np.add, 0, precise(c.input, windows))
+    total = reduced(c.input, windows, np.add, 0, np.float64)
     total /= divisors(c, windows)
     return total
 
@@ -177,10 +176,20 @@ QUANTIZED_LINEAR_AVERAGE_POOLING = of_tensors(
 # ---- norms -------------------------------------------------------------------------------------------------
 
 
+_DIRECT = 6
+"""Up to this exponent powers of float32, and sums of them, are within float64."""
+
+
 def _norm(c: Call) -> Array:
+    """Where powers would not fit, by their logarithms to the base 2."""
     windows = windows_of(c, c.input.shape)
-    size = np.abs(c.input, dtype=np.float64) if c.p != 2 else np.square(c.input, dtype=np.float64)
-    if c.p > 2:
+    size = np.abs(c.input, dtype=np.float64)
+    if c.p > _DIRECT:
+        logs = reduced(c.p * np.log2(size), windows, np.logaddexp2, -np.inf, np.float64)
+        return np.asarray(np.exp2(logs / c.p))
+    if c.p == 2:
+        np.square(size, out=size)
+    elif c.p > 2:
         np.power(size, float(c.p), out=size)
     total = reduced(size, windows, np.add, 0, np.float64)
     if c.p == 2:
@@ -190,7 +199,7 @@ def _norm(c: Call) -> Array:
 
 _P = attr("P", UINT, 2)
 _P_RULE = holds("P of at least 1", lambda c: c.p >= 1, "p")
-_NORM_NOTES = "Absolute values are taken to the power, in float64. Padding adds nothing."
+_NORM_NOTES = "Powers of absolute values are float64 numbers, or their logarithms are. Padding adds nothing."
 
 LP_POOLING = of_tensors(
     name="LP_POOLING",

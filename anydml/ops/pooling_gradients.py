@@ -17,7 +17,6 @@ from anydml.ops.pooling_windows import (
     divisors,
     largest,
     pooled,
-    precise,
     window_rules,
     windows_of,
 )
@@ -48,10 +47,9 @@ _AVERAGE_RULES = (
 def _average_gradient(c: Call) -> Array:
     """Each window's share, added along one axis after the other."""
     windows = windows_of(c, c.output_gradient.shape)
-    dtype = precise(c.input_gradient, windows)
-    made: Array = c.input_gradient / divisors(c, windows)
+    made: Array = np.divide(c.input_gradient, divisors(c, windows), dtype=np.float64)
     for w in windows:
-        spread = np.zeros((*made.shape[: w.axis], w.length, *made.shape[w.axis + 1 :]), dtype)
+        spread = np.zeros((*made.shape[: w.axis], w.length, *made.shape[w.axis + 1 :]))
         for here, there in w.taps():
             spread[there] += made[here]
         made = spread

@@ -92,11 +92,6 @@ def windows_of(c: Call, shape: tuple[int, ...]) -> list[Window]:
     ]
 
 
-def precise(x: Array, windows: list[Window]) -> np.dtype[Any]:
-    """The type that sums are kept in: float32 only of a few numbers."""
-    return np.dtype(np.float64) if max(w.size for w in windows) > 64 else x.dtype
-
-
 _SHORT = 16
 """Up to so many elements, adding slices is faster than one reduction of the axis."""
 

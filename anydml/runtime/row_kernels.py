@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan, prod
+from math import log, nan, prod
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,13 @@ from anydml.ops.expr import (
     convert,
     div,
     eq,
+    ge,
     is_nan,
+    lt,
     maximum,
     mul,
     ne,
+    or_,
     read,
     select,
     sqrt,
@@ -146,6 +149,16 @@ def _extreme(r: _Rows, word: Callable[[Expr, Axes], Expr]) -> Expr:
     return found if spoiled is None else select(spoiled, constant(nan, r.x.dtype), found)
 
 
+def _log_sum(r: _Rows) -> Expr:
+    """Of sums that float32 does not have the logarithm of what is 2^64 times as large or small."""
+    total, far = r.sum(r.x), 2.0**64
+    large, small = ge(total, 2.0**100), lt(total, 2.0**-100)
+    near = select(large, mul(total, 1 / far), select(small, mul(total, far), total))
+    shift = select(large, constant(log(far), r.x.dtype), constant(-log(far), r.x.dtype))
+    found = elementary.log(r.single(near))
+    return select(or_(large, small), add(found, shift), found)
+
+
 def _log_sum_exp(r: _Rows) -> Expr:
     """The largest element is taken out, unless it is infinite: the sum shows what becomes of that."""
     most = row_max(r.x, r.axes)
@@ -161,7 +174,7 @@ _REDUCTIONS: Mapping[ReduceFunction, Callable[[_Rows], Expr]] = {
     ReduceFunction.L1: lambda r: r.single(r.sum(absolute(r.x))),
     ReduceFunction.L2: lambda r: r.single(sqrt(r.sum(_square(r.x)))),
     ReduceFunction.SUM_SQUARE: lambda r: r.single(r.sum(_square(r.x))),
-    ReduceFunction.LOG_SUM: lambda r: elementary.log(r.single(r.sum(r.x))),
+    ReduceFunction.LOG_SUM: _log_sum,
     ReduceFunction.LOG_SUM_EXP: _log_sum_exp,
     ReduceFunction.MAX: lambda r: _extreme(r, row_max),
     ReduceFunction.MIN: lambda r: _extreme(r, row_min),
@@ -219,14 +232,15 @@ def _mean_variance(
     epsilon, there = attributes["Epsilon"], [n for n in ("scale", "bias") if n in tensors]
 
     def meaning(reads: list[Expr]) -> Expr:
-        x, *rest = reads
-        y = sub(x, r.single(div(r.sum(x), float(r.length)))) if uses_mean else x
+        y, *rest = (convert(x, FLOAT64) for x in reads)
+        if uses_mean:
+            y = sub(y, div(r.sum(y), float(r.length)))
         if uses_variance:
-            variance = div(r.sum(_square(y)), float(r.length))
-            y = mul(y, r.single(div(1.0, sqrt(add(variance, epsilon)))))
+            variance = div(r.sum(mul(y, y)), float(r.length))
+            y = mul(y, div(1.0, sqrt(add(variance, epsilon))))
         if "scale" in there:
             y = mul(y, rest.pop(0))
-        return add(y, rest.pop(0)) if "bias" in there else y
+        return r.single(add(y, rest.pop(0)) if "bias" in there else y)
 
     return _whole_like_input(meaning, there, threads)
 
@@ -237,7 +251,7 @@ def _lp(
     def meaning(reads: list[Expr]) -> Expr:
         (x,) = reads
         norm = r.sum(absolute(x)) if attributes["P"] == 1 else sqrt(r.sum(_square(x)))
-        return div(x, r.single(maximum(norm, attributes["Epsilon"])))
+        return r.single(mul(convert(x, FLOAT64), div(1.0, maximum(norm, attributes["Epsilon"]))))
 
     return _whole_like_input(meaning, (), threads)
 
@@ -246,13 +260,15 @@ def _batch(
     r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
 ) -> Implementation:
     """What is the same for many elements is computed once."""
-    x, mean, factor, bias = (read(k, FLOAT32) for k in range(4))
-    launch = RepeatedLaunch(group((FLOAT32,) * 4, (add(mul(sub(x, mean), factor), bias),)), threads)
-    epsilon = np.float32(attributes["Epsilon"])
+    types = (FLOAT32, FLOAT32, FLOAT64, FLOAT32)
+    x, mean, factor, bias = (convert(read(k, t), FLOAT64) for k, t in enumerate(types))
+    launch = RepeatedLaunch(group(types, (r.single(add(mul(sub(x, mean), factor), bias)),)), threads)
+    epsilon = attributes["Epsilon"]
 
     def compute(c: Call) -> Array:
         result = np.empty(c.input.shape, c.input.dtype)
-        given = c.input, c.mean, c.scale / np.sqrt(c.variance + epsilon), c.bias
+        factor = c.scale / np.sqrt(c.variance.astype(np.float64) + epsilon)
+        given = c.input, c.mean, factor, c.bias
         launch([*(np.broadcast_to(x, result.shape) for x in given), result])
         return result
 

@@ -2,26 +2,28 @@
 
     y[i] = max(x[2i], x[2i + 1], x[2i + 2])        three views of x along an axis, with steps of 2
 
-What a window reaches beyond the input stands around it in a copy. Long windows, and small outputs, stay with
-the definitions.
+Windows that reach beyond the input have fewer taps, and so a kernel of their own. Long windows, and small
+outputs, stay with the definitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
-from math import prod
+from itertools import groupby
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.group import KernelSpec
 from anydml.codegen.kernel import group
 from anydml.ops.call import Call
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOATING, NUMPY
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FROM_NUMPY, NUMPY
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import Expr, absolute, add, maximum, mul, read, sqrt
+from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
 from anydml.ops.opdef import Operator
+from anydml.ops.pooling_windows import Window, divisors, lowest, windows_of
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 
@@ -53,78 +55,86 @@ def window_kernel(
     if prod(sizes) < MIN_ELEMENTS or max(window) > MAX_TAPS or "OutputIndicesTensor" in tensors:
         return None
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
-    padded = any(attributes["StartPadding"]) or any(attributes["EndPadding"])
-    if word == "AVERAGE" and padded and not attributes["IncludePadding"]:
-        return None  # windows at the edges have fewer elements
     if (word != "MAX" and dtype is not FLOAT32) or (word == "LP" and attributes["P"] > 2):
         return None
-    return _axis_by_axis(
-        _meanings(word, window, attributes, dtype), attributes, sizes, _edge(word, dtype), threads
-    )
+    return _Pooling(word, dtype, attributes.get("P", 0), threads)
 
 
-def _edge(word: str, dtype: TensorDataType) -> Any:
-    """What stands beyond the input."""
-    if word != "MAX":
-        return 0
-    return -np.inf if dtype in FLOATING else np.iinfo(NUMPY[dtype]).min
+@dataclass(frozen=True)
+class _Stretch:
+    """Windows beside each other that have the same taps within the input, by their numbers."""
+
+    first: int
+    last: int
+    taps: range
+
+    def reads(self, w: Window) -> Iterator[tuple[Any, ...]]:
+        """For each tap, where these windows find it."""
+        for k in self.taps:
+            first, last = (p * w.stride + k * w.dilation - w.start for p in (self.first, self.last))
+            yield w.at(slice(first, last + 1, w.stride))
 
 
-def _meanings(
-    word: str, window: Sequence[int], attributes: Mapping[str, Any], dtype: TensorDataType
-) -> list[KernelSpec]:
-    """The kernel of each axis: of all its taps."""
-    kernels = []
-    for d, count in enumerate(window):
-        taps: list[Expr] = [read(k, dtype) for k in range(count)]
-        if word == "LP" and d == 0:
-            taps = [absolute(t) if attributes["P"] == 1 else mul(t, t) for t in taps]
-        total = reduce(maximum if word == "MAX" else add, taps)
-        if d == len(window) - 1 and word == "AVERAGE":
-            total = mul(total, 1.0 / prod(window))
-        elif d == len(window) - 1 and word == "LP" and attributes["P"] == 2:
-            total = sqrt(total)
-        kernels.append(group((dtype,) * count, (total,)))
-    return kernels
+def _stretches(w: Window) -> list[_Stretch]:
+    def taps(place: int) -> range:
+        first = place * w.stride - w.start
+        least = max(0, -(first // w.dilation))
+        return range(least, max(least, min(w.size, (w.length - 1 - first) // w.dilation + 1)))
+
+    found = ((k, list(places)) for k, places in groupby(range(w.places), taps))
+    return [_Stretch(places[0], places[-1], k) for k, places in found]
 
 
-def _axis_by_axis(
-    kernels: Sequence[KernelSpec],
-    attributes: Mapping[str, Any],
-    sizes: tuple[int, ...],
-    edge: Any,
-    threads: int | None,
-) -> Implementation:
-    strides, window = attributes["Strides"], attributes["WindowSize"]
-    dilations = attributes.get("Dilations", (1,) * len(window))
-    start = attributes["StartPadding"]
-    spans = zip(sizes[2:], strides, window, dilations, strict=True)
-    reach = [(n - 1) * s + (w - 1) * d + 1 for n, s, w, d in spans]
+class _Pooling:
+    """Reduces one axis after the other. Sums of squares have float64 in between, averages where need be."""
 
-    launches = [RepeatedLaunch(kernel, threads) for kernel in kernels]
+    def __init__(self, word: str, dtype: TensorDataType, p: int, threads: int | None) -> None:
+        self._word, self._dtype, self._p, self._threads = word, dtype, p, threads
+        self._wide = FLOAT64 if word == "LP" else dtype
+        self._windows: list[tuple[Window, list[_Stretch]]] = []
+        self._divisors = np.zeros(())
+        self._launches: dict[tuple[int, int], RepeatedLaunch] = {}
 
-    def compute(c: Call) -> Any:
-        x = _surrounded(c.input, start, reach, edge)
-        for axis, launch in enumerate(launches):
-            n, stride, dilation = sizes[2 + axis], strides[axis], dilations[axis]
-            before = (slice(None),) * (2 + axis)
-            firsts = [tap * dilation for tap in range(window[axis])]
-            taps = [x[(*before, slice(k, k + (n - 1) * stride + 1, stride))] for k in firsts]
-            made = np.empty(taps[0].shape, x.dtype)
-            launch([*taps, made])
+    def __call__(self, c: Call) -> Any:
+        if not self._windows:  # every call has the same sizes
+            windows = windows_of(c, c.input.shape)
+            if self._word == "AVERAGE":
+                self._divisors = divisors(c, windows)
+            self._windows = [(w, _stretches(w)) for w in windows]
+        x = c.input
+        for w, stretches in self._windows:
+            last = w.axis == x.ndim - 1
+            dtype = NUMPY[self._dtype if last else self._wide]
+            made = np.empty((*x.shape[: w.axis], w.places, *x.shape[w.axis + 1 :]), dtype)
+            for s in stretches:
+                here = made[w.at(slice(s.first, s.last + 1))]
+                if not s.taps:
+                    here[...] = lowest(made.dtype) if self._word == "MAX" else 0
+                    continue
+                given = [x[part] for part in s.reads(w)]
+                if last and self._word == "AVERAGE":
+                    whole = np.broadcast_to(self._divisors, made.shape)
+                    given.append(whole[w.at(slice(s.first, s.last + 1))])
+                self._launch(w, x, len(s.taps), last)([*given, here])
             x = made
+        if self._word == "AVERAGE" and not isfinite(x.sum()):
+            assert c.operator.compute is not None
+            x = c.operator.compute(c)  # sums may be too large for float32 where averages are not
         return (x, None) if len(c.operator.outputs) > 1 else x
 
-    return compute
-
-
-def _surrounded(x: Array, start: tuple[int, ...], reach: list[int], edge: Any) -> Array:
-    """The input with what stands beyond it, as far as windows reach."""
-    if not any(start) and all(r <= n for r, n in zip(reach, x.shape[2:], strict=True)):
-        return x
-    around = np.full((*x.shape[:2], *reach), edge, x.dtype)
-    ends = [min(s + n, r) for s, n, r in zip(start, x.shape[2:], reach, strict=True)]
-    inside = tuple(slice(s, e) for s, e in zip(start, ends, strict=True))
-    part = tuple(slice(0, e - s) for s, e in zip(start, ends, strict=True))
-    around[(slice(None), slice(None), *inside)] = x[(slice(None), slice(None), *part)]
-    return around
+    def _launch(self, w: Window, x: Array, taps: int, last: bool) -> RepeatedLaunch:
+        launch = self._launches.get((w.axis, taps))
+        if launch is None:
+            types = [FROM_NUMPY[x.dtype]] * taps
+            values: list[Expr] = [convert(read(k, t), self._wide) for k, t in enumerate(types)]
+            if self._word == "LP" and w.axis == 2:
+                values = [absolute(v) if self._p == 1 else mul(v, v) for v in values]
+            total = reduce(maximum if self._word == "MAX" else add, values)
+            if last and self._word == "AVERAGE":
+                total = div(total, read(taps, FLOAT32))
+                types.append(FLOAT32)
+            elif last and self._p == 2:
+                total = sqrt(total)
+            kernel = group(tuple(types), (convert(total, self._dtype) if last else total,))
+            launch = self._launches[w.axis, taps] = RepeatedLaunch(kernel, self._threads)
+        return launch

@@ -20,7 +20,7 @@ from anydml.directml.arguments import (
     do_not_go_together,
     outputs_of,
     repeated,
-    type_of,
+    types_in,
     types_of,
 )
 from anydml.directml.descriptions import OperatorDesc  # noqa: F401  (annotations name what is not used)
@@ -180,9 +180,10 @@ def _prepare(
         InvalidOperator: with every rule that it breaks.
     """
     wanted = asked_type(operator, output_data_type)
-    types = types_of(operator, {n: type_of(x) for n, x in inputs.items()}, wanted, given)
+    given_types = types_in(operator, inputs, wanted)
+    types = types_of(operator, given_types, wanted, given)
     rank = max((x.ndim for x in inputs.values()), default=1)
-    tensors = {n: TensorDesc(type_of(x), x.shape) for n, x in inputs.items()}
+    tensors = {n: TensorDesc(given_types[n], x.shape) for n, x in inputs.items()}
     made: dict[str, Array] = {}
     for (operand, name), number in numbers.items():
         where = f"{operator.name}: {operand.parameter}"

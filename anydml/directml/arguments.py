@@ -16,7 +16,7 @@ from anydml.directml.validation import rank_of
 from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.ops.attributes import AxesKind, ListKind
 from anydml.ops.call import Call, by_parameter, field, stand_in
-from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, UINT8, UINT32
+from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, IN_ARRAYS, INT4, UINT4, UINT8, UINT32
 from anydml.ops.enums import FeatureLevel, TensorDataType
 from anydml.ops.opdef import REQUIRED, Attribute, Operator
 from anydml.ops.tensor_desc import TensorDesc
@@ -24,6 +24,25 @@ from anydml.ops.tensor_desc import TensorDesc
 
 def type_of(x: NDArray[Any]) -> TensorDataType:
     return UINT8 if x.dtype == np.bool_ else FROM_NUMPY.get(x.dtype, TensorDataType.UNKNOWN)
+
+
+def types_in(
+    operator: Operator, arrays: Mapping[str, NDArray[Any]], wanted: TensorDataType | None
+) -> dict[str, TensorDataType]:
+    """The inputs' types by field name. Bytes stand for the elements of 4 bits that are asked for."""
+    types = {name: type_of(x) for name, x in arrays.items()}
+    if wanted in (INT4, UINT4):
+        for name, x in arrays.items():
+            if _letter(operator, name) == operator.free_output and x.dtype == IN_ARRAYS[wanted]:
+                types[name] = wanted
+    return types
+
+
+def _letter(operator: Operator, name: str) -> str:
+    """What stands for the type of an input, by its field name."""
+    field_name, _, number = name.partition("[")
+    operand = next(s for s in operator.inputs if s.name == field_name)
+    return operand.nth(int(number.rstrip("]"))).dtype if number else operand.dtype
 
 
 def types_of(
@@ -36,10 +55,7 @@ def types_of(
     table = operator.levels[max(operator.levels)]
     types: dict[str, TensorDataType] = {}
     for name, dtype in given.items():
-        field_name, _, number = name.partition("[")
-        operand = next(s for s in operator.inputs if s.name == field_name)
-        letter = operand.nth(int(number.rstrip("]"))).dtype if number else operand.dtype
-        types.setdefault(letter, dtype)
+        types.setdefault(_letter(operator, name), dtype)
     if operator.free_output is not None and wanted is not None:
         types[operator.free_output] = wanted
     elif operator.free_output is not None and operator.usual_type is not None and types:
@@ -111,6 +127,8 @@ def outputs_of(
     except (IndexError, ValueError, TypeError, ZeroDivisionError, AttributeError):
         made = (None,) * len(operator.outputs)  # the arguments do not go together
         several = True
+    if _is_empty(made) and not any(_is_empty(values[asked.name]) for asked in operator.asks):
+        made, several = (None,) * len(operator.outputs), True  # rules say why better than sizes of 0 do
     outputs: dict[str, TensorDesc] = {}
     for operand, sizes in zip(
         operator.outputs, made if several or operator.sizes is None else (made,), strict=True
@@ -123,6 +141,13 @@ def outputs_of(
             if found is not None:
                 outputs[operand.name] = TensorDesc(dtype, found)
     return outputs
+
+
+def _is_empty(sizes: Any) -> bool:
+    """Whether there is a size below 1, at any depth."""
+    if isinstance(sizes, list | tuple):
+        return any(map(_is_empty, sizes))
+    return sizes is not None and sizes < 1
 
 
 def _whole_numbers(operator: Operator, name: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.errors import InvalidInput, Problem
 from anydml.ops.attention_sizes import (
     BOOLEAN,
     FIELDS,
@@ -65,7 +66,13 @@ def _before(c: Call, g: Geometry) -> Array:
     """How many keys of each batch entry were there before."""
     if past_lengths(c) is None:
         return np.full(g.query.batch_size, g.past)
-    lengths = np.clip(np.nan_to_num(past_lengths(c).reshape(-1)), 0, min(g.past, g.total))
+    lengths, most = past_lengths(c).reshape(-1), min(g.past, g.total - g.key.sequence_length)
+    wrong = ~((lengths >= 0) & (lengths <= most) & (lengths == np.trunc(lengths)))
+    if wrong.any():
+        told = f"expected whole numbers from 0 to {most}, so that there is room for the new keys"
+        entry = int(wrong.argmax())
+        message = f"{told}, but got {lengths[entry]} for batch entry {entry}"
+        raise InvalidInput(Problem(f"{c.operator.name}: PastSequenceLengthsTensor", message))
     return np.asarray(lengths, np.int64)
 
 
@@ -80,7 +87,7 @@ def _joined(past: Array | None, x: Array, before: Array, total: int) -> Array:
     made = np.zeros((batch, heads, total, width), x.dtype)
     for entry, start in enumerate(before):
         made[entry, :, :start] = past[entry, :, :start]
-        made[entry, :, start : start + new] = x[entry, :, : total - start]
+        made[entry, :, start : start + new] = x[entry]
     return made
 
 
@@ -325,11 +332,12 @@ MULTIHEAD_ATTENTION1 = of_tensors(
     notes=(
         _NOTES
         + " Of this version the pages describe nothing new; it is as onnxruntime's GroupQueryAttention "
-        "uses it. Query head h has the keys and values of head h * KeyValueHeadCount / QueryHeadCount. With "
-        "PastSequenceLengthsTensor (INT32 there, not of the pages' types; both are allowed here) the past "
-        "is a buffer with as many keys and values of each batch entry: the new ones come behind those, query "
-        "i is the one at that place + i, and later keys than it are masked. The presents may be of any size "
-        "with room for the new keys; behind these they are 0. DirectML reads the past from the presents' own "
+        "uses it. Query head h has the keys and values of head h * KeyValueHeadCount / "
+        "QueryHeadCount. With PastSequenceLengthsTensor (INT32 there, not of the pages' types; both "
+        "are allowed here) the past is a buffer with as many keys and values of each batch entry: the "
+        "new ones come behind those, query i is the one at that place + i, and later keys than it are "
+        "masked. The presents may be of any size with room for the new keys, which is checked when "
+        "they are computed; behind these they are 0. DirectML reads the past from the presents' own "
         "buffer if PastKeyTensor is left out; here outputs are only written, and it must be given."
     ),
 )

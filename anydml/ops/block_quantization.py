@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anydml.errors import InvalidInput, Problem
 from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import FLOAT32, FLOATS_UP_TO_32_BIT, IN_ARRAYS, INT4, INT8, UINT4, UINT8
 from anydml.ops.enums import QuantizationType, TensorDataType
@@ -85,9 +86,17 @@ def _quantize(c: Call) -> Array:
     x, scale, zero_point = _parts(c)
     quantized = x / scale
     np.rint(quantized, out=quantized)
+    dtype = c.types["output"]
     if zero_point is not None:
+        least, most = _RANGES[dtype]
+        if not (least <= zero_point.min() and zero_point.max() <= most):
+            message = f"expected zero points from {least} to {most}, as {dtype.label} has them"
+            got = f"{zero_point.min():.0f} to {zero_point.max():.0f}"
+            raise InvalidInput(
+                Problem(f"{c.operator.name}: QuantizationTensors[1]", f"{message}, but got {got}")
+            )
         quantized += zero_point
-    return _to_integers(quantized, c.types["output"]).reshape(c.output.shape)
+    return _to_integers(quantized, dtype).reshape(c.output.shape)
 
 
 def _dequantize(c: Call) -> Array:
@@ -123,10 +132,11 @@ _RULES = (
 )
 _SMALL = (UINT8, INT8, UINT4, INT4)
 _NOTES = (
-    "The documents do not say what it computes, nor what sizes and types belong together: all of this is "
-    "as onnxruntime and ONNX have it. QuantizationTensors is the scale, and the zero point if there is one, "
-    "which has the type of what is quantized. Where they have fewer elements than Input along a dimension, "
-    "each is for a block, all of one size. "
+    "The documents do not say what it computes, nor what sizes and types belong together: all of this "
+    "is as onnxruntime and ONNX have it. QuantizationTensors is the scale, and the zero point if "
+    "there is one, which has the type of what is quantized (functions take zero points of 4 bits in "
+    "bytes, as all of 4 bits). Where they have fewer elements than Input along a dimension, each is "
+    "for a block, all of one size. "
 )
 
 QUANTIZE = of_tensors(

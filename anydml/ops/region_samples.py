@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ops.call import Array, Call
-from anydml.ops.enums import InterpolationMode
+from anydml.ops.enums import InterpolationMode, ReduceFunction
 
 _MOST = 65536
 """So many samples along an axis are taken for a small region's output at most."""
@@ -103,9 +103,22 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     else:
         low = high = np.ceil(place - 0.5).astype(np.intp)
     part = slice(int(low.min()), int(high.max()) + 1) if len(k) else slice(0, 0)
+    if c.reduction_function is ReduceFunction.MAX:
+        ends = _ends(k // count, low)
+        k, along, place, low, high = (x[ends] for x in (k, along, place, low, high))
     slopes = (1 - along) * float(scale), along * float(scale)
-    weight = place - low if low is not high else np.zeros(len(k))
+    weight = place - low if c.interpolation_mode is InterpolationMode.LINEAR else np.zeros(len(k))
     return Samples(outputs, count, k // count, part, low - part.start, high - part.start, weight, slopes)
+
+
+def _ends(output: Array, low: Array) -> Array:
+    """Which samples are the first or last of an output between two elements: what is linear there has its
+    extremes at them."""
+    first = np.ones(len(low), bool)
+    first[1:] = (output[1:] != output[:-1]) | (low[1:] != low[:-1])
+    last = np.ones(len(low), bool)
+    last[:-1] = first[1:]
+    return first | last
 
 
 def _within(step: float, origin: float, size: int, count: int) -> Array:

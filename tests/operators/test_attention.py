@@ -273,3 +273,33 @@ def test_as_onnxruntimes_group_query_attention(trial):
     for y, right in zip(made[1:], theirs[1:], strict=True):
         for b, n in enumerate(lengths):  # behind the new ones there is anything in theirs
             np.testing.assert_array_equal(y[b, :, : n + 1], right[b, :, : n + 1], strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
+@pytest.mark.parametrize("length", [2, 3, 7, -1])
+def test_a_past_without_room_is_told(length, dtype):
+    floats = np.float16 if dtype == "float16" else np.float32
+    new, past = np.ones((2, 2, 4), floats), np.ones((2, 1, 3, 4), floats)
+    given = {"scale": 1.0, "query_head_count": 1, "key_value_head_count": 1, "max_sequence_length": 3}
+    lengths = np.array([1, length], dtype)
+    with pytest.raises(
+        dml.InvalidInput, match=r"PastSequenceLengthsTensor: expected .* 0 to 1.*batch entry 1"
+    ):
+        dml.multihead_attention1(
+            new, new, new, past_key=past, past_value=past, past_sequence_lengths=lengths, **given
+        )
+
+
+@pytest.mark.parametrize("heads", [3, 5, 8])
+def test_heads_that_do_not_divide_are_told_so(heads):
+    x = np.ones((1, 2, 4), np.float32)
+    counts = {"query_head_count": heads, "key_value_head_count": heads}
+    for function, given in (
+        (dml.multihead_attention, {"head_count": heads}),
+        (dml.multihead_attention1, counts),
+    ):
+        with pytest.raises(dml.InvalidOperator) as raised:
+            function(x, x, x, scale=1.0, **given)
+        told = [str(p) for p in raised.value.problems]
+        assert len(told) == 3
+        assert all("head_count * a head's size" in t and f"{heads} heads" in t for t in told)

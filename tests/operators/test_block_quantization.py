@@ -297,3 +297,26 @@ def test_adam_finds_a_minimum():
         given["TrainingStepTensor"] = np.full(one, step, np.uint32)
         compiled.dispatch(given, {f"Output{n}Tensor": x for n, x in state.items()})
     np.testing.assert_allclose(state["Parameters"], 3, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["INT4", "UINT4"])
+@every_seed
+def test_quantize_to_4_bits(dtype, seed):
+    rng = np.random.default_rng([79, len(dtype), seed])
+    shape = tuple(map(int, rng.choice([1, 2, 3, 4, 6], rng.integers(1, 5))))
+    x, count = rng.normal(size=shape).astype(np.float32) * 20, blocks(rng, shape, seed % 2)
+    scale, (low, high) = rng.choice([0.5, 0.1, 2, -1], count).astype(np.float32), RANGES[dtype]
+    zero = rng.integers(low, high + 1, count).astype(dtype.replace("4", "8").lower())
+    y = dml.quantize(x, [scale, zero], "SCALE_ZERO_POINT", output_data_type=dtype)
+    assert (y.dtype, y.shape) == (zero.dtype, shape)
+    np.testing.assert_array_equal(
+        y, quantized(x, spread(scale, shape), spread(zero, shape).astype(float), dtype)
+    )
+
+
+def test_zero_points_of_4_bits_are_in_their_range():
+    x, scale = np.ones((1, 2), np.float32), np.ones((1, 1), np.float32)
+    with pytest.raises(dml.InvalidInput, match="zero points from -8 to 7, as int4 has them, but got 8 to 8"):
+        dml.quantize(x, [scale, np.int8([[8]])], "SCALE_ZERO_POINT", output_data_type="INT4")
+    with pytest.raises(dml.InvalidOperator, match="uint8; output int4"):
+        dml.quantize(x, [scale, np.uint8([[1]])], "SCALE_ZERO_POINT", output_data_type="INT4")

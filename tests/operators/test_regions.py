@@ -233,3 +233,39 @@ def test_the_gradient_of_equal_maxima_goes_to_the_first_sample():
     y, of_roi = dml.roi_align_grad(x, g, roi, np.uint32([0]), align_regions_to_corners=False, **settings)
     assert y.tolist() == [[[[2, 0, 0], [0, 0, 0], [0, 0, 0]]]]
     assert of_roi.tolist() == [[0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("mode", ["LINEAR", "NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize("least", [1, 7, 60])
+def test_the_maximum_of_many_samples(least, mode):
+    """Between two elements only the outermost samples can be it."""
+    rng = np.random.default_rng([least, len(mode)])
+    for _ in range(6):
+        x = rng.standard_normal((1, 2, 5, 6)).astype(np.float32)
+        x[0, 0, 2, 3] = rng.choice([np.inf, -np.inf, 1, 1])
+        rois = rng.uniform(-2, 7, (3, 4)).astype(np.float32)
+        o = {
+            "minimum_samples_per_output": least,
+            "maximum_samples_per_output": 100,
+            "spatial_scale_x": 1.0,
+            "spatial_scale_y": 1.0,
+            "out_of_bounds_input_value": -9.0,
+            "reduction_function": "MAX",
+            "interpolation_mode": mode,
+        }
+        offsets = {"input_pixel_offset": 0.5, "output_pixel_offset": -0.5, "align_regions_to_corners": False}
+        batches = np.zeros(3, np.uint32)
+        got = dml.roi_align(x, rois, batches, output_size=[2, 3], **o)
+        wanted = plain_align(x, rois, batches, (2, 3), o | offsets)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_as_many_samples_as_can_be_asked_for():
+    """The maximum of a slope is where it ends."""
+    x = np.arange(5, dtype=np.float32).reshape(1, 1, 1, 5).repeat(4, 2)
+    got = dml.roi_align(
+        x, np.float32([[0.5, 0.5, 4.5, 2.5]]), np.uint32([0]), output_size=[1, 2], reduction_function="MAX",
+        minimum_samples_per_output=2**32 - 1, maximum_samples_per_output=2**32 - 1, interpolation_mode="LINEAR",
+        spatial_scale_x=1.0, spatial_scale_y=1.0, out_of_bounds_input_value=0.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(got, [[[[2, 4]]]], atol=1e-4)

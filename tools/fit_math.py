@@ -28,6 +28,7 @@ import mpmath as mp
 import numpy as np
 
 from tools.minimax import (
+    LD,
     Array,
     D,
     F,
@@ -299,6 +300,22 @@ def odd_family() -> None:
     keep("ACOSH", found, err)
 
 
+def log2_of_quotient() -> None:
+    """A9: 2 * atanh(s) / (s * ln 2) less its first 24 bits, near 1 and a centre whose logarithm is short."""
+    bits = np.arange(F(1.395).view(np.int32), F(1.435).view(np.int32), dtype=np.int32)
+    logs = np.log2(bits.view(F).astype(LD)) * 2**16
+    short = np.flatnonzero(np.abs(logs - np.rint(logs)) < 2.0**-19)
+    at = short[np.argmin(np.abs(logs[short] / 2**16 - 0.5))]
+    centre = float(bits.view(F)[at])
+    keep("A9_CENTRE", (centre, float(np.rint(logs[at])) / 2**16))
+    edge = (mp.sqrt(centre) - 1) / (mp.sqrt(centre) + 1) * M("1.002")
+    grid = nodes(M("1e-9"), edge**2)
+    w, factor = to_ld(grid), 2 / mp.ln(2)
+    value = tabulate(lambda t: 2 * mp.atanh(mp.sqrt(t)) / (mp.ln(2) * mp.sqrt(t)) - factor, grid)
+    rest, err = fit_f32(value / w, powers(w, 3), w)
+    keep("LOG2_OF_QUOTIENT", (to_f32(factor - M(to_f32(factor))), *rest), err)
+
+
 # ------------------------------------------------------------- part B: f64
 
 
@@ -372,7 +389,7 @@ def constants() -> None:
 
 KEPT = (
     "EXP EXPM1 EXP2 LOG ERF_SMALL ERF_LARGE TAIL_P TAIL_Q SIN COS "
-    "TAN ATAN ASIN SINH ASINH ACOSH ATANH EXP2_64 LOG64 LOG2_64 TWO_OVER_PI"
+    "TAN ATAN ASIN SINH ASINH ACOSH ATANH EXP2_64 LOG64 LOG2_64 LOG2_OF_QUOTIENT TWO_OVER_PI"
 ).split()
 """What the functions of ops use."""
 
@@ -387,6 +404,7 @@ def main() -> None:
         normal_tail,
         trig_f32,
         odd_family,
+        log2_of_quotient,
         part_b,
         constants,
     ):

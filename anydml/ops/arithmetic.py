@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import pi
 
-from anydml.ops import angles, elementary, elementary64
+from anydml.ops import angles, elementary, elementary64, powers
 from anydml.ops.attributes import Activation, ActivationKind, ScalarKind, as_type
 from anydml.ops.dtypes import (
+    FLOAT32,
     FLOAT64,
     FLOATING,
     FLOATS_UP_TO_32_BIT,
@@ -306,13 +307,20 @@ ELEMENT_WISE_MODULUS_FLOOR = binary(
 
 def _pow(x: Expr, exponent: Expr) -> Expr:
     if x.dtype in FLOATING:
-        return elementary64.pow(x, exponent)
+        return _float_pow(x, exponent)
     if exponent.dtype in FLOATING:
         power = elementary64.pow64(convert(x, FLOAT64), convert(exponent, FLOAT64))
         whole = rint(power)  # 2.9999999999 is what rounding leaves of 3
         near = le(absolute(sub(power, whole)), mul(absolute(whole), 2.0**-33))
         return convert(select(near, whole, power), x.dtype)
     return _integer_pow(x, exponent)
+
+
+def _float_pow(x: Expr, exponent: Expr) -> Expr:
+    """Integers of 32 bits are exact in FLOAT64 only."""
+    if exponent.dtype not in FLOATING and SIZE[exponent.dtype] >= 4:
+        return elementary64.pow(x, exponent)
+    return powers.pow(x, convert(exponent, FLOAT32))
 
 
 def _integer_pow(x: Expr, exponent: Expr) -> Expr:
@@ -369,7 +377,7 @@ def _constant_pow(x: Expr, exponent: float) -> Expr:
         return div(1.0, wide)
     if exponent == 1:
         return x
-    return elementary64.pow(x, constant(as_type(exponent, wide.dtype), wide.dtype))
+    return powers.pow(x, constant(as_type(exponent, wide.dtype), wide.dtype))
 
 
 ELEMENT_WISE_CONSTANT_POW = scaled_unary(

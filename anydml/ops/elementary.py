@@ -2,7 +2,7 @@
 
 So they are vectorised on every processor, fuse with what surrounds them, and give the same bits
 everywhere. Arguments are FLOAT32, or FLOAT16 computed with as FLOAT32; so are results. These
-compute in float32; those in math64 reduce their arguments or compute in float64.
+compute in float32; so do those in ops.powers, and ops.elementary64 has what needs float64.
 The coefficients are minimax fits of our own (tools/fit_math.py); docs/accuracy.md has what is reached.
 """
 

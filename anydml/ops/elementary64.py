@@ -1,6 +1,6 @@
-"""Powers, remainders, and the logarithm of a sum: like ops.elementary, but by way of FLOAT64.
+"""Powers of integers, remainders, and the logarithm of a sum: like ops.elementary, but by way of FLOAT64.
 
-Its 29 further bits make short work of what is hard in float32: a logarithm that is multiplied by up to 2^7.
+Its 29 further bits make short work of what is hard in float32: integers of 32 bits, and quotients of many.
 """
 
 from __future__ import annotations

@@ -311,4 +311,4 @@ def gelu(x: Expr) -> Expr:
     low = fma(t, t, neg(square))
     bell = _exp_of_negative(mul(square, -0.5), mul(low, -0.5))
     tail = mul(bell, div(polynomial(t, TAIL_P), polynomial(t, TAIL_Q)))
-    return fma(neg(t), tail, select(gt(0.0, x), 0.0, x))
+    return fma(neg(t), tail, select(gt(0.0, x), -0.0, x))

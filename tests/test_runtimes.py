@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import anydml
-from bench.runtimes import RUNTIMES, asked
+from bench.processes import asked
+from bench.runtimes import RUNTIMES
 from demo.speech import model_path
 from tests.onnx.patterns import PATTERNS
 
@@ -27,7 +28,13 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def taken(runtime: str, content: bytes, feed: dict[str, np.ndarray], folder: Path) -> str:
     (folder / "model.onnx").write_bytes(content)
     np.savez(folder / "feed.npz", **feed)
-    return asked(runtime, folder / "model.onnx", folder / "feed.npz")
+    return asked("bench.runtimes", runtime, str(folder / "model.onnx"), str(folder / "feed.npz"))
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_what_is_no_model_is_refused(name: str, tmp_path: Path) -> None:
+    """Installed or not: the process that is asked answers."""
+    assert taken(name, b"no model", {}, tmp_path).startswith("refuses: ")
 
 
 @pytest.mark.parametrize("pattern", [p for p in PATTERNS if p.name in TAKEN], ids=lambda p: p.name)

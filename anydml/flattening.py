@@ -39,7 +39,7 @@ from anydml.onnx.if_conversion.predication import without_predicates
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.opsets import at_opset
-from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.partial_eval.annotate import annotate_types, refused_inside
 from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
@@ -47,6 +47,7 @@ from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.empty_constants import make_empty_constants
 from anydml.onnx.rewrites.fold_weights import fold_weights
+from anydml.onnx.rewrites.hidden_sizes import hide_sizes
 from anydml.onnx.rewrites.pipeline import simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
@@ -61,7 +62,7 @@ Witnesses = Mapping[Value, tuple[int, ...]]
 """Sizes for inputs on which nothing fails."""
 
 
-MAX_ROUNDS = 5
+MAX_ROUNDS = 8
 """Of folding and converting, in case nothing settles."""
 Attempt = tuple[ModelProto, Report]
 MIN_VERIFY_SECONDS, MAX_THOROUGH_SECONDS = 0.5, 60.0
@@ -129,7 +130,11 @@ def flatten(
     def attempt(avoided: Mapping[str, str]) -> Attempt:
         work = _Flattening(read, proto, convert, max_extra_cost, unroll, avoided)
         graph = work.flattened(read.graph, types, contents, witnesses)
-        if declares_types(proto.graph) or any(isinstance(n, If) for n in graph.walk(bodies=True)):
+        nested = any(isinstance(n, If) or n.bodies for n in graph.walk())
+        if nested:
+            refused = refused_inside(graph, read.opsets, OnnxRuntime())
+            graph = hide_sizes(graph, refused, read.opsets.get("", 1))
+        if declares_types(proto.graph) or nested:
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
         graph = make_empty_constants(graph, read.opsets.get("", 1))
@@ -252,19 +257,21 @@ class _Flattening:
             new = dict(zip(graph.inputs, special.inputs, strict=True))
             stood = tuple(new.get(v, v) for v in stood)
             witnesses = {new[v]: sizes for v, sizes in witnesses.items()}
-            folded = simplify(special.graph)
+            folded = simplify(special.graph, in_file=True)
             if not inside and not number:
                 self.flops_before = graph_flops(folded)
             if not number:
                 budget = Budget(time_of(folded.nodes), self.max_extra_cost)
+            unrolled = folded if inside or number + 2 > MAX_ROUNDS else self._without_loops(folded)
+            if unrolled is not folded:  # what it is made of is typed before anything is decided
+                graph, types, contents = eliminate_dead_code(unrolled), {}, {}
+                continue
             result, decisions = self._convert(folded, witnesses, budget)
             kept = [d for d in decisions if d.what == "kept"]
             self.reports += [report_decision(d) for d in decisions if d.what != "kept"]
             left = []
             looped = self._flatten_bodies(result, witnesses, left)
             before = [special.graph, graph] if number else [special.graph]
-            if not inside:
-                looped = self._without_loops(looped)
             settled = looped is result and _outline(result) in map(_outline, before)
             graph, types, contents = eliminate_dead_code(looped), {}, {}
             if settled:
@@ -287,7 +294,7 @@ class _Flattening:
             ),
             avoided=lambda node: self.avoided.get(path_to(node)),
         )
-        converted = merge_duplicates(simplify(conversion.converted(graph)))
+        converted = merge_duplicates(simplify(conversion.converted(graph), in_file=True))
         return fold_weights(converted, self.oracle), conversion.decisions
 
     def _infer(self, branch: Graph, around: Mapping[Value, Constant]) -> Graph:
@@ -297,7 +304,8 @@ class _Flattening:
         special = specialize(branch, {}, known, self.opsets, provider, integers=self.integers)
         graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
         own = {v: c for v, c in graph.constants.items() if v not in around}
-        return with_known_shapes(simplify(make_subgraph(graph.name, graph.nodes, graph.outputs, own)))
+        branch = make_subgraph(graph.name, graph.nodes, graph.outputs, own)
+        return with_known_shapes(simplify(branch))
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""

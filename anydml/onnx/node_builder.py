@@ -12,7 +12,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.dims import Dim
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.schema import allowed_types
 from anydml.onnx.types import onnx_name
 
@@ -284,6 +284,14 @@ class NodeBuilder:
         sizes = values[0].sizes
         both = TensorType(_dtype(values[0]), None if sizes is None else (len(parts), *sizes))
         return self.op("Concat", parts, Value(f"{value.name}~both", both), axis=0)
+
+    def hidden(self, value: Value) -> Value:
+        """A value whose rank ONNX's inference does not know: one of two of a sequence that differ in it."""
+        type, name = TensorType(_dtype(value)), value.name
+        other = self._part(value, 0, name, 0, type)
+        both = self.op("SequenceConstruct", [value, other], Value(f"{name}~both", SequenceType(type)))
+        first = self.constant(f"{name}~first", np.array(0, np.int64))
+        return self.op("SequenceAt", [both, first], Value(f"{name}~hidden", type))
 
     def _part(self, value: Value, axis: int, name: str, k: int, type: Type | None) -> Value:
         """A value with a new axis, the k-th of what becomes `name`."""

@@ -30,11 +30,7 @@ def at_opset(graph: Graph, original: ModelProto, opset: int) -> ModelProto:
         return model_proto(graph, original)
     lower, refused = lower_opset(graph, opset)
     if not refused:
-        result = model_proto(lower, original)
-        for told in result.opset_import:
-            if not told.domain:
-                told.version = opset
-        return result
+        return model_proto(lower, original, opset)
     try:
         converted: ModelProto = onnx.version_converter.convert_version(model_proto(graph, original), opset)
         return converted

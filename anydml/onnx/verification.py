@@ -244,11 +244,12 @@ def _compile(
 
 
 def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
-    """On which inputs onnxruntime might end the process: on "none", on those of a size of 0, or on "any"."""
+    """On which inputs onnxruntime might end the process, or do something else than with the result, which is
+    written otherwise: on "none", on those of a size of 0, or on "any"."""
     fast = OnnxRuntime()
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal for q in quirks_in(annotate_types(graph, opsets, fast)))
+        return any(q.fatal or q.mended for q in quirks_in(annotate_types(graph, opsets, fast)))
 
     if not fatal(graph):
         return "none"

@@ -82,7 +82,7 @@ PATTERNS = (
             {"pot": floats(2, 6, 5), "lengths": whole(6, 6)},
         ],
         {"pot": (1, 32, 5), "lengths": (1,)},
-        (1, 1, 0),
+        (1, 0, 0),
     ),
     PatternModel(
         "mask_head_empty",

@@ -185,7 +185,7 @@ class Conversion:
             left = _first_speculation_hazard(safe, made)
             if left is None:
                 return (safe, False), f"{', '.join(labels)}: of other operands when it is not taken"
-            tried = [safe, branch] if labels else [branch]
+            reason, tried = left, [safe, branch] if labels else [branch]
         for one in tried:
             conditions = [condition for condition, _ in when.parts]
             found = None if self.safe_placeholders is None else self.safe_placeholders(one, conditions)

@@ -17,7 +17,7 @@ import onnx
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph
-from anydml.onnx.if_conversion.speculation import speculation_hazard
+from anydml.onnx.if_conversion.speculation import body_cannot_fail, speculation_hazard
 from anydml.onnx.node_builder import PAD_TYPES, WHERE_TYPES, NodeBuilder
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
@@ -120,7 +120,7 @@ def _predicated(node: Node, constants: Mapping[Value, Constant], operands: _Oper
         safe = info.safe(KnownNode(node, constants), operands)
     except NotFoldable:
         return None
-    if safe is None:
+    if safe is None or (safe.runs_body and not body_cannot_fail(node, constants)):
         return None
     inputs = tuple(safe.operands.get(k, v) for k, v in enumerate(node.inputs))
     return replace(node, inputs=inputs, predicated="passes" if safe.passes else "safe")
@@ -135,6 +135,11 @@ class _Operands:
     def number(self, k: int, otherwise: float | Sequence[int]) -> Value:
         content = np.array(otherwise, self._dtype(k))
         return self._either(k, lambda name: self.made.constant(name, content), content.tobytes())
+
+    def one_of(self, taken: int, otherwise: int) -> Value:
+        name = f"{self._name}~number"
+        a, b = (self.made.constant(f"{name}{n}", np.array(n, np.int64)) for n in (taken, otherwise))
+        return self.when.choose(self.made, name, a, b, _value(name, "int64", ()))
 
     def sizes_of(self, k: int, other: int) -> Value:
         x = self._input(other)

@@ -21,6 +21,7 @@ from anydml.ir.graph import Constant, If, Node, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.shape_errors import fails, impossible
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime
 from anydml.onnx.providers.provider import RegionFailed
@@ -57,6 +58,24 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     if proven or (proven is None and _runs_on_these_sizes(node, constants)):
         return None
     return f"{op} may fail, depending on shapes or values that are not known"
+
+
+def body_cannot_fail(node: Node, constants: Constants) -> bool:
+    """Whether no iteration of a Scan can: no node of its body, and its states and rows keep their sizes."""
+    typed = with_typed_bodies(node, constants, {"": node.op.version}, OnnxRuntime())
+    body = typed.bodies["body"]
+    known = {**constants, **body.constants}
+    if any(speculation_hazard(inner, known) is not None for inner in body.nodes):
+        return False
+    sizes = [v.sizes for v in body.outputs]
+    if None in sizes:
+        return False
+    around = {n for v in node.reads for n in v.sizes or ()}
+    if any(not isinstance(n, int) and n not in around for s in sizes for n in s or ()):
+        return False
+    info = info_of(node.op)
+    states = {} if info is None else info.states(node)
+    return all((v := node.inputs[k]) is not None and v.sizes == sizes[j] for k, j in states.items())
 
 
 def _runs_on_these_sizes(node: Node, constants: Constants) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from anydml.ir.graph import If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, OpInfo, Quirk
+from anydml.onnx.ops.safe import looped, scanned
 from anydml.onnx.types import without_sizes
 
 
@@ -22,7 +23,19 @@ def _scan_parameter(node: Node, k: int) -> Type | None:
     given = node.inputs[place] if place < len(node.inputs) else None
     if given is None or given.type is None:
         return None
-    return given.type if k in _scan_states(node) else without_sizes(given.type)
+    return given.type if k in _scan_states(node) else _row_type(node, k, given.type)
+
+
+def _row_type(node: Node, k: int, type: Type) -> Type:
+    """The type of what a Scan's body reads of input k."""
+    view = NodeView(node)
+    if node.op.version < 9 or not isinstance(type, TensorType) or type.sizes is None:
+        return without_sizes(type)
+    axes, rank = view.ints("scan_input_axes"), len(type.sizes)
+    axis = axes[k - len(node.inputs) + view.int("num_scan_inputs")] if axes else 0
+    if not -rank <= axis < rank:
+        return without_sizes(type)
+    return TensorType(type.dtype, tuple(n for j, n in enumerate(type.sizes) if j != axis % rank))
 
 
 def _loop_states(node: Node) -> dict[int, int]:
@@ -87,9 +100,9 @@ _ROWS = Quirk("onnxruntime fails on rows of unknown sizes that an If gives", _ro
 
 
 def _gives_back_lists(n: KnownNode) -> bool:
-    """Whether a state that is a sequence stays what it was; from opset 14 on an Identity helps."""
+    """Whether a state that is a sequence stays what it was."""
     body = n.bodies.get("body")
-    if body is None or n.version >= 14:
+    if body is None:
         return False
     told = dict(zip(body.parameters, body.takes, strict=True))
     return any(
@@ -98,15 +111,18 @@ def _gives_back_lists(n: KnownNode) -> bool:
 
 
 _LISTS = Quirk(
-    "onnxruntime takes the items out of a sequence that its body returns as it got it", _gives_back_lists
+    "onnxruntime takes the items out of a sequence that its body returns as it got it",
+    _gives_back_lists,
+    mended=True,
 )
 OPS = (
-    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states, quirks=(_LISTS,)),
+    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states, safe=looped, quirks=(_LISTS,)),
     OpInfo(
         "Scan",
         parameter=_scan_parameter,
         states=_scan_states,
         agreed=_without_false_sizes,
+        safe=scanned,
         quirks=(_ROWS,),
     ),
     OpInfo("SequenceMap", parameter=_map_parameter, makes_container=True),

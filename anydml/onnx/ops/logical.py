@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from anydml.ir.dims import UNKNOWN
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.directml import BOOL, MOVED, NUMBERS, DirectMLForm, binary, no_attributes, unary
 from anydml.onnx.ops.opinfo import Array, Fold, NodeView, OpInfo, Symbols
 from anydml.onnx.ops.shared import like, without_old_broadcast
 from anydml.onnx.ops.speculation import always, broadcasts
-from anydml.onnx.ops.symbolic import at_least, is_zero, numbers
+from anydml.onnx.ops.symbolic import at_least, is_zero, numbers, of_sizes
 from anydml.ops import elementwise
 
 
@@ -27,11 +28,16 @@ def _truth(formula: Callable[[Array, Array], Any]) -> Fold:
 
 
 def _chosen_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
-    condition = numbers(given[0])
-    if condition is None or given[1] is None or given[2] is None:
+    """Of what is chosen; where nobody knows which, what both are."""
+    chosen, a, b = given
+    if a is None or b is None:
         return None
-    truths = np.array(condition, bool).reshape(given[0].shape)
-    return np.asarray(np.where(truths, given[1], given[2]), object)
+    if chosen is not None and (truths := numbers(chosen)) is not None:
+        return np.asarray(np.where(np.array(truths, bool).reshape(chosen.shape), a, b), object)
+    if sizes is None:
+        return None
+    pairs = zip(np.broadcast_to(a, sizes).reshape(-1), np.broadcast_to(b, sizes).reshape(-1), strict=True)
+    return of_sizes(x if x == y else UNKNOWN for x, y in pairs).reshape(sizes)
 
 
 def _negate(truth: bool | None) -> bool | None:
@@ -111,7 +117,7 @@ OPS = (
         result=result_types.chosen,
         fold=like(np.where),
         symbols=_chosen_symbols,
-        symbol_inputs=3,
+        symbol_inputs=0,
         speculatable=broadcasts,
         directml=DirectMLForm(elementwise.ELEMENT_WISE_IF, MOVED, (3,), no_attributes, first=1),
     ),

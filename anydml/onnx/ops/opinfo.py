@@ -177,6 +177,8 @@ class Quirk:
     """Whether it ends the process, or never returns."""
     empty: bool = False
     """Whether it does so only where an input has no elements, which can be looked at when it runs."""
+    mended: bool = False
+    """Whether nodes are written so that it does not: only files of others have it."""
 
 
 Fold = Callable[..., Content | Sequence[Content]]
@@ -196,6 +198,9 @@ class SafeOperands(Protocol):
 
     def number(self, k: int, otherwise: float | Sequence[int]) -> Value:
         """Input k, or the same number all over, or these numbers."""
+
+    def one_of(self, taken: int, otherwise: int) -> Value:
+        """One of two numbers."""
 
     def same_as(self, k: int, other: int) -> Value:
         """Input k, or the other one."""
@@ -217,11 +222,12 @@ class SafeOperands(Protocol):
 class Safe:
     """Inputs, by number, on which a node cannot fail while its branch is not taken.
 
-    `passes`: it then gives its first input as it is.
+    `passes`: it then gives its first input as it is. `runs_body`: of its body, no node may be able to fail.
     """
 
     operands: Mapping[int, Value]
     passes: bool = False
+    runs_body: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, operand, padded
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
-from anydml.onnx.ops.symbolic import numbers as integers
 
 
 def _pad(
@@ -113,12 +112,12 @@ def _reflects_too_much(n: KnownNode, outputs: Sequence[Type | None], pads: Seque
 
 
 def _pad_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
-    second = integers(contents[1]) if len(contents) > 1 else None
-    pads = node.ints("pads") if "pads" in node.given else second
+    told = node.ints("pads") if "pads" in node.given else None
+    pads = contents[1] if told is None and len(contents) > 1 else told and [whole(n) for n in told]
     rank = len(sizes[0])
     if pads is None or len(pads) != 2 * rank or len(contents) > 3:
         return None
-    return [n + whole(pads[k] + pads[k + rank]) for k, n in enumerate(sizes[0])]
+    return [n + pads[k] + pads[k + rank] for k, n in enumerate(sizes[0])]
 
 
 def _native_pad(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:

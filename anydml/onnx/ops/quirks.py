@@ -19,8 +19,10 @@ SEEN = "1.31"
 
 
 def quirk_of(node: Node, constants: Mapping[Value, Constant] = MappingProxyType({})) -> Quirk | None:
-    """What onnxruntime may do wrong with this node: what is wrong whatever the sizes comes first."""
-    return min(quirks_of(node, constants), key=lambda quirk: quirk.empty, default=None)
+    """What onnxruntime may do wrong with this node as it is written here: what is wrong whatever the sizes
+    comes first."""
+    found = (quirk for quirk in quirks_of(node, constants) if not quirk.mended)
+    return min(found, key=lambda quirk: quirk.empty, default=None)
 
 
 def has_empty_input(node: Node) -> bool:

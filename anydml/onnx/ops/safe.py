@@ -206,3 +206,28 @@ def one_hot(n: KnownNode, o: SafeOperands) -> Safe | None:
     if rank is None or not isinstance(axis, int) or not -rank - 1 <= axis <= rank or n.sizes(2) != (2,):
         return None
     return Safe({1: o.number(1, 1)}) if n.sizes(1) in ((), (1,)) else None
+
+
+def scanned(n: KnownNode, o: SafeOperands) -> Safe | None:
+    """One row."""
+    if n.version < 9:
+        return None
+    first, axes = n.count - n.int("num_scan_inputs"), n.ints("scan_input_axes")
+    operands = {}
+    for k in range(first, n.count):
+        axis, rank = axes[k - first] if axes else 0, n.rank(k)
+        if rank is None or not -rank <= axis < rank:
+            return None
+        rows = o.nonempty(k, [axis]) if may_be_zero(n.size(k, axis)) else n.value(k)
+        if rows is not None:
+            operands[k] = o.at_most(rows, [axis], 1)
+    return Safe(operands, runs_body=True)
+
+
+def looped(n: KnownNode, o: SafeOperands) -> Safe | None:
+    """No iteration; of no rows, libraries do not agree on the sizes."""
+    if any(v is not None for v in n.node.outputs[n.count - 2 :]):
+        return None
+    if n.value(0) is None:
+        return Safe({0: o.one_of((1 << 63) - 1, 0)})
+    return Safe({0: o.number(0, 0)}) if n.sizes(0) in ((), (1,)) else None

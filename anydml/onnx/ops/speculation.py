@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from anydml.ir.dims import Affine
+from anydml.ir.dims import Affine, may_be_zero
 from anydml.onnx.ops.opinfo import KnownNode, Sizes
 
 
@@ -68,4 +68,9 @@ def reduces_any(n: KnownNode) -> bool:
 
 def reduces_some(n: KnownNode) -> bool | None:
     """A largest of nothing does not exist."""
-    return None if reduces_any(n) else False
+    if not reduces_any(n):
+        return False
+    sizes, axis = n.sizes(0) or (), n.attribute("axis")
+    axes = [axis] if isinstance(axis, int) else n.axes()
+    inside = axes and all(-len(sizes) <= k < len(sizes) for k in axes)
+    return True if axes and inside and not any(may_be_zero(sizes[k]) for k in axes) else None

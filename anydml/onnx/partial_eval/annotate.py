@@ -14,7 +14,7 @@ from typing import NamedTuple
 from onnx import ModelProto
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
-from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
@@ -57,12 +57,24 @@ def annotate_types(
     Args:
         declared: what a file says of values, for where less follows.
     """
+    return replace_values(graph, _typed(graph, opsets, provider, declared or {}).values)
+
+
+def _typed(
+    graph: Graph, opsets: Mapping[str, int], provider: Provider, declared: Mapping[Value, Type]
+) -> _Typing:
     symbols = {n for v in graph.inputs for n in v.sizes or ()}
-    typing = _Typing(ShapeInference(opsets, provider), declared or {}, symbols)
+    typing = _Typing(ShapeInference(opsets, provider), declared, symbols)
     for value in graph.inputs:
         typing.facts[value] = AbstractValue(Value(value.name, with_fresh_symbols(value.type)))
     typing.walk(graph)
-    return replace_values(graph, typing.values)
+    return typing
+
+
+def refused_inside(graph: Graph, opsets: Mapping[str, int], provider: Provider) -> frozenset[Node]:
+    """The nodes of branches and bodies whose sizes ONNX's inference refuses."""
+    typing = _typed(graph, opsets, provider, {})
+    return frozenset(typing.refused - set(graph.nodes))
 
 
 def with_typed_bodies(
@@ -79,12 +91,21 @@ def with_typed_bodies(
     return typed
 
 
+def _says_more(type: Type, told: Type | None) -> bool:
+    """Whether what a body says of an output is more than inference tells: of sequences and ranks, it is."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return True
+    return not isinstance(told, TensorType) or told.sizes is None
+
+
 class _Typing:
     def __init__(self, oracle: ShapeInference, declared: Mapping[Value, Type], symbols: Set[Dim]) -> None:
         self.oracle, self.declared, self.symbols = oracle, declared, symbols
         self.facts: dict[Value, AbstractValue] = {}
         self.values: dict[Value, Value] = {}
         """For each value that a node makes, the one with its type."""
+        self.refused: set[Node] = set()
+        """Those whose sizes ONNX's inference refuses."""
 
     def walk(self, graph: Graph) -> None:
         for value, constant in graph.constants.items():
@@ -107,20 +128,24 @@ class _Typing:
     def _node(self, node: Node) -> None:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
         stood = read_values(node, {v: self.facts[v].value for v in node.reads})
-        lists: dict[int, Type] = {}
+        found: dict[int, Type] = {}
         for body in node.bodies.values():
-            lists |= self._body(stood, body)
-        _, facts, _ = self.oracle.outputs(stood, inputs)
+            found |= self._body(stood, body)
+        told, facts, _ = self.oracle.outputs(stood, inputs)
+        if told.refused and not node.bodies:
+            self.refused.add(node)
+        else:
+            self.refused.discard(node)  # as it may be in another round of a loop
         for k, (value, fact) in enumerate(zip(node.outputs, facts, strict=True)):
             if value is not None and fact is not None:
-                if k in lists:
-                    fact = replace(fact, value=Value(value.name, lists[k]))
+                if k in found and _says_more(found[k], fact.value.type):
+                    fact = replace(fact, value=Value(value.name, found[k]))
                 self._know(value, fact)
 
     def _body(self, node: Node, body: Body) -> dict[int, Type]:
         """Type a body by what it is called with, in any iteration: sizes of states may change.
 
-        `node`: with the types of its inputs. Answers with the types of its outputs that are sequences,
+        `node`: with the types of its inputs. Answers with the types of its outputs that are states,
         or rows of any rank.
         """
         info = info_of(node.op)
@@ -136,8 +161,7 @@ class _Typing:
             wider = [common(t, later[k]) if k in later else t for k, t in enumerate(types)]
             if wider == types:
                 first = body.conditions_of(node)
-                lists = {j - first: types[k] for k, j in states.items()}
-                found = {j: t for j, t in lists.items() if isinstance(t, SequenceType)}
+                found = {j - first: t for k, j in states.items() if (t := types[k]) is not None}
                 return found | self._rows_of_any_rank(body, first, len(states))
             types = wider
 

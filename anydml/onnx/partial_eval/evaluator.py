@@ -301,9 +301,7 @@ class _Evaluator:
                     self.facts[value] = fact
             return
         stood, facts, follows = self.oracle.outputs(stood, inputs)
-        if stood.contains_if or (
-            stood.bodies and any(isinstance(v.type, SequenceType) for v in stood.writes)
-        ):
+        if stood.contains_if or (stood.bodies and any(v.sizes is None for v in stood.writes)):
             stood, facts = self._typed_by_bodies(stood, facts)
         self.facts |= {
             v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
@@ -321,7 +319,7 @@ class _Evaluator:
         """A loop and what it gives, with what its body says of the items of sequences, and of ranks."""
         typed = with_typed_bodies(node, self.constants(), self.oracle.opsets, self.oracle.provider)
         outputs = tuple(
-            v if v is None or t is None or not _says_more(t.type) else Value(v.name, t.type)
+            v if v is None or t is None or not _says_more(t.type, v.type) else Value(v.name, t.type)
             for v, t in zip(node.outputs, typed.outputs, strict=True)
         )
         changed = [
@@ -345,9 +343,11 @@ class _Evaluator:
         return True
 
 
-def _says_more(type: Type | None) -> bool:
-    """Whether a type of a loop's output is of its items, or that of something of any rank."""
-    return isinstance(type, SequenceType) or (isinstance(type, TensorType) and type.sizes is None)
+def _says_more(type: Type | None, told: Type | None) -> bool:
+    """Whether a type of a loop's output is of its items, that of something of any rank, or of a known one."""
+    if not isinstance(type, TensorType):
+        return isinstance(type, SequenceType)
+    return type.sizes is None or (isinstance(told, TensorType) and told.sizes is None)
 
 
 def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:

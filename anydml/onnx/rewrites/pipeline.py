@@ -68,10 +68,14 @@ CHAINS = (
 REST = (
     Rule("norm", node("Sqrt", node("Add", square("first"), square("second"))), reduce_parts, since=13),
     Rule("gather_of_one", node("Reshape", GATHERED), keep_gathered_axis),
+)
+"""What would end a chain, and so comes when all are merged."""
+
+AROUND_QUIRKS = (
     Rule("arg_axis", node("ArgMax ArgMin", X), count_axis_from_the_front),
     Rule("reduction_axes", node(REDUCTIONS, X), count_axes_from_the_front),
 )
-"""What would end a chain, and so comes when all are merged."""
+"""What only avoids something that onnxruntime does wrong; a file that is written stays as it is there."""
 
 PRODUCT = node("Gemm", name="product")
 TURNED = node("Transpose", node("Reshape", PRODUCT, name="found"), name="turned")
@@ -81,7 +85,7 @@ ON_PROCESSORS = (
 )
 """What is faster on a processor; devices have units for what it replaces."""
 
-RULES = (CHAINS, REST, ON_PROCESSORS)
+RULES = (CHAINS, REST, AROUND_QUIRKS, ON_PROCESSORS)
 
 
 _KNOWN_SHAPES = rules_by_root([Rule("", node("Reshape", X), reshape_by_constants, since=5)])
@@ -99,12 +103,17 @@ def _without(names: frozenset[str]) -> tuple[RulesByRoot, ...]:
     return tuple(rules_by_root(r for r in rules if r.name not in names) for rules in RULES)
 
 
-def simplify(graph: Graph, without: Iterable[str] = (), *, on_processor: bool = False) -> Graph:
+def simplify(
+    graph: Graph, without: Iterable[str] = (), *, in_file: bool = False, on_processor: bool = False
+) -> Graph:
     """The graph after all rules but those of these names, without what nobody needs any more.
 
-    `on_processor`: it is to run there, and on no device.
+    `in_file`: it is to be written, and not to run here; `on_processor`: it is to run there, and on no device.
     """
-    kinds = _without(frozenset(without))
-    for rules in kinds if on_processor else kinds[:-1]:
+    chains, rest, around_quirks, on_processors = _without(frozenset(without))
+    kinds = [chains, rest]
+    kinds += [] if in_file else [around_quirks]
+    kinds += [on_processors] if on_processor else []
+    for rules in kinds:
         graph = rewrite(graph, rules)
     return eliminate_dead_code(graph)

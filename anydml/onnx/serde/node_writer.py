@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.types import only_ranks, to_proto
+from anydml.onnx.types import CODES, leaf, only_ranks, to_proto
 
 IDENTITY = OnnxOp("", "Identity", 1)
+LISTS_PASSED_ON = 14
+"""The opset from which on Identity takes sequences."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class NodeWriter:
     """Whether branches say what is known of the sizes of their outputs."""
     typed: bool = False
     """Whether branches and bodies say what is known of the types in them."""
+    opset: int = LISTS_PASSED_ON
+    """What the file is of."""
 
     parts: Callable[[Node], list[Node]] = lambda node: [node]
     """What is written for a node."""
@@ -60,7 +74,7 @@ class NodeWriter:
         for word, body in node.bodies.items():
             info = info_of(node.op)
             states = len(info.states(node)) if info is not None and node.is_onnx("Loop") else 0
-            self._fill(proto, word, body, body.conditions_of(node) + states, node.op.version >= 14)
+            self._fill(proto, word, body, body.conditions_of(node) + states)
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
@@ -73,12 +87,10 @@ class NodeWriter:
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))
 
-    def _fill(
-        self, node: NodeProto, attribute: str, graph: Graph, states: int = 0, lists: bool = False
-    ) -> None:
+    def _fill(self, node: NodeProto, attribute: str, graph: Graph, states: int = 0) -> None:
         proto = node.attribute.add(name=attribute, type=AttributeProto.GRAPH).g
         proto.name = graph.name
-        graph = with_own_outputs(graph, states, lists)
+        graph = with_own_outputs(graph, self.opset, states)
         if isinstance(graph, Body):
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph.nodes))
@@ -120,16 +132,13 @@ def used_constants(graph: Graph) -> Iterator[tuple[Value, Constant]]:
     yield from known(graph.outputs)
 
 
-def with_own_outputs(graph: Graph, states: int = 0, lists: bool = False) -> Graph:
+def with_own_outputs(graph: Graph, opset: int, states: int = 0) -> Graph:
     """A branch or body with an Identity for each output that it does not compute, which runtimes insist on.
 
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
-    Loop's body may be returned as they are as the next of its `states`, so many outputs; as rows, or from a
-    Scan's body, onnxruntime then gives what was never written.
-
-    Args:
-        lists: whether sequences among these states get one, too, which is possible from opset 14 on:
-            onnxruntime takes the items out of the sequence that they come from.
+    Loop's body may be returned as they are as the next of its `states`, so many outputs, but for sequences:
+    onnxruntime takes the items out of the one that they come from. As rows, or from a Scan's body, it then
+    gives what was never written.
     """
     written = {v for n in graph.nodes for v in n.writes}
     parameters: dict[Value, Type | None] = {}
@@ -138,14 +147,29 @@ def with_own_outputs(graph: Graph, states: int = 0, lists: bool = False) -> Grap
     extra: list[Node] = []
     outputs: list[Value] = []
     for k, value in enumerate(graph.outputs):
-        passed_on = value in parameters and k < states
-        passed_on = passed_on and not (lists and isinstance(parameters[value], SequenceType))
+        type = parameters.get(value, value.type)
+        passed_on = value in parameters and k < states and not isinstance(type, SequenceType)
         if not (value in written or passed_on) or value in outputs:
             result = Value(f"{graph.name}~output{k}", value.type)
-            extra.append(Node(IDENTITY, (value,), (result,), {}, result.name))
+            extra += _passed_on(value, type, result, opset)
             value = result
         outputs.append(value)
     return replace(graph, outputs=tuple(outputs), nodes=(*graph.nodes, *extra))
+
+
+def _passed_on(value: Value, type: Type | None, result: Value, opset: int) -> Iterator[Node]:
+    """Nodes that give a value as it is; to a sequence, before Identity takes one, an item that goes again."""
+    if not isinstance(type, SequenceType) or opset >= LISTS_PASSED_ON:
+        yield Node(IDENTITY, (value,), (result,), {}, result.name)
+        return
+    name, dtype = result.name, leaf(type).dtype
+    item, place, longer = Value(f"{name}~item"), Value(f"{name}~place"), Value(f"{name}~longer")
+    nothing: list[Any] = [b"" if dtype == "string" else 0]
+    for constant, code, content in ((item, CODES[dtype], nothing), (place, TensorProto.INT64, [0])):
+        told = {"value": helper.make_attribute("value", helper.make_tensor("", code, (), content))}
+        yield Node(OnnxOp("", "Constant", opset), (), (constant,), told, constant.name)
+    yield Node(OnnxOp("", "SequenceInsert", opset), (value, item, place), (longer,), {}, longer.name)
+    yield Node(OnnxOp("", "SequenceErase", opset), (longer, place), (result,), {}, name)
 
 
 def part_names(outputs: list[str], names: Names) -> list[str]:

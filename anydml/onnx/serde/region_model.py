@@ -13,7 +13,7 @@ from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value,
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.serde.extremes import right_extremes
-from anydml.onnx.serde.node_writer import NodeWriter, tensor_proto
+from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
 from anydml.runtime.mapped_file import InFile
 
@@ -23,7 +23,8 @@ IR_VERSION = 10
 
 def node_proto(node: Node | If, names: Names) -> NodeProto:
     """The node as a model for a library has it, without a name: nothing says how sizes are called."""
-    return NodeWriter(names, lambda n: "", sized=False).node(node)
+    opset = node.op.version if isinstance(node, Node) else LISTS_PASSED_ON
+    return NodeWriter(names, lambda n: "", sized=False, opset=opset).node(node)
 
 
 def every_node(nodes: Sequence[Node | If]) -> list[Node | If]:
@@ -48,9 +49,9 @@ def region(
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
-    writer = NodeWriter(
-        names, lambda n: places.get(n, ""), sized=False, parts=partial(right_extremes, constants=constants)
-    )
+    parts = partial(right_extremes, constants=constants)
+    opset = opsets.get("", 1)
+    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset)
     graph.input.extend(_input(v, writer, k, v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))

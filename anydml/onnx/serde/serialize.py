@@ -39,8 +39,12 @@ from anydml.onnx.subgraphs import (
 from anydml.onnx.types import CODES, to_proto
 
 
-def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
-    """The model of a graph whose inputs and outputs are some of the original's, by name and in order."""
+def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) -> ModelProto:
+    """The model of a graph whose inputs and outputs are some of the original's, by name and in order.
+
+    Args:
+        opset: of ONNX's own operators, if not the original's.
+    """
     fixed = {v.name for v in graph.inputs} | {o.name for o in original.graph.output}
     names, labels = Names(fixed), Names()
     for value in graph.inputs:
@@ -51,10 +55,18 @@ def model_proto(graph: Graph, original: ModelProto) -> ModelProto:
         if original.HasField(field):
             setattr(proto, field, getattr(original, field))
     proto.opset_import.extend(original.opset_import)
+    for told in proto.opset_import:
+        if not told.domain and opset is not None:
+            told.version = opset
     proto.metadata_props.extend(original.metadata_props)
     typed = declares_types(original.graph)
     writer = NodeWriter(
-        names, lambda n: labels.fresh(n.name) if n.name else "", _type_proto, _initializer, typed=typed
+        names,
+        lambda n: labels.fresh(n.name) if n.name else "",
+        _type_proto,
+        _initializer,
+        typed=typed,
+        opset=next((o.version for o in proto.opset_import if not o.domain), 1),
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string

@@ -48,7 +48,7 @@ from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.empty_constants import make_empty_constants
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.hidden_sizes import hide_sizes
-from anydml.onnx.rewrites.pipeline import simplify, with_known_shapes
+from anydml.onnx.rewrites.pipeline import around_quirks, simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
 from anydml.onnx.serde.deserialize import Model, read_proto
@@ -292,6 +292,7 @@ class _Flattening:
             lambda branch, conditions: safe_placeholders(
                 branch, self.oracle, witnesses, graph.constants, conditions
             ),
+            in_vain=around_quirks,
             avoided=lambda node: self.avoided.get(path_to(node)),
         )
         converted = merge_duplicates(simplify(conversion.converted(graph), in_file=True))
@@ -305,7 +306,7 @@ class _Flattening:
         graph = replace_values(special.graph, dict(zip(special.inputs, branch.inputs, strict=True)))
         own = {v: c for v, c in graph.constants.items() if v not in around}
         branch = make_subgraph(graph.name, graph.nodes, graph.outputs, own)
-        return with_known_shapes(simplify(branch))
+        return with_known_shapes(simplify(branch, in_file=True))
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""

@@ -6,6 +6,8 @@ process. "takes" means that it was read and, where the runtime can, ran and gave
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from rich.console import Console
 
 from bench.processes import asked, tell
@@ -75,10 +78,54 @@ def onnx2torch(path: Path, feed: Feed) -> None:
     import_module("onnx2torch").convert(str(path))
 
 
+def mnn(path: Path, feed: Feed) -> list[np.ndarray]:
+    """Convert and run. The converter is called itself: its command installs packages when it starts."""
+    MNN: Any = import_module("MNN")
+    proto = onnx.load(path)
+    inputs, outputs = ([v.name for v in values] for values in (proto.graph.input, proto.graph.output))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.mnn"
+        told = {"-f": "ONNX", "--modelFile": path, "--MNNModel": target, "--bizCode": "bench"}
+        import_module("_tools").mnnconvert(["mnnconvert", *(str(x) for pair in told.items() for x in pair)])
+        if not target.exists():
+            raise RuntimeError("the converter wrote nothing")
+        module = MNN.nn.load_module_from_file(str(target), inputs, outputs)
+        given = []
+        for name in inputs:
+            x = feed[name] if feed[name].dtype == np.float32 else feed[name].astype(np.int32)
+            kind = MNN.expr.float if x.dtype == np.float32 else MNN.expr.int
+            given.append(MNN.expr.const(x, list(x.shape), MNN.expr.NCHW, kind))
+        return [np.array(MNN.expr.convert(y, MNN.expr.NCHW).read()) for y in module.forward(given)]
+
+
+def pnnx(path: Path, feed: Feed) -> None:
+    """Convert to ncnn, which reads it."""
+    codes = {"float32": "f32", "int64": "i64", "bool": "bool", "float16": "f16"}
+    inputs = [v.name for v in onnx.load(path).graph.input]
+    shapes = [f"[{','.join(map(str, feed[n].shape))}]{codes[feed[n].dtype.name]}" for n in inputs]
+    told = (
+        [f"inputshape={','.join(shapes)}"] if all(feed[n].ndim for n in inputs) else []
+    )  # it guesses scalars
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(shutil.copy(path, folder))
+        command = [import_module("pnnx").EXEC_PATH, str(model), *told]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            raise RuntimeError("the converter crashes")
+        ignored = [line for line in done.stdout.splitlines() if line.startswith("ignore ")]
+        if ignored:
+            raise RuntimeError(f"ncnn has not all of it: {ignored[0]}")
+        net, written = import_module("ncnn").Net(), model.with_name("model.ncnn.param")
+        if not written.exists() or net.load_param(str(written)):
+            raise RuntimeError("ncnn does not read what is written")
+
+
 RUNTIMES: Mapping[str, tuple[str, Callable[[Path, Feed], list[np.ndarray] | None]]] = {
     "OpenVINO": ("openvino", openvino),
     "OpenCV dnn": ("cv2", opencv),
     "onnx2torch": ("onnx2torch", onnx2torch),
+    "MNN": ("MNN", mnn),
+    "pnnx": ("ncnn", pnnx),
 }
 """By name: the module that has to be there, and what takes a model."""
 
@@ -100,18 +147,25 @@ def one(runtime: str, path: Path, feed: Path) -> str:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options)
     wanted = session.run(None, {i.name: given[i.name] for i in session.get_inputs()})
+    if len(found) != len(wanted):
+        return "gives something else"
     for a, b in zip(found, wanted, strict=True):
         if a.size != np.size(b) or not np.allclose(a.reshape(-1), np.reshape(b, -1), 1e-3, 1e-4):
             return "gives something else"
     return "takes"
 
 
+def takes(runtime: str, path: Path, feed: Path) -> str:
+    """What a runtime makes of a model, asked in a process of its own."""
+    return asked("bench.runtimes", "--one", runtime, str(path), str(feed))
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table, of the runtimes that are told, or all that are there."""
     import anydml
 
     console = Console(stderr=True)
-    names = [n for n, (module, _) in RUNTIMES.items() if find_spec(module) is not None]
+    names = sys.argv[1:] or [n for n, (module, _) in RUNTIMES.items() if find_spec(module) is not None]
     print("| model | Ifs |", " | ".join(f"{n} | flat" for n in names), "|")
     print("| :-- | --: |", " | ".join([":-- | :--"] * len(names)), "|")
     with tempfile.TemporaryDirectory() as folder:
@@ -123,14 +177,15 @@ def main() -> None:
             cells = []
             for name in names:
                 console.print(f"{case.name}: {name}")
-                cells += [asked("bench.runtimes", name, str(path), str(feed)) for path in (case.path, target)]
+                cells += [takes(name, path, feed) for path in (case.path, target)]
             print(
                 f"| {case.name} | {report.before.ifs} to {report.left} |", " | ".join(cells), "|", flush=True
             )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        tell(one(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+    if sys.argv[1:2] == ["--one"]:
+        runtime, path, feed = sys.argv[2:]
+        tell(one(runtime, Path(path), Path(feed)))
     else:
         main()

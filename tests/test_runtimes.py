@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import anydml
-from bench.processes import asked
-from bench.runtimes import RUNTIMES
+from bench.runtimes import RUNTIMES, takes
 from demo.speech import model_path
 from tests.onnx.patterns import PATTERNS
 
@@ -28,7 +27,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def taken(runtime: str, content: bytes, feed: dict[str, np.ndarray], folder: Path) -> str:
     (folder / "model.onnx").write_bytes(content)
     np.savez(folder / "feed.npz", **feed)
-    return asked("bench.runtimes", runtime, str(folder / "model.onnx"), str(folder / "feed.npz"))
+    return takes(runtime, folder / "model.onnx", folder / "feed.npz")
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

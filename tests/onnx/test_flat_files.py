@@ -132,3 +132,19 @@ def test_an_axis_counted_from_the_end(op, keepdims):
     flat, _ = anydml.flatten(model)
     feeds = [{"x": np.ones(sizes, np.float32)} for sizes in ((2, 3), (2, 0), (0, 3), (0, 0))]
     assert same(model, flat, *feeds) == len(feeds)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ReduceMean"])
+def test_an_axis_counted_from_the_end_in_a_branch(op):
+    """Which runs in vain on no rows, of which onnxruntime makes something of another rank."""
+    reduced = {
+        "ArgMax": "i = ArgMax <axis = -1, keepdims = 0> (x) a = Cast <to = 1> (i)",
+        "ReduceMean": "k = Constant <value = int64[1] {-1}> () a = ReduceMean <keepdims = 0> (x, k)",
+    }
+    model = parsed(f"""(bool c, float[n, 2] x, float[m] w) => (float[?] y) {{
+        y = If (c) <then_branch = t () => (float[?] a) {{ {reduced[op]} }},
+                    else_branch = e () => (float[?] b) {{ b = Neg (w) }}> }}""")
+    flat, report = anydml.flatten(model, convert="always")
+    assert report.left == 0
+    feeds = [is_true(c, x=np.ones((n, 2), np.float32)) for c, n in ((True, 3), (False, 3), (False, 0))]
+    assert same(model, flat, *feeds) == 3

@@ -64,6 +64,8 @@ class Conversion:
     """Finds sizes on which a branch cannot fail."""
     worthwhile: Callable[[Graph], bool] | None = None
     """Whether a branch is to be run even where it is not taken."""
+    in_vain: Callable[[Graph], Graph] = lambda branch: branch
+    """What a branch becomes that runs though it is not taken."""
     own: bool = False
     """Choose by an operator of ours, which keeps every bit, instead of by Where."""
     avoided: Callable[[If], str | None] = lambda node: None
@@ -143,7 +145,7 @@ class Conversion:
             if safe is None:
                 made.forget(mark)
                 return Decision(node, "kept", f"cannot execute the {word}-branch speculatively: {note}")
-            parts.append(safe[0])
+            parts.append(self.in_vain(safe[0]))
             loose = loose or safe[1]
             notes += [note] if note else []
         choices = []

@@ -96,6 +96,14 @@ def with_known_shapes(graph: Graph) -> Graph:
     return eliminate_dead_code(rewrite(graph, _KNOWN_SHAPES))
 
 
+_AROUND_QUIRKS = rules_by_root(AROUND_QUIRKS)
+
+
+def around_quirks(graph: Graph) -> Graph:
+    """A branch that will run in vain, too, and must not make of nothing what others do not expect."""
+    return rewrite(graph, _AROUND_QUIRKS)
+
+
 @cache
 def _without(names: frozenset[str]) -> tuple[RulesByRoot, ...]:
     unknown = names - {rule.name for rules in RULES for rule in rules}

@@ -420,3 +420,22 @@ def test_the_sign_of_nan_in_a_kernel():
     (y,) = run("(float[3] x) => (float[3] y) { y = Sign (x) }", {"x": F([np.nan, -2, 0])})
     assert np.isnan(y[0])
     assert y[1:].tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("trips", [1, 2, 5])
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_number_of_an_iteration_that_a_loop_returns(trips, direct):
+    """onnxruntime counts on in the tensor that its body got; behind a folded If nothing stands between."""
+    given = "else_branch = e () => (int64 a) { a = Identity (i) }, then_branch = t () => (int64 b) { b = Identity (two) }"
+    text = f"""(float[r, c] f) => (int64 y, int64 z) <int64 two = {{2}}, int64 trips = {{{trips}}}, bool yes = {{1}}> {{
+      y, z = Loop (trips, yes, two, two) <body = g (int64 i, bool go, int64 s, int64 t) => (bool on, int64 s2, int64 t2) {{
+        n = Size (f) zero = Constant <value_int = 0> () c = Equal (n, zero) s2 = If (c) <{given}>
+        on = Identity (go) t2 = Identity (s) }}> }}"""
+    model = parsed(text)
+    if direct:
+        (body,) = (a.g for a in model.graph.node[0].attribute)
+        del body.node[:-2]
+        body.output[1].name = "i"
+    y, z = anydml.load(model, threads=1, native=False).run(None, {"f": np.ones((1, 3), F)})
+    same(y, np.array(trips - 1, I64))
+    same(z, np.array(trips - 2 if trips > 1 else 2, I64))

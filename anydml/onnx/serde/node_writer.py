@@ -138,12 +138,14 @@ def with_own_outputs(graph: Graph, opset: int, states: int = 0) -> Graph:
     Their names say where they stand, not what they pass on, which may get another name. The parameters of a
     Loop's body may be returned as they are as the next of its `states`, so many outputs, but for sequences:
     onnxruntime takes the items out of the one that they come from. As rows, or from a Scan's body, it then
-    gives what was never written.
+    gives what was never written. The number of the iteration it counts on in the tensor that the body got,
+    and would so change what the body returned.
     """
     written = {v for n in graph.nodes for v in n.writes}
     parameters: dict[Value, Type | None] = {}
-    if isinstance(graph, Body):
-        parameters = {v: v.type or t for v, t in zip(graph.parameters, graph.takes, strict=True)}
+    if isinstance(graph, Body) and states:
+        given = zip(graph.parameters[1:], graph.takes[1:], strict=True)
+        parameters = {v: v.type or t for v, t in given}
     extra: list[Node] = []
     outputs: list[Value] = []
     for k, value in enumerate(graph.outputs):

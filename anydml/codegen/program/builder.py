@@ -32,7 +32,7 @@ from anydml.codegen.program.values import (
     Tensor,
 )
 from anydml.directml.fusion import replace_reads
-from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.dtypes import BOOL, INT32, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, ne, walk
 from anydml.ops.tensor_desc import packed_strides
 
@@ -121,6 +121,10 @@ class ProgramBuilder:
             self._store(register, into)
             return into
         return self._compute(tensor, into)
+
+    def settled(self, tensor: Tensor) -> Tensor:
+        """What has been computed: in a register if it is small."""
+        return self.register(tensor) if tensor.small else tensor
 
     def packed(self, tensor: Tensor) -> Memory:
         """In memory, row by row."""
@@ -350,11 +354,28 @@ class ProgramBuilder:
         if view is not None:
             return view
         result = self.room(tensor.dtype, sizes)
-        for start, part in pieces(offsets):
+        parts = pieces(offsets)
+        if parts is None:
+            self._pick(tensor, offsets, result)
+        for start, part in parts or ():
             found = self._view(tensor, part)
             assert found is not None
             self.memory(found, self.part_of(result, start, part.shape))
         return result
+
+    def _pick(self, tensor: Memory, offsets: NDArray[np.int64], result: Memory) -> None:
+        """Elements in an order that is none, one by one, by a table."""
+        table = self._weight(Known.of(offsets.astype(np.int32)))
+        self.work += 3 * result.count
+
+        def one(index: str, _: list[str]) -> list[str]:
+            offset = self.code.load(self.code.at(table.pointer, index, INT32), INT32)
+            place = self.code.at(tensor.pointer, self.code.line(f"sext i32 {offset} to i64"), tensor.dtype)
+            element = self.code.load(place, tensor.dtype)
+            self.code.store(element, self.code.at(result.pointer, index, result.dtype), result.dtype)
+            return []
+
+        self.code.loop(result.count, one)
 
     def _view(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
         """The elements so many behind a pointer, if strides lead to them."""
@@ -369,6 +390,12 @@ class ProgramBuilder:
         offset = int(np.dot(start, whole.strides)) if whole.sizes else 0
         pointer = self.code.at(whole.pointer, offset, whole.dtype)
         return replace(whole, sizes=sizes, pointer=pointer)
+
+    def every(self, whole: Memory, start: Sequence[int], steps: Sequence[int]) -> Memory:
+        """The elements of a tensor in memory from `start` on, so many steps apart."""
+        axes = zip(whole.sizes, start, steps, strict=True)
+        part = self.part_of(whole, start, tuple(-(-(n - first) // step) for n, first, step in axes))
+        return replace(part, strides=tuple(s * n for s, n in zip(whole.strides, steps, strict=True)))
 
     def assemble(
         self, dtype: ScalarType, sizes: tuple[int, ...], parts: Sequence[tuple[Sequence[int], Tensor]]

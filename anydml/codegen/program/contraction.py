@@ -1,7 +1,7 @@
 """Products of matrices: the one place where multiplications are added up.
 
 Each element of the result is a chain of fused multiplications and additions over the inner axis, in its
-order, whatever the tiles are.
+order, whatever the tiles are. Integers wrap around.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from math import prod
 
 import numpy as np
 
-from anydml.codegen.emit import mangle, value_type
+from anydml.codegen.emit import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides
 from anydml.codegen.program.values import Memory, NotNative, Tensor
-from anydml.ops.dtypes import FLOAT32, FLOAT64, SIZE
+from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE
 
 TILE_ROWS = 4
 TILE_VECTORS = 24
@@ -23,13 +23,13 @@ UNROLLED = 4
 
 
 def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
-    """[..., M, K] times [..., K, N], of floats, in memory; axes in front broadcast.
+    """[..., M, K] times [..., K, N], of numbers of 32 or 64 bits, in memory; axes in front broadcast.
 
     Raises:
         NotNative: another type; sizes that do not fit.
     """
     dtype = one.dtype
-    if dtype not in (FLOAT32, FLOAT64) or other.dtype != dtype:
+    if dtype is BOOL or SIZE[dtype] < 4 or other.dtype != dtype:
         raise NotNative(f"products of {dtype.label}")
     x, y = b.memory(one), b.memory(other)
     if y.sizes[-1] > 1 and y.strides[-1] != 1:
@@ -70,9 +70,14 @@ def _write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> N
     width = min(vectors * lanes, n)
     starts = [min(v * lanes, width - lanes) for v in range(-(-width // lanes))]
     kind = value_type(dtype, lanes)
-    fma = f"llvm.fma.{mangle('float' if dtype is FLOAT32 else 'double', lanes)}"
-    zero = "0.0" if lanes == 1 else "zeroinitializer"
+    zero = code.constant(np.zeros(1, NUMPY[dtype]), dtype) if lanes == 1 else "zeroinitializer"
     cells = [(r, v) for r in range(rows) for v in range(len(starts))]
+
+    def multiply_add(x: str, y: str, total: str) -> str:
+        if dtype in FLOATING:
+            fma = f"llvm.fma.{mangle(element_type(dtype), lanes)}"
+            return code.call(kind, fma, (kind, x), (kind, y), (kind, total))
+        return code.line(f"add {kind} {total}, {code.line(f'mul {kind} {x}, {y}')}")
 
     def tile(row: str, column: str) -> None:
         left = code.at(x.pointer, code.times(row, x.strides[0]), dtype)
@@ -90,7 +95,7 @@ def _write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> N
                     one = code.splat(code.load(place, dtype), dtype, lanes)
                     for v, vector in enumerate(vs):
                         k_ = r * len(starts) + v
-                        sums[k_] = code.call(kind, fma, (kind, one), (kind, vector), (kind, sums[k_]))
+                        sums[k_] = multiply_add(one, vector, sums[k_])
             return sums
 
         unrolled = depth // UNROLLED

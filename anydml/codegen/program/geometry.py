@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.program.values import Memory, NotNative
+from anydml.codegen.program.values import Memory
 
 MAX_PIECES = 64
 """Copies of parts, of elements in an order that no strides have."""
@@ -71,14 +71,11 @@ Piece = tuple[tuple[int, ...], NDArray[np.int64]]
 """Where a part begins, and its offsets."""
 
 
-def pieces(offsets: NDArray[np.int64]) -> list[Piece]:
-    """Parts that strides lead through.
+def pieces(offsets: NDArray[np.int64]) -> list[Piece] | None:
+    """Parts that strides lead through; None where there are too many.
 
     Where each axis adds what only its own place decides, they are blocks of runs along each axis; else the
     first axis is gone through one by one.
-
-    Raises:
-        NotNative: there are too many.
     """
     shape, base = offsets.shape, offsets.flat[0]
     lines = [
@@ -93,12 +90,11 @@ def pieces(offsets: NDArray[np.int64]) -> list[Piece]:
     else:
         axis = next(k for k, n in enumerate(shape) if n > 1)
         for at in range(min(shape[axis], MAX_PIECES + 1)):
-            part = offsets[(slice(None),) * axis + (slice(at, at + 1),)]
-            for start, piece in pieces(part):
-                found.append(((*start[:axis], at, *start[axis + 1 :]), piece))
-    if not 0 < len(found) <= MAX_PIECES:
-        raise NotNative("elements in an order that is none")
-    return found
+            parts = pieces(offsets[(slice(None),) * axis + (slice(at, at + 1),)])
+            if parts is None or len(found) + len(parts) > MAX_PIECES:
+                return None
+            found += [((*start[:axis], at, *start[axis + 1 :]), piece) for start, piece in parts]
+    return found if 0 < len(found) <= MAX_PIECES else None
 
 
 def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:

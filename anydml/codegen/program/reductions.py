@@ -83,11 +83,7 @@ def fold_axes(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool
     source = b.memory(tensor)
     result = b.room(dtype, kept)
     _Nest(b, source, result, axes, folding, count).write()
-    return b.use(_as_register(b, b.reshape(result, wanted)))
-
-
-def _as_register(b: ProgramBuilder, tensor: Tensor) -> Tensor:
-    return b.register(tensor) if tensor.small else tensor
+    return b.settled(b.reshape(result, wanted))
 
 
 def _opened(b: ProgramBuilder, folding: Folding, name: str, dtype: ScalarType, lanes: int) -> str:
@@ -267,4 +263,34 @@ def place_of_extreme(
     operands = [(dtype, source.pointer), (INT64, result.pointer)]
     b.over(stays, operands, lambda pointers: row(*pointers))
     wanted = kept if keep else tuple(m for k, m in enumerate(tensor.sizes) if k != axis)
-    return _as_register(b, b.reshape(result, wanted))
+    return b.settled(b.reshape(result, wanted))
+
+
+def running(b: ProgramBuilder, tensor: Tensor, axis: int, folding: Folding, own: bool, back: bool) -> Tensor:
+    """For each element what those up to it along an axis become, its own included or not; or from the end."""
+    source, dtype, wide = b.memory(tensor), tensor.dtype, folding.type(tensor.dtype)
+    result = b.room(dtype, tensor.sizes)
+    b.work += 2 * tensor.count
+    n, steps = tensor.sizes[axis], (source.strides[axis], result.strides[axis])
+    neutral = b.code.constant(np.array(folding.neutral(wide), NUMPY[wide]), wide)
+
+    def row(pointers: list[str]) -> None:
+        begin = (n - 1) * back
+        first = [b.code.at(p, begin * s, dtype) for p, s in zip(pointers, steps, strict=True)]
+
+        def one(index: str, carried: list[str]) -> list[str]:
+            place, home = (
+                b.code.at(p, b.code.times(index, -s if back else s), dtype)
+                for p, s in zip(first, steps, strict=True)
+            )
+            x = _opened(b, folding, b.code.load(place, dtype), dtype, 1)
+            total = _combined(b, folding, dtype, carried[0], x, 1)
+            told = _closed(b, folding, dtype, total if own else carried[0], 1, 1)
+            b.code.store(told, home, dtype)
+            return [total]
+
+        b.code.loop(n, one, [(value_type(wide, 1), neutral)])
+
+    stays = [(m, (source.strides[k], result.strides[k])) for k, m in enumerate(tensor.sizes) if k != axis]
+    b.over(stays, [(dtype, source.pointer), (dtype, result.pointer)], row)
+    return b.settled(result)

@@ -254,8 +254,8 @@ class _Writer:
         check_types(node)
         if node.bodies:
             return self._iteration(node)
-        shaped = node.is_onnx("Reshape")
-        inputs = [None if v is None else self.read(v, shaped and k == 1) for k, v in enumerate(node.inputs)]
+        shaped = node.is_onnx("Reshape") or node.is_onnx("Resize")
+        inputs = [None if v is None else self.read(v, shaped and k > 0) for k, v in enumerate(node.inputs)]
         if (folded := _folded(node, inputs)) is not None:
             return folded
         if (result := self._elementwise(node, inputs)) is not None:

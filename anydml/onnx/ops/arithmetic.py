@@ -1,4 +1,4 @@
-"""Calculation with one or more tensors, element by element; running sums."""
+"""Calculation with one or more tensors, element by element."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from anydml.onnx.ops.directml import (
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
-    axis_in,
     flag,
     in_double,
     in_single,
@@ -156,24 +155,6 @@ def _bit_shift(node: NodeView, x: Array, y: Array) -> Array:
     return np.where(far, np.where(x < 0, -1, 0).astype(x.dtype), np.right_shift(x, by)).astype(x.dtype)
 
 
-def _running(name: str, neutral: int) -> Any:
-    """CumSum and CumProd, one after the other."""
-    function = getattr(np, name)
-
-    def rule(node: NodeView, x: Array, axis: Array) -> Array:
-        along = axis_in(single(axis), x.ndim)
-        moved = np.moveaxis(widen(x), along, -1)
-        moved = moved[..., ::-1] if flag(node, "reverse") else moved
-        if flag(node, "exclusive"):
-            first = np.full((*moved.shape[:-1], min(1, moved.shape[-1])), neutral, moved.dtype)
-            moved = np.concatenate([first, moved[..., :-1]], -1)
-        moved = function(moved, axis=-1, dtype=moved.dtype)
-        moved = moved[..., ::-1] if flag(node, "reverse") else moved
-        return round_to(np.moveaxis(moved, -1, along), x.dtype)
-
-    return rule
-
-
 def _variadic(formula: Any) -> Any:
     """Sum and Mean, which broadcast from opset 8 on."""
     checked = in_single(lambda node, *inputs: formula(*inputs))
@@ -229,11 +210,6 @@ def _shifts(direction: str) -> Callable[[KnownNode], Attributes | None]:
 
 def _fmod(n: NodeView) -> Attributes | None:
     return {} if n.int("fmod") else None
-
-
-def _along_axis(n: KnownNode) -> bool:
-    axis, rank = n.integers(1), n.rank(0)
-    return rank is not None and axis is not None and len(axis) == 1 and -rank <= axis[0] < rank
 
 
 OPS = (
@@ -307,8 +283,6 @@ OPS = (
             DirectMLForm(arithmetic.ELEMENT_WISE_MAX, NUMBERS, (2,), no_attributes, since=11),
         ),
     ),
-    OpInfo("CumProd", fold=_running("cumprod", 1)),
-    OpInfo("CumSum", result=result_types.same, fold=_running("cumsum", 0), speculatable=_along_axis),
     OpInfo(
         "Div",
         safe=safe.divided,

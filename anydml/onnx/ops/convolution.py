@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,7 +13,7 @@ from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
-from anydml.onnx.ops.native import Inputs, known, operand, windowed
+from anydml.onnx.ops.native import Inputs, known, operand, padded, windowed
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import if_run
@@ -65,18 +67,8 @@ def _conv(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Arra
 
 def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = None) -> Array:
     groups = _check_groups(node, x, w, w.shape[0])
-    rank, sizes, kernel = x.ndim - 2, x.shape[2:], w.shape[2:]
-    if 0 in sizes or 0 in kernel:
-        raise NotFoldable("a convolution of nothing")
-    strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
-    if min(*strides, *dilations) < 1:
-        raise ValueError("expected strides and dilations of at least 1")
-    extra = numbers(node, "output_padding", rank, 0)
-    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
-        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
-    each = zip(sizes, kernel, strides, dilations, extra, strict=True)
-    full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
-    before, count = _crop(node, sizes, strides, full)
+    sizes, kernel = x.shape[2:], w.shape[2:]
+    strides, dilations, before, count, full = _transposed(node, sizes, kernel)
 
     def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
         parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *sizes)
@@ -91,6 +83,24 @@ def _conv_transpose(node: NodeView, x: Array, w: Array, bias: Array | None = Non
         return _with_bias(result[kept].reshape(x.shape[0], groups * w.shape[1], *count), bias)
 
     return sum_products(compute, x, w, *([] if bias is None else [bias]))
+
+
+def _transposed(
+    node: NodeView, sizes: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """Strides and dilations; how many elements go in front, how many stay, and how many there are."""
+    rank = len(sizes)
+    if 0 in sizes or 0 in kernel:
+        raise NotFoldable("a convolution of nothing")
+    strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
+    if min(*strides, *dilations) < 1:
+        raise ValueError("expected strides and dilations of at least 1")
+    extra = numbers(node, "output_padding", rank, 0)
+    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
+        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
+    each = zip(sizes, kernel, strides, dilations, extra, strict=True)
+    full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
+    return strides, dilations, *_crop(node, sizes, strides, full), full
 
 
 def _crop(
@@ -150,8 +160,8 @@ def _conv_fits(n: KnownNode) -> bool:
 
 
 def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """By known filters: windows as rows of a matrix; or one place of the window upon the other, where each
-    channel is alone."""
+    """By known filters: windows as rows of a matrix for each group; or one place of the window upon the
+    other, where each channel is alone."""
     x, filters, bias = operand(inputs), known(inputs, 1), known(inputs, 2)
     if filters is None or len(x.sizes) < 3 or x.dtype is not FLOAT32:
         raise NotNative("Conv by what is computed, or not of float32")
@@ -162,20 +172,28 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
         raise NotNative("filters that do not fit")
     where = windows(n, x.sizes[2:], w.shape[2:])
     seen = windowed(b, x, where, 0.0)
-    axes = len(where.kernel)
-    if groups == 1:
-        order = [0, *range(2, 2 + axes), 1, *range(2 + axes, 2 + 2 * axes)]
-        rows = x.sizes[0] * prod(where.count)
-        moved = b.rearrange(seen, np.arange(seen.count).reshape(seen.sizes).transpose(order))
-        flat = b.reshape(moved, (rows, seen.count // rows))
-        made: Tensor = matrix_product(b, flat, Known.of(np.ascontiguousarray(w.reshape(len(w), -1).T)))
-        if bias is not None:
-            made = b.elementwise(_SUM, [made, bias])
-        whole = b.reshape(made, (x.sizes[0], *where.count, len(w)))
-        places = np.moveaxis(np.arange(whole.count).reshape(whole.sizes), -1, 1)
-        return [b.rearrange(whole, places)]
-    if groups != x.sizes[1] or len(w) != groups:
-        raise NotNative("groups of several channels")
+    if groups > 1 and w.shape[1] == 1 and len(w) == groups:
+        return [_channel_by_channel(b, seen, w, bias)]
+    samples, inner = x.sizes[0], len(where.kernel)
+    parts = np.arange(seen.count).reshape(samples, groups, w.shape[1], *seen.sizes[2:])
+    order = [1, 0, *range(3, 3 + inner), 2, *range(3 + inner, 3 + 2 * inner)]
+    moved = b.rearrange(seen, parts.transpose(order))
+    rows = samples * prod(where.count)
+    matrices = w.reshape(groups, len(w) // groups, -1).swapaxes(1, 2)
+    made: Tensor = matrix_product(
+        b, b.reshape(moved, (groups, rows, moved.count // rows // groups)), Known.of(matrices.copy())
+    )
+    if bias is not None:
+        made = b.elementwise(_SUM, [made, Known.of(bias.array.reshape(groups, 1, -1))])
+    whole = b.use(b.reshape(made, (groups, samples, *where.count, len(w) // groups)))
+    places = np.arange(whole.count).reshape(whole.sizes)
+    order = [1, 0, 2 + inner, *range(2, 2 + inner)]
+    return [b.rearrange(whole, places.transpose(order).reshape(samples, len(w), *where.count))]
+
+
+def _channel_by_channel(b: ProgramBuilder, seen: Tensor, w: Array, bias: Known | None) -> Tensor:
+    """A filter for each channel, with windows [N, C, windows..., places in a window...]."""
+    groups, axes = len(w), w.ndim - 2
     places = np.arange(seen.count).reshape(*seen.sizes[: 2 + axes], -1)
     taps = places.shape[-1]
     parts = [b.rearrange(seen, places[..., k]) for k in range(taps)]
@@ -186,7 +204,62 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
     for k in range(taps):
         total = expr.fma(expr.read(k, FLOAT32), expr.read(taps + k, FLOAT32), total)
     b.work += 2 * seen.count
-    return [b.elementwise(total, [*parts, *weights, first])]
+    return b.elementwise(total, [*parts, *weights, first])
+
+
+def _native_conv_transpose(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """By known filters: each element times its filter, as one product of matrices for each group; then, for
+    each remainder that a place of the output leaves by the strides, the sum of what falls there."""
+    x, filters, bias = operand(inputs), known(inputs, 1), known(inputs, 2)
+    if filters is None or x.dtype is not FLOAT32:
+        raise NotNative("ConvTranspose by what is computed, or not of float32")
+    w = filters.array
+    groups = _check_groups(n, np.empty(x.sizes), w, len(w))
+    sizes, kernel, samples, outgoing = x.sizes[2:], w.shape[2:], x.sizes[0], groups * w.shape[1]
+    strides, dilations, before, count, _ = _transposed(n, sizes, kernel)
+    inner, ingoing = prod(sizes), len(w) // groups
+    places = np.arange(x.count).reshape(samples, groups, ingoing, inner)
+    columns = b.rearrange(x, places.transpose(1, 0, 3, 2))
+    rows = b.reshape(columns, (groups, samples * inner, ingoing))
+    made = matrix_product(b, rows, Known.of(w.reshape(groups, ingoing, -1)))
+    parts = np.arange(made.count).reshape(groups, samples, *sizes, w.shape[1], *kernel)
+    order = (1, 0, len(sizes) + 2, *range(2, 2 + len(sizes)), *range(len(sizes) + 3, parts.ndim))
+    moved = parts.transpose(order).reshape(samples, outgoing, *sizes, *kernel)
+    shift = Known.of(np.zeros(outgoing, np.float32) if bias is None else bias.array)
+    shift = Known.of(shift.array.reshape(outgoing, *[1] * len(sizes)))
+    result = b.room(FLOAT32, (samples, outgoing, *count))
+    for phase in np.ndindex(*(min(s, c) for s, c in zip(strides, count, strict=True))):
+        home = b.every(result, (0, 0, *phase), (1, 1, *strides))
+        fitting = []
+        """For each axis: places of the filter, and which of the input fall on the first of this phase."""
+        for r, p, k, d, s in zip(phase, before, kernel, dilations, strides, strict=True):
+            fitting.append([(t, (r + p - t * d) // s) for t in range(k) if (r + p - t * d) % s == 0])
+        terms: list[Tensor] = []
+        for taps in product(*fitting):
+            at: Index = (..., *(t for t, _ in taps))
+            one = b.rearrange(made, moved[at])
+            terms.append(_shifted(b, one, [first for _, first in taps], home.sizes[2:]))
+        if not terms:
+            terms = [Known.of(np.zeros(home.sizes, np.float32))]
+        b.memory(_total(b, [shift, *terms]), home)
+    return [b.settled(result)]
+
+
+def _shifted(b: ProgramBuilder, x: Tensor, first: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """So many elements along each spatial axis, from `first` on; 0 where there are none."""
+    ends = [(f, f + m, n) for f, m, n in zip(first, sizes, x.sizes[2:], strict=True)]
+    widths = [(max(-f, 0), max(end - n, 0)) for f, end, n in ends]
+    padded_x = padded(b, x, [(0, 0), (0, 0), *widths], 0.0)
+    places = np.arange(padded_x.count).reshape(padded_x.sizes)
+    kept: Index = (..., *(slice(max(f, 0), max(f, 0) + m) for f, m in zip(first, sizes, strict=True)))
+    return b.rearrange(padded_x, places[kept])
+
+
+def _total(b: ProgramBuilder, terms: Sequence[Tensor]) -> Tensor:
+    total = expr.read(0, FLOAT32)
+    for k in range(1, len(terms)):
+        total = expr.add(total, expr.read(k, FLOAT32))
+    return b.elementwise(total, terms)
 
 
 _SUM = expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
@@ -206,6 +279,7 @@ OPS = (
     ),
     OpInfo(
         "ConvTranspose",
+        native=_native_conv_transpose,
         any_batch=True,
         fold=_conv_transpose,
         speculatable=if_run,

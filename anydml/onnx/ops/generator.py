@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.cast import dtype_of
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
 from anydml.onnx.ops.speculation import always
+from anydml.ops.dtypes import NUMPY
 
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
@@ -63,6 +67,11 @@ def _eye_like(node: NodeView, x: Array) -> Array:
     distance = np.arange(columns) - np.arange(rows)[:, None]
     ones: Array = distance == node.int("k")
     return ones.astype(x.dtype if code is None else dtype_of(code))
+
+
+def _native_eye_like(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x = operand(inputs)
+    return [Known.of(_eye_like(n, np.empty(x.sizes, NUMPY[x.dtype])))]
 
 
 def _constant(node: NodeView) -> Any:
@@ -129,7 +138,7 @@ OPS = (
             None if contents[0] is None or contents[0].ndim != 1 else list(contents[0])
         ),
     ),
-    OpInfo("EyeLike", fold=_eye_like, matrix_only=True),
+    OpInfo("EyeLike", native=_native_eye_like, fold=_eye_like, matrix_only=True),
     OpInfo(
         "Range",
         safe=safe.ranged,

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
+from anydml.codegen.program.sorting import best
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import may_be_zero
-from anydml.onnx.ops import result_types, safe
-from anydml.onnx.ops.native import Inputs, operand
+from anydml.onnx.ops import native_indexing, result_types, safe
+from anydml.onnx.ops.native import Inputs, known, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
-from anydml.ops.dtypes import INT32
+from anydml.ops.dtypes import BOOL
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -256,52 +257,14 @@ _EXTREME_OF_BOOL = Quirk(
 )
 
 
-def _native_gather(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Parts along an axis, by numbers from -size to size - 1."""
-    x, at = operand(inputs), operand(inputs, 1)
+def _native_top_k(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """Best first, also where the order is open."""
+    x = operand(inputs)
+    count = n.int("k") if n.version < 10 else int(single(given.array)) if (given := known(inputs, 1)) else 0
     axis = axis_in(n.int("axis"), len(x.sizes))
-    length = x.sizes[axis]
-    if isinstance(at, Known):
-        indices = at.array.astype(np.int64)
-        if ((indices < -length) | (indices >= length)).any():
-            raise NotNative("an index that is out of range")
-        places = np.arange(x.count).reshape(x.sizes)
-        return [b.rearrange(x, np.take(places, indices % length, axis))]
-    sizes = (*x.sizes[:axis], *at.sizes, *x.sizes[axis + 1 :])
-    source = b.memory(x)
-    if at.count == 1:
-        part = _part(b, source, axis, b.scalar(at), at, length)
-        strides = (*part.strides[:axis], *[1] * len(at.sizes), *part.strides[axis:])
-        view = Memory(x.dtype, sizes, part.pointer, strides, part.lies_in)
-        return [b.register(view) if view.small else view]
-    listed = b.packed(at)
-    flat = (*x.sizes[:axis], at.count, *x.sizes[axis + 1 :])
-    result = b.room(x.dtype, flat)
-
-    def one(index: str, _: list[str]) -> list[str]:
-        number = b.code.load(b.code.at(listed.pointer, index, at.dtype), at.dtype)
-        part = _part(b, source, axis, number, at, length)
-        home = b.code.at(result.pointer, b.code.times(index, result.strides[axis]), x.dtype)
-        strides = (*result.strides[:axis], *result.strides[axis + 1 :])
-        b.memory(part, Memory(x.dtype, part.sizes, home, strides))
-        return []
-
-    b.code.loop(at.count, one)
-    return [b.reshape(result, sizes)]
-
-
-def _part(b: ProgramBuilder, source: Memory, axis: int, number: str, at: Tensor, length: int) -> Memory:
-    """The part of a tensor at a computed number."""
-    if at.dtype is INT32:
-        number = b.code.line(f"sext i32 {number} to i64")
-    negative = b.code.line(f"icmp slt i64 {number}, 0")
-    turned = b.code.line(f"add i64 {number}, {length}")
-    place = b.code.line(f"select i1 {negative}, i64 {turned}, i64 {number}")
-    inside = b.code.line(f"icmp ult i64 {place}, {length}")
-    b.fail_unless(inside, f"expected an index from {-length} to {length - 1}, but got {{}}", number)
-    pointer = b.code.at(source.pointer, b.code.times(place, source.strides[axis]), source.dtype)
-    sizes, strides = ((*s[:axis], *s[axis + 1 :]) for s in (source.sizes, source.strides))
-    return Memory(source.dtype, sizes, pointer, strides, source.lies_in)
+    if not 0 < count <= x.sizes[axis] or x.dtype is BOOL:
+        raise NotNative(f"TopK of {count}")
+    return list(best(b, x, axis, count, n.version < 11 or flag(n, "largest")))
 
 
 def _classes_known(n: KnownNode) -> bool:
@@ -317,7 +280,7 @@ OPS = (
     OpInfo(
         "Gather",
         safe=safe.gathered,
-        native=_native_gather,
+        native=native_indexing.by_known_places(_gather, native_indexing.gather),
         result=result_types.gathered,
         fold=_gather,
         symbols=_gathered_symbols,
@@ -326,9 +289,19 @@ OPS = (
         quirks=(Quirk("onnxruntime gathers the first text of each slice only", _strings_in_slices),),
     ),
     OpInfo(
-        "GatherElements", safe=safe.gathered_elements, result=result_types.like_places, fold=_gather_elements
+        "GatherElements",
+        native=native_indexing.by_known_places(_gather_elements, native_indexing.gather_elements),
+        safe=safe.gathered_elements,
+        result=result_types.like_places,
+        fold=_gather_elements,
     ),
-    OpInfo("GatherND", safe=safe.gathered_places, fold=_gather_nd, minimums={"batch_dims": 0}),
+    OpInfo(
+        "GatherND",
+        native=native_indexing.by_known_places(_gather_nd, native_indexing.gather_nd),
+        safe=safe.gathered_places,
+        fold=_gather_nd,
+        minimums={"batch_dims": 0},
+    ),
     OpInfo(
         "NonZero",
         result=result_types.places_of_others,
@@ -337,19 +310,36 @@ OPS = (
         quirks=(Quirk("onnxruntime gives indices of one axis for a scalar", lambda n: n.rank(0) == 0),),
     ),
     OpInfo(
-        "OneHot", safe=safe.one_hot, fold=_one_hot, speculatable=_classes_known, quirks=(NEGATIVE_LENGTH,)
+        "OneHot",
+        native=native_indexing.one_hot,
+        safe=safe.one_hot,
+        fold=_one_hot,
+        speculatable=_classes_known,
+        quirks=(NEGATIVE_LENGTH,),
     ),
-    OpInfo("Scatter", result=result_types.same, fold=_scatter_elements),
-    OpInfo("ScatterElements", result=result_types.same, fold=_scatter_elements, quirks=(_EXTREME_OF_BOOL,)),
+    OpInfo(
+        "Scatter",
+        native=native_indexing.scatter_elements,
+        result=result_types.same,
+        fold=_scatter_elements,
+    ),
+    OpInfo(
+        "ScatterElements",
+        native=native_indexing.scatter_elements,
+        result=result_types.same,
+        fold=_scatter_elements,
+        quirks=(_EXTREME_OF_BOOL,),
+    ),
     OpInfo(
         "ScatterND",
+        native=native_indexing.scatter_nd,
         safe=safe.scattered_places,
         result=result_types.same,
         fold=_scatter_nd,
         quirks=(_EXTREME_OF_BOOL,),
     ),
     OpInfo("TensorScatter", fold=_tensor_scatter),
-    OpInfo("TopK", safe=safe.best, fold=_top_k, speculatable=if_run, moves_first=True),
+    OpInfo("TopK", native=_native_top_k, safe=safe.best, fold=_top_k, speculatable=if_run, moves_first=True),
     OpInfo(
         "Unique",
         fold=_unique,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops import native, result_types, safe
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import (
     NEGATIVE_LENGTH,
@@ -14,6 +17,8 @@ from anydml.onnx.ops.shared import (
     sizes_in,
 )
 from anydml.onnx.ops.speculation import has_ranks, if_run
+from anydml.ops import expr
+from anydml.ops.dtypes import INT64
 
 
 def _transpose(node: NodeView, x: Array) -> Array:
@@ -80,6 +85,19 @@ def _trilu(node: NodeView, x: Array, k: Array | None = None) -> Array:
     return np.where(kept, x, np.zeros((), x.dtype))
 
 
+def _native_trilu(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x, k = operand(inputs), inputs[1] if len(inputs) > 1 else None
+    if len(x.sizes) < 2 or (k is not None and (k.dtype is not INT64 or k.count != 1)):
+        raise NotNative("a triangle of no matrix")
+    rows, columns = x.sizes[-2:]
+    distance = Known.of(np.arange(columns) - np.arange(rows)[:, None])
+    offset = Known.of(np.array(0)) if k is None else b.reshape(k, ())
+    compare = expr.ge if flag(n, "upper") else expr.le
+    kept = compare(expr.read(0, INT64), expr.read(1, INT64))
+    zero = expr.constant(0, x.dtype)
+    return [b.elementwise(expr.select(kept, expr.read(2, x.dtype), zero), [distance, offset, x])]
+
+
 def _has_planes(n: KnownNode) -> bool:
     rank = n.rank(0)
     return rank is not None and rank > 1 and (n.value(1) is None or n.sizes(1) in ((), (1,)))
@@ -120,5 +138,12 @@ OPS = (
         fold=_transpose,
         speculatable=has_ranks,
     ),
-    OpInfo("Trilu", result=result_types.same, fold=_trilu, speculatable=_has_planes, moves_first=True),
+    OpInfo(
+        "Trilu",
+        native=_native_trilu,
+        result=result_types.same,
+        fold=_trilu,
+        speculatable=_has_planes,
+        moves_first=True,
+    ),
 )

@@ -10,7 +10,7 @@ from onnx import AttributeProto
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.errors import short_repr
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, operand
@@ -19,6 +19,7 @@ from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, witho
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import can_broadcast, if_run
 from anydml.ops import expr
+from anydml.ops.dtypes import INT32
 
 
 def sum_products(compute: Callable[..., Array], *factors: Array) -> Array:
@@ -242,9 +243,8 @@ def _wrong_equation(attributes: Mapping[str, AttributeProto]) -> str | None:
     return f"expected an equation of Einsum such as 'ij,jk->ik', but got {text}"
 
 
-def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of matrices, stacks of them, and vectors."""
-    x, y = operand(inputs), operand(inputs, 1)
+def multiply(b: ProgramBuilder, x: Tensor, y: Tensor) -> Tensor:
+    """Of matrices, stacks of them, and vectors, in a program."""
     if not x.sizes or not y.sizes:
         raise NotNative("products of scalars")
     left = b.reshape(x, (1, *x.sizes)) if len(x.sizes) == 1 else x
@@ -256,8 +256,34 @@ def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tens
         product = matrix_product(b, left, right)
     sizes = product.sizes
     wanted = (*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1))
-    result = b.reshape(product, wanted)
-    return [b.register(result) if result.small else result]
+    return b.settled(b.reshape(product, wanted))
+
+
+def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    return [multiply(b, operand(inputs), operand(inputs, 1))]
+
+
+def native_along(b: ProgramBuilder, parameter: Tensor, x: Tensor, rows: bool) -> Tensor:
+    """`along`, in a program."""
+    found = along(np.empty(parameter.sizes, bool), np.empty(x.sizes, bool), rows)
+    return b.reshape(parameter, found.shape)
+
+
+def centred(b: ProgramBuilder, x: Tensor, zero: Tensor | None, rows: bool) -> Tensor:
+    """`without_zero`, in a program."""
+    if isinstance(x, Known) and (zero is None or isinstance(zero, Known)):
+        return Known.of(without_zero(x.array, None if zero is None else zero.array, rows))
+    wide = expr.convert(expr.read(0, x.dtype), INT32)
+    if zero is None:
+        return b.elementwise(wide, [x])
+    less = expr.convert(expr.read(1, zero.dtype), INT32)
+    return b.elementwise(expr.sub(wide, less), [x, native_along(b, zero, x, rows)])
+
+
+def _native_matmul_integer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    zeros = [*inputs[2:], None, None]
+    one, two = (centred(b, operand(inputs, k), zeros[k], k == 0) for k in range(2))
+    return [multiply(b, one, two)]
 
 
 def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
@@ -276,7 +302,7 @@ def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
     if extra is not None:
         scaled = c if (beta := n.float("beta")) == 1 else expr.mul(c, beta)
         product = b.elementwise(expr.add(a, scaled), [product, extra])
-    return [b.register(product) if product.small else product]
+    return [b.settled(product)]
 
 
 OPS = (
@@ -305,6 +331,7 @@ OPS = (
     ),
     OpInfo(
         "MatMulInteger",
+        native=_native_matmul_integer,
         fold=_matmul_integer,
         flops=product_flops,
         quirks=(

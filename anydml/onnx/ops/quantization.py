@@ -5,23 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.reductions import LARGEST, LEAST, fold_axes
+from anydml.codegen.program.values import NotNative, Tensor, scalar_type
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
     NOTHING_TO_SUM,
     along,
     by_rows,
+    centred,
+    multiply,
+    native_along,
     nothing_inside,
     unequal_batches,
     without_zero,
 )
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import window_too_long
+from anydml.ops import expr
+from anydml.ops.dtypes import FLOAT32, INT8, INT16, INT32, NUMPY, UINT8, UINT16, ScalarType
 
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
@@ -165,6 +174,100 @@ def _dequantize(node: NodeView, x: Array, scale: Array, zero: Array | None = Non
     return np.asarray(wide.astype(np.float32) * factor.astype(np.float32)).astype(target)
 
 
+# ---- in programs ------------------------------------------------------------------------------------
+
+
+def _native_granular(b: ProgramBuilder, n: KnownNode, parameter: Tensor | None, x: Tensor) -> Tensor | None:
+    """`_granular`, in a program; a zero point that is left out stays so."""
+    if parameter is None:
+        return None
+    if n.attribute("block_size"):
+        raise NotNative(f"{n.op.name} in blocks")
+    return b.reshape(parameter, _granular(n, np.empty(parameter.sizes, bool), np.empty(x.sizes, bool)).shape)
+
+
+def _saturated(quotient: expr.Expr, zero: expr.Expr, target: ScalarType) -> expr.Expr:
+    """Rounded, the zero point added, within the target's range. NaN becomes 0."""
+    if target not in (UINT8, INT8, UINT16, INT16):
+        raise NotNative(f"quantization to {target.label}")
+    limits = np.iinfo(NUMPY[target])
+    total = expr.add(expr.rint(quotient), expr.convert(zero, FLOAT32))
+    inside = expr.minimum(expr.maximum(total, float(limits.min)), float(limits.max))
+    return expr.convert(inside, target)
+
+
+def _native_quantize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x, scale = operand(inputs), operand(inputs, 1)
+    zero = inputs[2] if len(inputs) > 2 else None
+    target = UINT8 if zero is None else zero.dtype
+    code = n.attribute("output_dtype")
+    told = code and scalar_type(_dtype(code)) is not target
+    if x.dtype is not FLOAT32 or scale.dtype is not FLOAT32 or told or n.attribute("precision"):
+        raise NotNative("QuantizeLinear of other types than float32")
+    if zero is not None and zero.sizes != scale.sizes and (zero.count, scale.count) != (1, 1):
+        raise NotNative("zero points that do not fit")
+    factor, point = (_native_granular(b, n, t, x) for t in (scale, zero))
+    assert factor is not None
+    quotient = expr.div(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
+    if point is None:
+        return [b.elementwise(_saturated(quotient, expr.constant(0, UINT8), target), [x, factor])]
+    return [b.elementwise(_saturated(quotient, expr.read(2, target), target), [x, factor, point])]
+
+
+def _native_dequantize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x, scale = operand(inputs), operand(inputs, 1)
+    zero = inputs[2] if len(inputs) > 2 else None
+    told = n.attribute("output_dtype") not in (None, 0, TensorProto.FLOAT)
+    if x.dtype not in (UINT8, INT8, UINT16, INT16, INT32) or scale.dtype is not FLOAT32 or told:
+        raise NotNative("DequantizeLinear of other types")
+    if zero is not None and zero.sizes != scale.sizes and (zero.count, scale.count) != (1, 1):
+        raise NotNative("zero points that do not fit")
+    if x.dtype is INT32 and zero is not None:
+        raise NotNative("a zero point of int32")
+    factor, point = (_native_granular(b, n, t, x) for t in (scale, zero))
+    assert factor is not None
+    whole = expr.convert(expr.read(0, x.dtype), INT32)
+    if point is not None:
+        whole = expr.sub(whole, expr.convert(expr.read(2, x.dtype), INT32))
+    meaning = expr.mul(expr.convert(whole, FLOAT32), expr.read(1, FLOAT32))
+    return [b.elementwise(meaning, [x, factor] if point is None else [x, factor, point])]
+
+
+def _native_dynamic(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """As onnxruntime has it, which takes a scale of 1 where there is nothing but zeros."""
+    x = operand(inputs)
+    axes = range(len(x.sizes))
+    x = b.use(x)
+    found, other = expr.read(0, FLOAT32), expr.read(1, FLOAT32)
+    low = b.elementwise(expr.minimum(found, 0.0), [fold_axes(b, x, axes, False, LEAST)])
+    high = b.elementwise(expr.maximum(found, 0.0), [fold_axes(b, x, axes, False, LARGEST)])
+    width = expr.div(expr.sub(other, found), 255.0)
+    scale = b.elementwise(expr.select(expr.eq(found, other), 1.0, width), [low, high])
+    begins = expr.div(expr.neg(found), other)
+    place = expr.rint(expr.minimum(expr.maximum(begins, 0.0), 255.0))
+    zero = b.elementwise(expr.convert(place, UINT8), [low, scale])
+    whole = _saturated(expr.div(found, other), expr.read(2, UINT8), UINT8)
+    return [b.elementwise(whole, [x, scale, zero]), scale, zero][: len(n.outputs)]
+
+
+def _native_qlinear_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    one, one_scale, one_zero, two, two_scale, two_zero, scale, zero = (operand(inputs, k) for k in range(8))
+    if scale.count != 1 or zero.count != 1 or {t.dtype for t in (one_scale, two_scale, scale)} != {FLOAT32}:
+        raise NotNative("scales for each row, or not of float32")
+    sums = multiply(b, centred(b, one, one_zero, True), centred(b, two, two_zero, False))
+    scales = [
+        native_along(b, one_scale, one, True),
+        native_along(b, two_scale, two, False),
+        b.reshape(scale, ()),
+    ]
+    if min(len(one.sizes), len(two.sizes)) < 2 and max(s.count for s in scales) > 1:
+        raise NotNative("scales of vectors")
+    factor = expr.div(expr.mul(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), expr.read(2, FLOAT32))
+    value = expr.mul(expr.convert(expr.read(0, INT32), FLOAT32), expr.read(1, FLOAT32))
+    meaning = _saturated(value, expr.read(2, zero.dtype), zero.dtype)
+    return [b.elementwise(meaning, [sums, b.elementwise(factor, scales), b.reshape(zero, ())])]
+
+
 # ---- products ----------------------------------------------------------------------------------------
 
 
@@ -276,6 +379,7 @@ def _scales_fit(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "QuantizeLinear",
+        native=_native_quantize,
         fold=_quantize,
         speculatable=_scales_fit,
         quirks=(
@@ -289,10 +393,11 @@ OPS = (
         ),
         reference_error=("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
     ),
-    OpInfo("DequantizeLinear", fold=_dequantize, speculatable=_scales_fit),
-    OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
+    OpInfo("DequantizeLinear", native=_native_dequantize, fold=_dequantize, speculatable=_scales_fit),
+    OpInfo("DynamicQuantizeLinear", native=_native_dynamic, fold=_dynamic, speculatable=if_run),
     OpInfo(
         "QLinearMatMul",
+        native=_native_qlinear_matmul,
         fold=_qlinear_matmul,
         quirks=(
             Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, 0, 3), empty=True),

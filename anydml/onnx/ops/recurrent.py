@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -12,12 +13,13 @@ from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.control import Iterated, repeat
 from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
 from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, known, operand
-from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk
+from anydml.onnx.ops.native import Inputs, Native, known, operand
+from anydml.onnx.ops.opinfo import Array, KnownNode, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes
 from anydml.onnx.ops.speculation import if_run
 from anydml.ops import elementary, expr
 from anydml.ops.dtypes import BOOL, FLOAT32, INT64
+from anydml.ops.expr import Expr
 
 
 def _flops(n: KnownNode, results: int) -> int:
@@ -35,77 +37,220 @@ def _no_batch(n: KnownNode) -> bool:
     return n.rank(0) not in (None, 3)
 
 
+# ---- in programs -------------------------------------------------------------------------------------
+
 _DIRECTIONS = {"": (False,), "forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-_I, _O, _F, _C = (expr.read(k, FLOAT32) for k in range(4))
-_CELL = expr.read(4, FLOAT32)
-_NEW_CELL = expr.add(
-    expr.mul(elementary.sigmoid(_F), _CELL), expr.mul(elementary.sigmoid(_I), elementary.tanh(_C))
-)
-_NEW_HIDDEN = expr.mul(elementary.sigmoid(_O), elementary.tanh(_CELL))
-_SUM = expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
+_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
+    "sigmoid": elementary.sigmoid,
+    "tanh": elementary.tanh,
+    "relu": lambda x: expr.maximum(x, 0.0),
+}
+Functions = Sequence[Callable[[Expr], Expr]]
 
 
-def _native_lstm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of float32, with the usual functions and known weights."""
-    x, w, r, bias = operand(inputs), known(inputs, 1), known(inputs, 2), known(inputs, 3)
-    given = [*inputs, *[None] * (8 - len(inputs))]
-    ways = _DIRECTIONS.get(n.mode("direction"))
-    if n.given - {"hidden_size", "direction"} or ways is None:
-        raise NotNative("LSTM with functions or a layout of its own")
-    if given[4] is not None or given[7] is not None or w is None or r is None or x.dtype is not FLOAT32:
-        raise NotNative("LSTM with lengths or peepholes, or not of float32")
-    batch, width, hidden = *x.sizes[1:], r.sizes[-1]
-    expected = [(len(ways), 4 * hidden, width), (len(ways), 4 * hidden, hidden)]
-    if n.attribute("hidden_size") != hidden or [w.sizes, r.sizes] != expected:
-        raise NotNative("LSTM whose sizes do not fit")
-    source = b.packed(x)
-    found: list[list[Tensor]] = []
-    for d, backward in enumerate(ways):
-        both = np.zeros(8 * hidden, np.float32) if bias is None else bias.array[d]
-        weights = [Known.of(np.ascontiguousarray(m.array[d].T)) for m in (w, r)]
-        states: list[Tensor] = []
-        for state in given[5:7]:
-            places = np.arange(batch * hidden).reshape(batch, hidden) + d * batch * hidden
-            nothing = Known.of(np.zeros((batch, hidden), np.float32))
-            states.append(nothing if state is None else b.rearrange(state, places))
-        shift = Known.of(both[: 4 * hidden] + both[4 * hidden :])
-        found.append(_one_way(b, source, weights, shift, states, backward))
-    rows, *last = (
-        b.assemble(
-            FLOAT32,
-            (*front, len(ways), batch, hidden),
-            [((*[0] * len(front), d, 0, 0), results[k]) for d, results in enumerate(found)],
+@dataclass(frozen=True)
+class _Weights:
+    """Of one direction. The input's and the state's, turned: [width, gates * hidden]; and their biases."""
+
+    w: Known
+    r: Known
+    w_bias: Array
+    r_bias: Array
+
+    @property
+    def hidden(self) -> int:
+        return self.r.sizes[0]
+
+
+Step = Callable[[ProgramBuilder, Tensor, list[Tensor], _Weights, Functions], list[Tensor]]
+"""(what the input gives with its bias, states, ...) -> the next states; the first one is the output."""
+
+
+@dataclass(frozen=True)
+class _Cell:
+    gates: int
+    states: int
+    functions: tuple[str, ...]
+    step: Step
+    added: Callable[[KnownNode, Array], Array]
+    """(node, biases of the state) -> what of them is added to the input's."""
+
+
+def _read(count: int) -> list[Expr]:
+    return [expr.read(k, FLOAT32) for k in range(count)]
+
+
+def _parts(b: ProgramBuilder, every: Tensor, hidden: int) -> list[Tensor]:
+    """The gates of [batch, gates * hidden]."""
+    every = b.use(every)
+    places = np.arange(every.count).reshape(every.sizes[0], -1, hidden)
+    return [b.rearrange(every, places[:, k]) for k in range(places.shape[1])]
+
+
+def _sum(b: ProgramBuilder, *terms: Tensor) -> Tensor:
+    first, *others = _read(len(terms))
+    for other in others:
+        first = expr.add(first, other)
+    return b.elementwise(first, terms)
+
+
+def _lstm_step(
+    b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
+) -> list[Tensor]:
+    h, c = states
+    f, g, last = functions
+    gates = _parts(b, _sum(b, fed, matrix_product(b, h, weights.r)), weights.hidden)
+    i, o, forget, new, cell = _read(5)
+    after = expr.add(expr.mul(f(forget), cell), expr.mul(f(i), g(new)))
+    after_cell = b.use(b.elementwise(after, [*gates, c]))
+    return [b.use(b.elementwise(expr.mul(f(o), last(cell)), [*gates, after_cell])), after_cell]
+
+
+def _rnn_step(
+    b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
+) -> list[Tensor]:
+    total = _sum(b, fed, matrix_product(b, states[0], weights.r))
+    return [b.use(b.elementwise(functions[0](_read(1)[0]), [total]))]
+
+
+def _gru_step(
+    b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
+) -> list[Tensor]:
+    """With linear_before_reset: the state's part of the new one is computed before it is reset."""
+    (h,), (f, g) = states, functions
+    one, two, three, four = _read(4)
+    update, reset, new = _parts(b, fed, weights.hidden)
+    beside = _parts(b, matrix_product(b, h, weights.r), weights.hidden)
+    shift = Known.of(weights.r_bias[2 * weights.hidden :])
+    inner = expr.mul(f(expr.add(one, two)), expr.add(three, four))
+    total = _sum(b, new, b.elementwise(inner, [reset, beside[1], beside[2], shift]))
+    return [_mixed(b, update, beside[0], total, h, f, g)]
+
+
+def _gru_step_reset_first(
+    b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
+) -> list[Tensor]:
+    (h,), (f, g), hidden = states, functions, weights.hidden
+    one, two, three = _read(3)
+    update, reset, new = _parts(b, fed, hidden)
+    matrices = np.split(weights.r.array, [2 * hidden], 1)
+    gates, last = (Known.of(np.ascontiguousarray(m)) for m in matrices)
+    beside = _parts(b, matrix_product(b, h, gates), hidden)
+    kept = b.elementwise(expr.mul(f(expr.add(one, two)), three), [reset, beside[1], h])
+    total = _sum(b, new, matrix_product(b, kept, last))
+    return [_mixed(b, update, beside[0], total, h, f, g)]
+
+
+def _mixed(
+    b: ProgramBuilder,
+    update: Tensor,
+    beside: Tensor,
+    new: Tensor,
+    h: Tensor,
+    f: Callable[[Expr], Expr],
+    g: Callable[[Expr], Expr],
+) -> Tensor:
+    """A GRU's next state: the last one and a new one, in the shares that its update gate says."""
+    one, two, fresh, old = _read(4)
+    share = f(expr.add(one, two))
+    mixed = expr.add(expr.mul(expr.sub(1.0, share), g(fresh)), expr.mul(share, old))
+    return b.use(b.elementwise(mixed, [update, beside, new, h]))
+
+
+def _all(n: KnownNode, bias: Array) -> Array:
+    return bias
+
+
+def _but_the_last(n: KnownNode, bias: Array) -> Array:
+    """Of a GRU with linear_before_reset, whose last gate adds its own."""
+    if not n.attribute("linear_before_reset"):
+        return bias
+    return np.concatenate([bias[: len(bias) // 3 * 2], np.zeros(len(bias) // 3, bias.dtype)])
+
+
+_LSTM = _Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _all)
+_RNN = _Cell(1, 1, ("tanh",), _rnn_step, _all)
+_GRU = _Cell(3, 1, ("sigmoid", "tanh"), _gru_step, _but_the_last)
+_GRU_RESET_FIRST = _Cell(3, 1, ("sigmoid", "tanh"), _gru_step_reset_first, _all)
+
+
+def _native(cell_of: Callable[[KnownNode], _Cell]) -> Native:
+    """Of float32, with known weights, over sequences that are all as long as they can be."""
+
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        cell = cell_of(n)
+        x, w, r, bias = operand(inputs), known(inputs, 1), known(inputs, 2), known(inputs, 3)
+        given = [*inputs, *[None] * (8 - len(inputs))]
+        ways = _DIRECTIONS.get(n.mode("direction"))
+        told = n.given - {"hidden_size", "direction", "activations", "linear_before_reset"}
+        if told or ways is None:
+            raise NotNative(f"{n.op.name} with {', '.join(sorted(told)) or 'a direction of its own'}")
+        if given[4] is not None or given[7] is not None or w is None or r is None or x.dtype is not FLOAT32:
+            raise NotNative(f"{n.op.name} with lengths or peepholes, or not of float32")
+        batch, width, hidden = *x.sizes[1:], r.sizes[-1]
+        expected = [(len(ways), cell.gates * hidden, width), (len(ways), cell.gates * hidden, hidden)]
+        if n.attribute("hidden_size") != hidden or [w.sizes, r.sizes] != expected:
+            raise NotNative(f"{n.op.name} whose sizes do not fit")
+        functions = _functions(n, cell, len(ways))
+        source = b.packed(x)
+        found: list[list[Tensor]] = []
+        for d, backward in enumerate(ways):
+            both = np.zeros((2, cell.gates * hidden), np.float32)
+            if bias is not None:
+                both = bias.array[d].reshape(both.shape)
+            turned = [Known.of(np.ascontiguousarray(m.array[d].T)) for m in (w, r)]
+            weights = _Weights(turned[0], turned[1], both[0] + cell.added(n, both[1]), both[1])
+            states: list[Tensor] = []
+            for state in given[5 : 5 + cell.states]:
+                places = np.arange(batch * hidden).reshape(batch, hidden) + d * batch * hidden
+                nothing = Known.of(np.zeros((batch, hidden), np.float32))
+                states.append(nothing if state is None else b.rearrange(state, places))
+            found.append(_one_way(b, cell, source, weights, functions[d], states, backward))
+        rows, *last = (
+            b.assemble(
+                FLOAT32,
+                (*front, len(ways), batch, hidden),
+                [((*[0] * len(front), d, 0, 0), results[k]) for d, results in enumerate(found)],
+            )
+            for k, front in enumerate([(x.sizes[0],), *[()] * cell.states])
         )
-        for k, front in enumerate([(x.sizes[0],), (), ()])
-    )
-    return [rows, *last][: len(n.outputs)]
+        return [rows, *last][: len(n.outputs)]
+
+    return rule
+
+
+def _functions(n: KnownNode, cell: _Cell, ways: int) -> list[Functions]:
+    """Those of each direction."""
+    words = list(cell.functions) * ways
+    if "activations" in n.given:
+        words = [w.decode().lower() for w in n.attribute("activations")]
+    each = len(cell.functions)
+    if len(words) != ways * each or not set(words) <= set(_FUNCTIONS):
+        raise NotNative(f"{n.op.name} with functions {', '.join(words)}")
+    return [[_FUNCTIONS[w] for w in words[d * each : (d + 1) * each]] for d in range(ways)]
 
 
 def _one_way(
     b: ProgramBuilder,
+    cell: _Cell,
     x: Memory,
-    weights: Sequence[Known],
-    shift: Known,
-    states: Sequence[Tensor],
+    weights: _Weights,
+    functions: Functions,
+    states: list[Tensor],
     backward: bool,
 ) -> list[Tensor]:
-    """One direction of an LSTM: all hidden states, the last one, and the last cell."""
+    """One direction: all hidden states, and the last states."""
     steps, batch, width = x.sizes
-    hidden = weights[1].sizes[0]
+    hidden = weights.hidden
     flat = b.reshape(x, (steps * batch, width))
-    fed = b.memory(b.elementwise(_SUM, [matrix_product(b, flat, weights[0]), shift]))
+    fed = b.memory(_sum(b, matrix_product(b, flat, weights.w), Known.of(weights.w_bias)))
 
     def step(number: Register, on: Register, current: list[Tensor]) -> Iterated:
-        h, c = current
         index = b.code.line(f"sub i64 {steps - 1}, {number.name}") if backward else number.name
         at = b.code.at(fed.pointer, b.code.times(index, batch * fed.strides[0]), FLOAT32)
-        now = Memory(FLOAT32, (batch, 4 * hidden), at, fed.strides, fed.lies_in)
-        every = b.use(b.elementwise(_SUM, [now, matrix_product(b, h, weights[1])]))
-        places = np.arange(every.count).reshape(batch, 4, hidden)
-        gates = [b.rearrange(every, places[:, k]) for k in range(4)]
-        new = b.use(b.elementwise(_NEW_CELL, [*gates, c]))
-        out = b.use(b.elementwise(_NEW_HIDDEN, [*gates, new]))
-        return Iterated(None, [out, new], [out])
+        now = Memory(FLOAT32, (batch, cell.gates * hidden), at, fed.strides, fed.lies_in)
+        after = cell.step(b, now, current, weights, functions)
+        return Iterated(None, after, after[:1])
 
     if steps == 1:
         made = step(Register(INT64, (), "0"), Register(BOOL, (), "true"), [*states])
@@ -120,7 +265,7 @@ def _one_way(
 OPS = (
     OpInfo(
         "LSTM",
-        native=_native_lstm,
+        native=_native(lambda n: _LSTM),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
@@ -131,6 +276,7 @@ OPS = (
     ),
     OpInfo(
         "GRU",
+        native=_native(lambda n: _GRU if n.attribute("linear_before_reset") else _GRU_RESET_FIRST),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
@@ -141,6 +287,7 @@ OPS = (
     ),
     OpInfo(
         "RNN",
+        native=_native(lambda n: _RNN),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,

@@ -6,19 +6,24 @@ computed in float64, in float32, and for every scale that the texts could mean, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops import result_types, safe
+from anydml.onnx.ops.native import Inputs, known, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.symbolic import at_least
+from anydml.ops import expr
+from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, NUMPY
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,23 @@ def _nearest(x: Array, axes: dict[int, _Axis], mode: str, nearest: str) -> Array
     return x
 
 
+def _neighbours(mode: str, change: _Axis, finite: bool) -> tuple[Array, Array, Array]:
+    """For each output the two inputs that it lies between, and how near it is to the second one.
+
+    Args:
+        finite: whether all inputs are; else it counts on which of them a place lies.
+    """
+    place, *others = (p.clip(0, change.before - 1) for p in _places(mode, change))
+    low = np.floor(place).astype(np.int64)
+    weight = place - low
+    for other in others:
+        if (np.abs(other - place) > 2e-5 * (1 + place)).any():
+            raise NotFoldable("a scale that is not that of the sizes")
+        if not finite and ((other == np.floor(other)) != (weight == 0)).any():
+            raise NotFoldable("next to an element that is not finite")
+    return low, np.minimum(low + 1, change.before - 1), weight
+
+
 def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
     """Between two neighbours; one of weight 0 is not looked at, so that it may be infinite."""
     if x.dtype not in FLOATS:
@@ -178,15 +200,7 @@ def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
         if change.before == 0 or change.after == 0:
             wide = wide.take(np.zeros(change.after, np.int64), axis)
             continue
-        place, *others = (p.clip(0, change.before - 1) for p in _places(mode, change))
-        low = np.floor(place).astype(np.int64)
-        weight = place - low
-        for other in others:
-            if (np.abs(other - place) > 2e-5 * (1 + place)).any():
-                raise NotFoldable("a scale that is not that of the sizes")
-            if not finite and ((other == np.floor(other)) != (weight == 0)).any():
-                raise NotFoldable("next to an element that is not finite")
-        high = np.minimum(low + 1, change.before - 1)
+        low, high, weight = _neighbours(mode, change, finite)
         weight = weight.reshape(-1, *[1] * (x.ndim - axis - 1))
         first = wide.take(low, axis)
         mixed = first * (1 - weight) + wide.take(high, axis) * weight
@@ -194,21 +208,55 @@ def _linear(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
     return round_to(wide, x.dtype)
 
 
-def _resize(node: NodeView, x: Array, *inputs: Array | None) -> Array:
+def _changes(node: NodeView, x: Array, inputs: Sequence[Array | None]) -> dict[int, _Axis]:
     """By scales (opset 10), by roi, scales, sizes (since 11)."""
     _, scales, sizes = (None, *inputs, None) if node.version < 11 else (*inputs, None, None, None)[:3]
-    axes = _axes(node, x, scales, sizes)
+    return _axes(node, x, scales, sizes)
+
+
+def _resize(node: NodeView, x: Array, *inputs: Array | None) -> Array:
+    axes = _changes(node, x, inputs)
     mode = node.text("mode")
     if node.version < 11:
         return _upsampled(x, axes, mode)
     place = node.text("coordinate_transformation_mode")
     if mode == "nearest":
         return _nearest(x, axes, place, node.text("nearest_mode"))
-    if mode != "linear" or node.attribute("exclude_outside"):
-        raise NotFoldable(f"resizing by mode {mode}")
+    _only_linear(node, axes)
+    return _linear(x, axes, place)
+
+
+def _only_linear(node: NodeView, axes: dict[int, _Axis]) -> None:
+    if node.text("mode") != "linear" or node.attribute("exclude_outside"):
+        raise NotFoldable(f"resizing by mode {node.text('mode')}")
     if node.attribute("antialias") and any(c.after < c.before for c in axes.values()):
         raise NotFoldable("antialiasing")
-    return _linear(x, axes, place)
+
+
+def _native_resize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
+    """The nearest elements are moved; those between two are computed axis by axis."""
+    x = operand(inputs)
+    if n.version < 11 or n.text("mode") == "nearest":
+        return moves(_resize)(b, n, inputs)
+    told = [known(inputs, k) for k in range(1, len(inputs))]
+    axes = _changes(n, np.empty(x.sizes, bool), [None if t is None else t.array for t in told])
+    _only_linear(n, axes)
+    if x.dtype not in FLOATING:
+        raise NotNative("integers between integers")
+    wide = FLOAT64 if x.dtype is FLOAT64 else FLOAT32
+    one, two, near = expr.read(0, wide), expr.read(1, wide), expr.read(2, wide)
+    mixed = expr.add(expr.mul(one, expr.sub(1.0, near)), expr.mul(two, near))
+    result = b.elementwise(expr.convert(expr.read(0, x.dtype), wide), [x])
+    for axis, change in axes.items():
+        low, high, weight = _neighbours(n.text("coordinate_transformation_mode"), change, finite=True)
+        if not weight.any() and np.array_equal(low, np.arange(change.before)):
+            continue
+        given = b.use(result)
+        places = np.arange(given.count).reshape(given.sizes)
+        shares = weight.astype(NUMPY[wide]).reshape(-1, *[1] * (len(x.sizes) - axis - 1))
+        sides = [b.rearrange(given, places.take(side, axis)) for side in (low, high)]
+        result = b.elementwise(expr.select(expr.eq(near, 0.0), one, mixed), [*sides, Known.of(shares)])
+    return [b.elementwise(expr.convert(expr.read(0, wide), x.dtype), [result])]
 
 
 def _upsampled(x: Array, axes: dict[int, _Axis], mode: str) -> Array:
@@ -269,6 +317,7 @@ def _resized_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | 
 OPS = (
     OpInfo(
         "Resize",
+        native=_native_resize,
         safe=safe.resized,
         result=result_types.resized,
         sizes=_resized_sizes,
@@ -284,5 +333,5 @@ OPS = (
         ),
         moves_first=True,
     ),
-    OpInfo("Upsample", fold=_upsample),
+    OpInfo("Upsample", native=moves(_upsample), fold=_upsample),
 )

@@ -184,5 +184,13 @@ def test_check_as_a_command(tmp_path) -> None:
     assert CliRunner().invoke(cli, ["check", str(path), "--require"]).exit_code == 2
     fine = ["check", str(path), "--require", "--set", "c=true"]
     assert CliRunner().invoke(cli, fine).exit_code == 0
+    (tmp_path / "sub").mkdir()
+    onnx.save(model(IF), tmp_path / "sub" / "model.onnx")
+    several = [str(path), str(tmp_path / "sub" / "model.onnx")]
+    found = json.loads(CliRunner().invoke(cli, ["check", *several, "--json"]).output)
+    assert {name: len(report["nodes"]) for name, report in found.items()} == dict.fromkeys(several, 4)
+    told_of_both = CliRunner().invoke(cli, ["check", *several, "--require"])
+    assert (told_of_both.exit_code, told_of_both.output.count("control flow: 1 (If)")) == (2, 2)
+    assert f"next: anydml flatten {several[1]} flat.onnx" in told_of_both.output
     both = CliRunner().invoke(cli, ["check", str(path), "--directml", "5_0", "--target", "webnn"])
     assert both.exit_code == 2

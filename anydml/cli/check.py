@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from anydml.checking import CONTROL_FLOW, CheckReport, NodeCheck, check_model, kinds
-from anydml.cli.common import console, named_values, pairs, partial_sizes_of, short
-from anydml.cli.files import MODEL, given_model
+from anydml.cli.common import busy, console, named_values, pairs, partial_sizes_of, short
+from anydml.cli.files import MODEL_PATH, given_model
 from anydml.onnx.targets.tables import NAMES
 
 _WORDS = {
@@ -25,7 +25,7 @@ _TAKEN = "[green]taken[/]"
 
 
 @click.command("check")
-@MODEL
+@click.argument("models", metavar="MODEL...", type=MODEL_PATH, nargs=-1, required=True)
 @click.option("--directml", "level", metavar="LEVEL", help="DirectML at a feature level, such as 5_1.")
 @click.option("--target", type=click.Choice(sorted(NAMES)), help="Another runtime.  [default: directml]")
 @click.option(
@@ -38,7 +38,7 @@ _TAKEN = "[green]taken[/]"
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, node by node.")
 @click.option("--require", is_flag=True, help="Exit with 2 if a node is not taken.")
 def check_command(
-    model: str,
+    models: tuple[str, ...],
     level: str | None,
     target: str | None,
     fixed: tuple[str, ...],
@@ -47,40 +47,45 @@ def check_command(
     as_json: bool,
     require: bool,
 ) -> None:
-    """Tell which nodes of MODEL another runtime takes, what runs on the processor instead, and why.
+    """Tell which nodes of each MODEL another runtime takes, what runs on the processor instead, and why.
 
     By tables of what its makers register or document; nothing is run. MODEL is an ONNX model; - reads it from
-    standard input.
+    standard input. --json prints an object, of several models one by name.
 
     \b
     Examples:
       anydml check model.onnx --directml 5_1
       anydml check model.onnx --directml 6_2 --shape x=1,3,224,224
       anydml check model.onnx --target tensorrt
-      anydml check model.onnx --require --json
+      anydml check models/*.onnx --require
+      anydml check model.onnx --json
 
     Exit codes: 0, done; 1, something is wrong; 2, a node is not taken (--require).
     """
     if level is not None and target not in (None, "directml"):
         raise click.UsageError("--directml is a target of its own; leave out --target")
-    wanted = target or "directml"
-    given = given_model(model)
-    report = check_model(
-        given.source,
-        f"directml:{level}" if level is not None else wanted,
-        fixed=named_values("--set", fixed),
-        shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
-    )
+    reports: dict[str, CheckReport] = {}
+    for name in dict.fromkeys(models):
+        with busy(f"looking at {short(name, errors=True)}"):
+            report = reports[name] = check_model(
+                given_model(name).source,
+                f"directml:{level}" if level is not None else target or "directml",
+                fixed=named_values("--set", fixed),
+                shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+            )
+        if not as_json:
+            _print(report, name, len(models) > 1, everything)
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
-    else:
-        _print(report, everything)
-    if require and not report.ok:
+        told = {name: report.as_dict() for name, report in reports.items()}
+        click.echo(json.dumps(told if len(models) > 1 else report.as_dict(), indent=2))
+    if require and not all(report.ok for report in reports.values()):
         sys.exit(2)
 
 
-def _print(report: CheckReport, everything: bool) -> None:
+def _print(report: CheckReport, name: str, titled: bool, everything: bool) -> None:
     out = console()
+    if titled:
+        out.print(f"[bold]{escape(name)}[/]", soft_wrap=True)
     found = kinds(report)
     reasons: dict[tuple[str, str], list[tuple[NodeCheck, int]]] = {}
     for node, count in found:
@@ -101,5 +106,7 @@ def _print(report: CheckReport, everything: bool) -> None:
             table.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
         out.print(table)
     for line in report.verdict.splitlines():
+        if line.startswith("next: "):
+            line = line.replace("MODEL", name).replace("FLAT", "flat.onnx")
         out.print(escape(line), soft_wrap=True)
     out.print(f"[dim]source: {escape(report.source)}[/]")

@@ -20,7 +20,8 @@ import numpy as np
 
 from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, short_path, write_atomically
 
-MODEL = click.argument("model", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+MODEL_PATH = click.Path(exists=True, dir_okay=False, allow_dash=True)
+MODEL = click.argument("model", type=MODEL_PATH)
 """The argument; `given_model` reads what it names."""
 OUTPUT = click.Path(dir_okay=False, readable=False, allow_dash=True)
 """The type of arguments that `Output` is made of."""

@@ -18,6 +18,7 @@ import anydml as dml
 from anydml.cli.main import cli
 from anydml.dxdispatch.model import DispatchModel
 from anydml.ops.catalog import CATALOG
+from tests.browser import needs_browser, said_by
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -157,17 +158,52 @@ def test_every_public_name_has_a_place_in_the_reference():
     assert missing == {"__version__"}
 
 
-def test_the_site_builds(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, and what building it said."""
+    folder = tmp_path_factory.mktemp("built") / "site"
+    command = [sys.executable, "-m", "tools.site", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
+    return folder, (done.returncode, done.stderr)
+
+
+def test_the_site_builds(site):
     """With no warning: a link to nowhere, or a docstring that cannot be read, is one."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.site", str(tmp_path / "site")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    folder, ended = site
+    assert ended == (0, "")
     for page in ("index", "reference/functions", "reference/cli", "operators/ELEMENT_WISE_IF"):
-        assert (tmp_path / "site" / f"{page}.html").stat().st_size > 5000
-    functions = (tmp_path / "site" / "reference" / "functions.html").read_text(encoding="utf-8")
+        assert (folder / f"{page}.html").stat().st_size > 5000
+    functions = (folder / "reference" / "functions.html").read_text(encoding="utf-8")
     assert functions.count("DirectML: ELEMENT_WISE_") == 65
+    for picture in ("speech", "flatten"):
+        assert (folder / "_images" / f"{picture}.png").is_file()
+
+
+@needs_browser
+@pytest.mark.parametrize("size", ["1200,900", "500,900"])  # Chromium's windows are no narrower
+def test_the_site_fits_its_window(site, tmp_path, size):
+    """No page is wider than the window; tables that cannot be narrower scroll; that of operators can."""
+    folder, _ = site
+    script = """
+        said.page = [document.documentElement.scrollWidth, innerWidth];
+        said.out = [...document.querySelectorAll("article table")].filter(t =>
+          t.getBoundingClientRect().right > innerWidth && getComputedStyle(t.parentElement).overflowX !== "auto").length;
+        said.tables = [...document.querySelectorAll("article table")].map(t => [t.offsetWidth, t.parentElement.clientWidth]);
+        said.rows = document.querySelectorAll("article tbody tr").length;"""
+    for name in (
+        "index",
+        "operators/README",
+        "operators/CONVOLUTION",
+        "benchmarks",
+        "sessions",
+        "check",
+        "flatten",
+    ):
+        page = (folder / f"{name}.html").read_text(encoding="utf-8")
+        said = said_by(page, script, folder / f"{name}.driven.html", tmp_path / "profile", size=size)
+        width, window = said["page"]
+        assert width <= window == int(size.partition(",")[0]), name
+        assert said["out"] == 0, name
+        if name == "operators/README":
+            assert said["rows"] == len(CATALOG)
+            assert all(table <= room + 1 for table, room in said["tables"])

@@ -1,9 +1,14 @@
 """The tools that write files of the project can still do so."""
 
-import numpy as np
+from collections import Counter
 
+import numpy as np
+import onnx
+
+import anydml
+from demo.speech import model_path
 from tests.operators.cases import CASES
-from tools import claims, fit_math, measure_accuracy
+from tools import claims, draw_flatten, fit_math, generate_docs, measure_accuracy
 
 
 def test_accuracy_is_measured(monkeypatch):
@@ -37,3 +42,54 @@ def test_claims_are_found():
     assert (first.section, first.measured, second.section, second.command) == ("A", None, "B", "make bench")
     assert not claims.exists("make nothing")
     assert not claims.exists("python -m tools.nothing")
+
+
+def test_flatten_is_drawn(monkeypatch, tmp_path):
+    """Every node that is no constant once, and every If with its branches; in the branch that it is in."""
+    drawn = Counter()
+    boxes = []
+    box = draw_flatten._box
+
+    def counted(axes, x, y, width, height, color, edge="none"):
+        drawn[color] += 1
+        boxes.append((x, y, x + width, y + height))
+        box(axes, x, y, width, height, color, edge)
+
+    monkeypatch.setattr(draw_flatten, "_box", counted)
+    draw_flatten.main(tmp_path / "flatten.png")
+    before = anydml.inspect(model_path())
+    after = anydml.inspect(anydml.flatten(model_path(), fixed=draw_flatten.FIXED, verify=False)[0])
+    nodes = before.nodes - before.operators["Constant"]
+    assert draw_flatten.counted(onnx.load(model_path()).graph) == (nodes, before.ifs)
+    squares = nodes - before.ifs + after.nodes
+    assert drawn == {draw_flatten.NODE: squares + 1, "white": 25} | dict.fromkeys(
+        draw_flatten.BRANCHES.values(), 26
+    )  # one more of each in the legend
+    left, top, right, bottom = np.array(boxes).T
+    apart = (
+        (right[:, None] <= left)
+        | (left[:, None] >= right)
+        | (bottom[:, None] <= top)
+        | (top[:, None] >= bottom)
+    )
+    within = (
+        (left[:, None] >= left)
+        & (right[:, None] <= right)
+        & (top[:, None] >= top)
+        & (bottom[:, None] <= bottom)
+    )
+    assert (apart | within | within.T).all()
+    for picture in (tmp_path / "flatten.png", draw_flatten.TARGET):
+        content = picture.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert int.from_bytes(content[16:20]) == 1600
+        assert len(content) < 150_000
+
+
+def test_types_in_brief():
+    brief = generate_docs.in_brief
+    assert brief("float16 | float32 | int8 | int16 | int32 | int64 | uint8 | uint32") == (
+        "float16, float32, int8..64, uint8, uint32"
+    )
+    assert brief("uint8") == "uint8"
+    assert brief("int4 | int8 | int16 | uint8 | uint16 | uint32") == "int4..16, uint8..32"

@@ -86,6 +86,8 @@ _SETTINGS = {
     "html_show_copyright": False,
     "html_show_sphinx": False,
     "html_copy_source": False,
+    "html_static_path": ["_static"],
+    "html_css_files": ["site.css"],
     "autodoc_member_order": "bysource",
     "autodoc_typehints": "signature",
     "autodoc_class_signature": "mixed",
@@ -131,6 +133,8 @@ def build(target: Path) -> None:
 def assemble(pages: Path) -> None:
     """All pages in one folder, as Sphinx reads them."""
     shutil.copytree(ROOT / "docs", pages)
+    (pages / "_static").mkdir()
+    shutil.copy(ROOT / "tools" / "site.css", pages / "_static")
     for page in pages.rglob("*.md"):
         path = page.relative_to(pages).as_posix()
         _write(page, page.read_text(encoding="utf-8"), f"docs/{path}", path)

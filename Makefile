@@ -44,6 +44,7 @@ abuse: $(READY)  ## Guard pages, hostile files, threads, faults, leaks: one tabl
 
 docs: $(READY)  ## Build the documentation as a site that opens from the disk: site/index.html
 	$(BIN)/python -m tools.draw_flatten
+	$(BIN)/python -m tools.draw_speech
 	$(BIN)/python -m tools.site site
 
 lock: $(READY)  ## Pin what continuous integration installs to what is installed here

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydml.cli.main import cli
+from anydml.sample import sample_model
 
 
 def invoke(*arguments):
@@ -120,3 +121,12 @@ def test_flatten_verifies_as_thoroughly_as_it_is_asked_to(tmp_path):
     assert counts["--verify=thorough"] > 24
     assert 0 < counts["--verify"] <= 24
     assert invoke("flatten", path, out, "--verify=often").exit_code == 2
+
+
+def test_an_option_of_an_old_name_says_the_new_one(tmp_path):
+    """`--witness` still works."""
+    path = tmp_path / "model.onnx"
+    onnx.save(sample_model(), path)
+    result = CliRunner().invoke(cli, ["flatten", str(path), "--dry-run", "--witness", "sound=1,1600"])
+    assert result.exit_code == 0
+    assert "--witness is called --safe-shape now" in result.stderr

@@ -8,7 +8,7 @@ import onnx
 import anydml
 from demo.speech import model_path
 from tests.operators.cases import CASES
-from tools import claims, draw_flatten, fit_math, generate_docs, measure_accuracy
+from tools import claims, draw_flatten, draw_speech, fit_math, generate_docs, measure_accuracy
 
 
 def test_accuracy_is_measured(monkeypatch):
@@ -93,3 +93,10 @@ def test_types_in_brief():
     )
     assert brief("uint8") == "uint8"
     assert brief("int4 | int8 | int16 | uint8 | uint16 | uint32") == "int4..16, uint8..32"
+
+
+def test_speech_is_drawn(tmp_path):
+    draw_speech.main(tmp_path / "speech.png")
+    for picture in (tmp_path / "speech.png", draw_speech.TARGET):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size < 200_000

@@ -128,6 +128,8 @@ def flatten_command(
 
     Exit codes: 0, done; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
     """
+    if more_witnesses:
+        click.echo("anydml: --witness is called --safe-shape now, and will go", err=True)
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
     out, given = None if output is None else Output(output), given_model(model)

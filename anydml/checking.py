@@ -209,7 +209,7 @@ def _target(target: str) -> tuple[str, FeatureLevel]:
         message = f"expected {' | '.join(levels)}, but got {told!r}"
         known = told in {level.label for level in FeatureLevel}
         hint = f"onnxruntime's provider asks for {LEAST_LEVEL.label} at least" if known else ""
-        raise InvalidInput(Problem("target", message, hint or nearest(told, levels)))
+        raise InvalidInput(Problem("target", message, hint))
     return name, levels[told or LEAST_LEVEL.label]
 
 

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+import warnings
 from importlib import import_module
 
 import click
@@ -93,7 +94,9 @@ def cli(debug: bool) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options and operators.
+    """Print what makes a shell complete what is typed.
+
+    Commands, options and operators are completed.
 
     \b
     Examples:
@@ -112,6 +115,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign still shows the rest
+    if not debug:  # where in the code a warning comes from does not help who typed a command
+        warnings.showwarning = lambda message, *_: click.echo(f"anydml: warning: {message}", err=True)
     try:
         cli(prog_name="anydml")
     except (AnyDMLError, OSError) as error:

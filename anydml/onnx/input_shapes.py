@@ -122,7 +122,8 @@ def check_request(
             array, wrong = _content(fixed[name], value.type)
             if wrong is not None or array is None:
                 small = str(fixed[name]).lower() if isinstance(fixed[name], str) else ""
-                remedy = f"write {small}" if small in ("true", "false") else ""
+                wants_truth = isinstance(value.type, TensorType) and value.type.dtype == "bool"
+                remedy = f"write {small}" if wants_truth and small in ("true", "false") else ""
                 problems.append(Problem(f"fixed {name!r}", wrong or "", remedy))
             else:
                 contents[value] = Constant(array)

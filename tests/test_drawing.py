@@ -175,14 +175,26 @@ def check_layout(graphs):
                 assert abs(numbers[1] - bottom[start]) < 1.5
 
 
+DATA = Path(__file__).parent / "data"
+MODELS = {
+    "silero": (model_path(), 51),
+    "loop": (onnx.parser.parse_model(LOOP), 4),
+    "nested": (onnx.parser.parse_model(TEXT), 5),
+    "long conditions": (DATA / "exporters" / "dy_cond_nested3_dyn" / "model.onnx", 9),
+}
+
+
 @needs_browser
-@pytest.mark.parametrize("model", ["silero", "loop", "nested"])
-def test_where_nodes_and_lines_lie(tmp_path, model):
-    page = page_of({"silero": model_path(), "loop": LOOP, "nested": TEXT}[model])
-    graphs = driven(tmp_path, page, '$("all").click();' + LAID_OUT)["graphs"]
-    assert len(graphs) == {"silero": 51, "loop": 4, "nested": 5}[model]
-    assert not any(g["plain"] for g in graphs)
-    check_layout(graphs)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("size", ["1400,900", "500,800"])
+def test_where_nodes_and_lines_lie(tmp_path, model, size):
+    """When all is closed, and when all is open."""
+    model, count = MODELS[model]
+    for script, graphs in (("", 1), ('$("all").click();', count)):
+        said = driven(tmp_path, page_of(model), script + LAID_OUT, size=size)["graphs"]
+        assert len(said) == graphs
+        assert not any(g["plain"] for g in said)
+        check_layout(said)
 
 
 def blocks(count):
@@ -312,6 +324,23 @@ def test_moving_and_zooming(tmp_path):
     assert said["fingers"] == pytest.approx(2)
     assert (said["larger"], said["smaller"]) == (pytest.approx(1.25), pytest.approx(1))
     assert said["fit"]
+
+
+@needs_browser
+def test_a_window_that_changes(tmp_path):
+    """What nobody moved stays in the middle."""
+    script = """
+        document.body.style.width = "700px";
+        dispatchEvent(new Event("resize"));
+        const apart = () => { const ends = shown(".node, .control").map(e => boxOf(e));
+          return Math.min(...ends.map(e => e.left)) + Math.max(...ends.map(e => e.right)) - main.clientWidth; };
+        said.apart = apart();
+        move(50, 0);
+        dispatchEvent(new Event("resize"));
+        said.moved = apart();"""
+    said = driven(tmp_path, page_of(TEXT), script)
+    assert abs(said["apart"]) < 2
+    assert said["moved"] == pytest.approx(said["apart"] + 100)
 
 
 @needs_browser

@@ -44,8 +44,16 @@ function fit() {
   look((main.clientWidth - world.offsetWidth * scale) / 2, (main.clientHeight - world.offsetHeight * scale) / 2, scale);
 }
 
-// The whole, if it can be read then; else its top, with the inputs in the middle.
+// The whole, if it can be read then; else its top, with the inputs in the middle. Anew when the window changes, until
+// somebody moves.
+let begun = "";
 function begin(view) {
+  overview(view);
+  begun = JSON.stringify(seen);
+  onresize = () => { if (JSON.stringify(seen) === begun) begin(view); };
+}
+
+function overview(view) {
   if (fitting() >= SCALES.readable) return fit();
   const tops = view.nodes.filter(n => n.data.op === "input"), first = tops.length ? tops : view.nodes.slice(0, 1);
   const x = first.reduce((sum, n) => sum + n.x, 0) / (first.length || 1);

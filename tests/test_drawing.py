@@ -151,12 +151,14 @@ said.graphs = shown(".graph").map(g => [...views.values()].find(n => n.home.elem
   .map(view => ({ plain: view.plain, size: [view.element.offsetWidth, view.element.offsetHeight],
     boxes: view.nodes.map(n => placed(n.element, view.element)),
     lines: view.lines.map(l => [l.from, l.to, l.path.getAttribute("d").match(/-?[\\d.]+(?:e-?\\d+)?/g).map(Number),
-      l.start === undefined || l.start === null]) }));
+      l.start === undefined || l.start === null,
+      view.nodes.length > 500 ? [] : [...Array(50).keys()].map(k => l.path.getPointAtLength(k / 50 * l.path.getTotalLength()))
+        .map(p => [p.x, p.y])]) }));
 """
 
 
 def check_layout(graphs):
-    """No node on another nor outside; each line begins at the foot of a node and ends on top of a lower one."""
+    """No node on another nor outside; each line goes from the foot of a node to the top of a lower one, through none."""
     for graph in graphs:
         boxes = np.array(graph["boxes"])
         assert boxes.min() > -1
@@ -165,18 +167,28 @@ def check_layout(graphs):
         apart = (right[:, None] <= left + 1) | (left[:, None] >= right - 1)
         apart |= (bottom[:, None] <= top + 1) | (top[:, None] >= bottom - 1)
         assert (apart | np.eye(len(boxes), dtype=bool)).all()
-        for start, end, numbers, whole in graph["lines"]:
-            tip_x, tip_y = numbers[-8:-6]  # the last curve's end; an arrow follows it
+        for start, end, numbers, whole, points in graph["lines"]:
+            tip_x, _, tip_y = numbers[-9:-6]  # the last curve ends, and goes straight down; an arrow follows
             assert left[end] <= tip_x <= right[end]
             assert abs(tip_y - top[end]) < 1.5
             assert top[end] > bottom[start]
             if whole:
                 assert left[start] <= numbers[0] <= right[start]
                 assert abs(numbers[1] - bottom[start]) < 1.5
+            x, y = np.array(points).reshape(-1, 2, 1).transpose(1, 0, 2)
+            within = (x > left + 2) & (x < right - 2) & (y > top + 2) & (y < bottom - 2)
+            assert not within.any()
 
 
 DATA = Path(__file__).parent / "data"
+BESIDE = """<ir_version: 8, opset_import: ["": 17]> m (bool c, float[4] x) => (float[4] y) {
+    n = Neg (x)
+    b = If (c) <then_branch = t () => (float[4] p) { p1 = Abs (x)  p2 = Exp (p1)  p3 = Log (p2)  p = Neg (p3) },
+        else_branch = e () => (float[4] q) { q = Exp (x) }>
+    z = Abs (n)  d = Add (b, n)  y = Mul (d, z)
+}"""
 MODELS = {
+    "beside an open If": (onnx.parser.parse_model(BESIDE), 3),
     "silero": (model_path(), 51),
     "loop": (onnx.parser.parse_model(LOOP), 4),
     "nested": (onnx.parser.parse_model(TEXT), 5),
@@ -361,6 +373,7 @@ def test_keys_and_ways_through_values(tmp_path):
         neg.focus();
         neg.click();
         said.links = all(".link").map(e => [e.textContent, e.title]);
+        said.lines = all("path.on").length;
         all(".link")[0].click();
         said.went = [$("details").querySelector("h2").textContent, shown(".chosen").map(inside)];
         neg.focus();
@@ -375,6 +388,7 @@ def test_keys_and_ways_through_values(tmp_path):
     )
     assert said["tabs"] == 6
     assert said["focused"]
+    assert said["lines"] == 2
     assert said["links"] == [["x", "made by the outside: show it"]]
     assert said["went"] == ["input", [True]]
     assert said["first"] == ["false", True]

@@ -11,6 +11,7 @@ function rearrange(change, fixed) {
   change();
   given = 0;
   root.place();
+  if (chosen) mark(chosen, true);  // its lines are drawn anew
   Object.assign(world.style, { width: root.element.style.width, height: root.element.style.height });
   $("note").hidden = ![...views.values()].some(n => n.home.plain);
   if (!fixed) return;
@@ -23,18 +24,19 @@ function toggle(node, open) {
   if (open) frame(node.element);
 }
 
+function mark(node, on) {
+  node.element.classList.toggle("chosen", on);
+  for (const line of node.lines) line.path?.classList.toggle("on", on);
+}
+
 function choose(node) {
-  const mark = on => {
-    chosen.element.classList.toggle("chosen", on);
-    for (const line of chosen.lines) line.path?.classList.toggle("on", on);
-  };
-  if (chosen) mark(false);
+  if (chosen) mark(chosen, false);
   chosen = node;
   document.body.classList.toggle("telling", node !== null);
   const side = $("details");
   side.replaceChildren();
   if (node) {
-    mark(true);
+    mark(node, true);
     tell(node.data, side);
   } else {
     make("h2", "", "Click a node", side);

@@ -90,12 +90,13 @@ class GraphView {
       return Math.max(node.x - room, Math.min(node.x + room, x));
     };
     let [x, y] = line.start ?? [beside(from, (line.ways[0] ?? [to.x])[0]), from.y + from.height / 2];
-    const end = beside(to, line.ways.at(-1)?.[0] ?? x), below = to.y - to.height / 2;
+    const end = beside(to, line.ways.at(-1)?.[0] ?? x);
     let d = `M${x} ${y}`;
-    for (const [next, top, bottom] of [...line.ways, [end, below, below]]) {
+    if (!line.start) d += `V${y = from.row[1]}`;
+    for (const [next, top, bottom] of [...line.ways, [end, to.row[0], to.y - to.height / 2]]) {
       const middle = (y + top) / 2;
       d += `C${x} ${middle} ${next} ${middle} ${next} ${top}`;
-      if (bottom > top) d += `V${bottom}`;
+      d += `V${bottom}`;
       [x, y] = [next, bottom];
     }
     line.path = makeSvg("path", { d: `${d}m-3 -6l3 6l3 -6` }, this.svg);

@@ -1,6 +1,6 @@
 // Where the nodes of one graph lie, and which ways its lines go.
 //
-// A node is {width, height} and gets x, y: its centre. A line is {from, to, width}, indices of nodes, from < to, and the
+// A node is {width, height} and gets x, y: its centre, and `row`: top and bottom of the row that it is in. A line is {from, to, width}, indices of nodes, from < to, and the
 // width of its label; it gets `ways`, places [x, top, bottom] that it goes straight down through, `start`, where it
 // does not begin at its node, and `label`, the centre of its label.
 
@@ -43,6 +43,7 @@ function byDagre(nodes, lines) {
     Object.assign(n, { x, y });
     high.set(Math.round(y), Math.max(high.get(Math.round(y)) ?? 0, n.height / 2));
   });
+  for (const n of nodes) n.row = [-1, 1].map(sign => n.y + sign * high.get(Math.round(n.y)));
   lines.forEach((l, k) => {
     const { points, x, y } = graph.edge(String(l.from), String(l.to), String(k));
     l.label = [x, y];
@@ -121,7 +122,10 @@ function measured(nodes, lines, { all, cells, passed, before }) {
     for (const c of row) Object.assign(c, { x: c.x - left, top: y, bottom: y + high });
     y += high + GAP.rows;
   }
-  nodes.forEach((n, k) => Object.assign(n, { x: cells[k].x, y: (cells[k].top + cells[k].bottom) / 2 }));
+  nodes.forEach((n, k) => {
+    const { x, top, bottom } = cells[k];
+    Object.assign(n, { x, y: (top + bottom) / 2, row: [top, bottom] });
+  });
   lines.forEach((l, k) => {
     const last = passed[k].at(-1) ?? before[k] ?? cells[l.from], end = cells[l.to];
     const near = several.has(l.from) ? 0.7 : 0.3;  // lines from one node are apart at their ends, others where they begin

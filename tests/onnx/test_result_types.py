@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import anydml as dml
@@ -65,3 +66,16 @@ def test_in_random_models(first, compared):
         except dml.AnyDMLError:  # which runs on other inputs only
             continue
     assert compared[0] > 20
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [("<keepdims = 0>", "float32[]"), ("", "float32[...]"), ("<axes = [0], keepdims = 0>", "float32[...]")],
+)
+def test_all_axes_of_any_rank(attributes, wanted):
+    """Ranks that differ between branches: over all axes it is one element."""
+    text = f"""<ir_version: 8, opset_import: ["": 13]> m (bool c, float[4, 3] x) => (y) {{
+        a = If (c) <then_branch = t () => (p) {{ p = Neg (x) }},
+                    else_branch = e () => (q) {{ two = Constant <value_ints = [1]> () q = Unsqueeze (x, two) }}>
+        y = ReduceMax {attributes} (a) }}"""
+    assert dml.inspect(onnx.parser.parse_model(text)).outputs == {"y": wanted}

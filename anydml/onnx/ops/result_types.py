@@ -301,11 +301,13 @@ def pooled_as_a_whole(n: KnownNode) -> Types:
 def reduced(n: KnownNode) -> Types:
     sizes = n.sizes(0)
     given = n.value(1) is not None and "axes" not in n.given
-    if sizes is None or (given and n.content(1) is None):
+    if given and n.content(1) is None:
         return None
     told = n.axes()
     if not told and n.attribute("noop_with_empty_axes"):
         return None
+    if sizes is None:  # over all axes, however many there are, it is one element
+        return None if told or n.int("keepdims") else _one(n, n.dtype(), [])
     axes = _axes(n, len(sizes)) if told else [*range(len(sizes))]
     return None if axes is None else _one(n, n.dtype(), _without(n, sizes, axes))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from itertools import combinations
 from typing import Any
 
@@ -62,14 +63,10 @@ Array = NDArray[Any]
 def function(operator: Operator, module: str) -> Callable[..., Any]:
     """The operator's function, as one of `module`."""
     form = signature(operator)
+    bind = _binder(operator, form)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = form.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{operator.function}(): {error}") from None
-        bound.apply_defaults()
-        given = dict(bound.arguments)
+        given = bind(args, kwargs)
         out, output_data_type = given.pop("out"), given.pop("output_data_type", None)
         for s in operator.inputs:
             x = given[s.parameter]
@@ -89,6 +86,31 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
     call.__annotations__ = annotations | {"return": form.return_annotation}
     call.__doc__ = docstring(operator)
     return call
+
+
+def _binder(operator: Operator, form: Signature) -> Callable[[Any, Any], dict[str, Any]]:
+    """The arguments of a call by name, with defaults: what `form.bind` does, in a tenth of its time."""
+    by_place = [p.name for p in form.parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    defaults = {n: p.default for n, p in form.parameters.items() if p.default is not Parameter.empty}
+    required = form.parameters.keys() - defaults.keys()
+
+    def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        placed = dict(zip(by_place, args, strict=False))
+        given = {**defaults, **placed, **kwargs}
+        if (
+            len(placed) != len(args)
+            or not placed.keys().isdisjoint(kwargs)
+            or not required <= given.keys()
+            or len(given) != len(form.parameters)
+        ):
+            try:
+                form.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{operator.function}(): {error}") from None
+            raise AssertionError(f"{operator.function} cannot bind its arguments")
+        return given
+
+    return bind
 
 
 @dataclass(frozen=True)
@@ -147,12 +169,12 @@ def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any
         results = targets
         for name, x in _apart(made, targets.values()).items():
             np.copyto(targets[name], x)
+    if out is not None:
+        return out
     listed = [
         tuple(x for n, x in results.items() if n.startswith(s.name + "[")) if s.array else results.get(s.name)
         for s in operator.outputs
     ]
-    if out is not None:
-        return out
     return tuple(listed) if len(listed) > 1 else listed[0]
 
 
@@ -205,6 +227,9 @@ def _prepare(
 
 def _own(x: Array, inputs: Any) -> Array:
     """A result that is nobody else's memory."""
+    flags = x.flags
+    if flags.owndata and flags.c_contiguous and flags.writeable:
+        return x.copy() if any(x is y for y in inputs) else x
     whole = not isinstance(x.base, np.ndarray) or x.base.nbytes == x.nbytes
     if not (whole and x.flags.c_contiguous and x.flags.writeable):
         return x.copy()
@@ -233,7 +258,9 @@ def _arrays(
     numbers: dict[tuple[Operand, str], Any] = {}
     for operand in operator.inputs:
         x = given[operand.parameter]
-        if operand.array:
+        if x.__class__ is np.ndarray and x.dtype.isnative and not operand.array:
+            inputs[operand.name] = x
+        elif operand.array:
             if not isinstance(x, list | tuple):
                 where = f"{operator.name}: {operand.parameter}"
                 raise InvalidInput(Problem(where, f"expected a list of arrays, but got {type(x).__name__}"))

@@ -72,12 +72,13 @@ class RepeatedLaunch:
         self._known: dict[Any, DescriptorTemplate] = {}
 
     def __call__(self, arrays: Sequence[Array]) -> None:
-        """As `launch`."""
+        """As `launch`; inputs of fewer elements than the output are repeated."""
         kernel, last = self._kernel, arrays[-1]
         count = threads_for(self._threads)
-        key = (last.shape, count, pool.address, *(a.strides for a in arrays))
+        key = (count, pool.address, *[(a.shape, a.strides) for a in arrays])
         template = self._known.get(key)
         if template is None:
+            arrays = [np.broadcast_to(a, last.shape) for a in arrays]
             if streams(kernel, last.size) or any(s < 0 for a in arrays for s in a.strides):
                 launch(kernel, arrays, self._threads)  # what the descriptor says depends on addresses
                 return

@@ -26,12 +26,15 @@ from anydml.ops.expr import (
     convert,
     div,
     eq,
+    fma,
     ge,
+    gt,
     is_nan,
     lt,
     maximum,
     mul,
     ne,
+    neg,
     or_,
     read,
     select,
@@ -108,7 +111,7 @@ def _whole_like_input(
             kernel = group(types, (meaning([read(k, t) for k, t in enumerate(types)]),))
             known.append(RepeatedLaunch(kernel, threads))
         result = np.empty(c.input.shape, c.input.dtype)
-        known[0]([*(np.broadcast_to(x, result.shape) for x in given), result])
+        known[0]([*given, result])
         return result
 
     return compute
@@ -232,17 +235,31 @@ def _mean_variance(
     epsilon, there = attributes["Epsilon"], [n for n in ("scale", "bias") if n in tensors]
 
     def meaning(reads: list[Expr]) -> Expr:
-        y, *rest = (convert(x, FLOAT64) for x in reads)
-        if uses_mean:
-            y = sub(y, div(r.sum(y), float(r.length)))
+        x, *rest = reads
+        mean = div(r.sum(x), float(r.length)) if uses_mean else constant(0, FLOAT64)
+        shrunk = select(gt(absolute(mean), 2.0**102), constant(0.25, FLOAT64), constant(1, FLOAT64))
+        centred = _scaled(r, x, mean, shrunk)
+        factor, scale = constant(1, FLOAT64), constant(1, FLOAT64)
         if uses_variance:
-            variance = div(r.sum(mul(y, y)), float(r.length))
-            y = mul(y, div(1.0, sqrt(add(variance, epsilon))))
+            variance = div(div(r.sum(_square(centred)), float(r.length)), mul(shrunk, shrunk))
+            factor = div(1.0, sqrt(add(variance, epsilon)))
+            scale = select(gt(factor, 2.0**60), constant(2.0**64, FLOAT64), shrunk)
+        y = mul(_scaled(r, x, mean, scale), r.single(div(factor, scale)))
+        if "scale" in there and "bias" in there:
+            return fma(y, *(convert(e, FLOAT32) for e in rest))
         if "scale" in there:
             y = mul(y, rest.pop(0))
-        return r.single(add(y, rest.pop(0)) if "bias" in there else y)
+        return add(y, rest.pop(0)) if "bias" in there else y
 
     return _whole_like_input(meaning, there, threads)
+
+
+def _scaled(r: _Rows, x: Expr, mean: Expr, scale: Expr) -> Expr:
+    """(x - mean) * scale, a power of two, rounded once: what is left fits into float32, and is exact enough.
+
+    Where a mean is so large that a difference may not fit, nothing is lost by a smaller scale.
+    """
+    return fma(x, r.single(scale), r.single(neg(mul(mean, scale))))
 
 
 def _lp(
@@ -251,7 +268,10 @@ def _lp(
     def meaning(reads: list[Expr]) -> Expr:
         (x,) = reads
         norm = r.sum(absolute(x)) if attributes["P"] == 1 else sqrt(r.sum(_square(x)))
-        return r.single(mul(convert(x, FLOAT64), div(1.0, maximum(norm, attributes["Epsilon"]))))
+        norm = maximum(norm, attributes["Epsilon"])
+        near = select(gt(norm, 2.0**100), constant(2.0**-20, FLOAT64), constant(1, FLOAT64))
+        scale = select(lt(norm, 2.0**-60), constant(2.0**64, FLOAT64), near)
+        return mul(mul(x, r.single(scale)), r.single(div(1.0, mul(norm, scale))))
 
     return _whole_like_input(meaning, (), threads)
 
@@ -259,17 +279,24 @@ def _lp(
 def _batch(
     r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
 ) -> Implementation:
-    """What is the same for many elements is computed once."""
-    types = (FLOAT32, FLOAT32, FLOAT64, FLOAT32)
-    x, mean, factor, bias = (convert(read(k, t), FLOAT64) for k, t in enumerate(types))
-    launch = RepeatedLaunch(group(types, (r.single(add(mul(sub(x, mean), factor), bias)),)), threads)
-    epsilon = attributes["Epsilon"]
+    """What is the same for many elements is computed first, by a kernel of its own."""
+    mean, variance, scale = (convert(read(k, FLOAT32), FLOAT64) for k in range(3))
+    factor = div(scale, sqrt(add(variance, attributes["Epsilon"])))
+    size = absolute(factor)
+    near = select(lt(size, 2.0**-60), constant(2.0**-64, FLOAT64), constant(0.5, FLOAT64))
+    shift = select(gt(size, 2.0**60), constant(2.0**64, FLOAT64), near)
+    shared = tuple(map(r.single, (shift, neg(mul(mean, shift)), div(factor, shift))))
+    first = RepeatedLaunch(group((FLOAT32,) * 3, shared), 1)
+    x, shift, centre, factor, bias = (read(k, FLOAT32) for k in range(5))
+    second = RepeatedLaunch(group((FLOAT32,) * 5, (fma(fma(x, shift, centre), factor, bias),)), threads)
 
     def compute(c: Call) -> Array:
-        result = np.empty(c.input.shape, c.input.dtype)
-        factor = c.scale / np.sqrt(c.variance.astype(np.float64) + epsilon)
-        given = c.input, c.mean, factor, c.bias
-        launch([*(np.broadcast_to(x, result.shape) for x in given), result])
+        given = c.mean, c.variance, c.scale
+        sizes = np.broadcast_shapes(*(x.shape for x in given))
+        parts = [np.empty(sizes, np.float32) for _ in shared]
+        first([*given, *parts])
+        result = np.empty(c.input.shape, np.float32)
+        second([c.input, *parts, c.bias, result])
         return result
 
     return compute

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from operator_tables import DATA_TYPES, LEVELS, TYPE_SETS, reaches
+from tests.ops.operator_tables import DATA_TYPES, LEVELS, TYPE_SETS, reaches
 
 FOUR_BITS = ["UINT4", "INT4"]  # of QUANTIZE and DEQUANTIZE alone
 

@@ -33,6 +33,7 @@ from tests.robustness.guard_cases import Case, Wrong, function_case, operator_ca
 from tests.robustness.guard_graphs import graph_case
 from tests.robustness.guard_memory import Memory
 from tests.robustness.guard_mutations import MUTATIONS
+from tests.robustness.guard_tensors import tensor_case
 from tests.robustness.processes import Limits, Tell, Worker
 from tests.robustness.scenarios import Figure
 
@@ -51,7 +52,7 @@ PATIENCE = 300.0
 """Seconds after which a case hangs."""
 FAULTS = 20
 """Faults after which a block is given up."""
-KINDS = {"operator": operator_case, "function": function_case, "graph": graph_case}
+KINDS = {"operator": operator_case, "function": function_case, "graph": graph_case, "tensors": tensor_case}
 
 
 # ---- the child ---------------------------------------------------------------------------------------
@@ -72,13 +73,13 @@ def run_case(seed: int, number: int, memory: Memory) -> tuple[list[str], str]:
     """One case: what it was about, and what went wrong, if anything did."""
     recipe = np.random.default_rng([seed, number // RECIPE, 1])
     own = np.random.default_rng([seed, number, 2])
-    kind = draw.choice(recipe, ("operator",) * 10 + ("function",) * 7 + ("graph",) * 3)
+    kind = draw.choice(recipe, ("operator",) * 9 + ("function",) * 6 + ("graph",) * 3 + ("tensors",) * 2)
     streams = (1 << 14, 1 << 14, 1 << 18, 1 << 25)  # from how many bytes on outputs pass the caches
     kernel.MIN_STREAMED_BYTES = draw.choice(recipe, streams)
     kernel.MIN_SPLIT_BYTES = draw.choice(recipe, (1 << 12, 1 << 15))
     operator = draw.operator_for(seed, number // RECIPE)
     case, wrong = Case(recipe, own, memory, operator), ""
-    case.facts |= {kind, f"operator {operator.name}"}
+    case.facts |= {kind} if kind == "tensors" else {kind, f"operator {operator.name}"}
     _jobs_seen.clear()
     try:
         KINDS[kind](case)

@@ -128,8 +128,31 @@ def _ranks(x: Array) -> Array:
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
 
 
+_FEW = 8
+"""Up to so many elements are found one after the other."""
+
+
+def _few(x: Array, k: int, largest: bool) -> Array | None:
+    """The positions of the first k elements; None where one of them is NaN, or as what stands for those that
+    were found. Changes x."""
+    rows, found = x.reshape(-1, x.shape[-1]), np.empty((*x.shape[:-1], k), np.int64)
+    flat, each, beyond = found.reshape(-1, k), np.arange(len(rows)), -np.inf if largest else np.inf
+    for j in range(k):
+        index = rows.argmax(1) if largest else rows.argmin(1)
+        value = rows[each, index]
+        if np.isnan(value).any() or (value == beyond).any():
+            return None
+        flat[:, j] = index
+        rows[each, index] = beyond
+    return found
+
+
 def _order(x: Array, k: int, largest: bool) -> Array:
     """The positions of the first k elements of each row in order; equal ones stay in theirs."""
+    if x.dtype == np.float32 and k <= _FEW < x.shape[-1]:
+        found = _few(x.copy(), k, largest)
+        if found is not None:
+            return found
     if x.dtype.itemsize > 4:
         return np.argsort(~x if largest else x, axis=-1, kind="stable")[..., :k]
     keys = _ranks(x)

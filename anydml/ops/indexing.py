@@ -44,8 +44,9 @@ def _counted(indices: Array, size: int) -> Array:
 
 def positions(indices: Array, size: int) -> Array:
     """Indices as positions in a dimension, never outside it. Not to be written to."""
-    found = _counted(indices, size)
-    return found if found.min() >= 0 and found.max() < size else np.clip(found, 0, size - 1)
+    if indices.min() >= 0 and indices.max() < size:
+        return indices.astype(np.int64, copy=False)
+    return np.clip(_counted(indices, size), 0, size - 1)
 
 
 def fits(sizes: tuple[int, ...], rank: int) -> bool:

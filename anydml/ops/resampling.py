@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -158,13 +158,29 @@ def _is_identity(axis: Axis, terms: list[Term]) -> bool:
     return one and bool(np.array_equal(terms[0][1], np.arange(axis.n_in)))
 
 
+_AT_ONCE = 1 << 16  # elements of an output, about: what lies between stays near
+
+
 def _apply(x: Array, lengths: Sequence[int], terms: Sequence[list[Term]]) -> Array:
-    """All axes, those first that make the tensor smaller. Many terms are added in float64."""
-    for k in sorted(range(x.ndim), key=lambda k: lengths[k] / x.shape[k]):
+    """All axes. The first ones, that stay as they are, are cut."""
+    if prod(lengths) <= _AT_ONCE or all(len(t) <= 1 for t in terms):
+        return _apply_at_once(x, lengths, terms)
+    first = next(k for k in range(x.ndim) if terms[k])
+    count, size = prod(x.shape[:first]), prod(lengths[first:])
+    rows, result = x.reshape(count, *x.shape[first:]), np.empty((count, *lengths[first:]), x.dtype)
+    block, own = max(1, _AT_ONCE // size), [[], *terms[first:]]
+    for k in range(0, count, block):
+        part = result[k : k + block]
+        part[...] = _apply_at_once(rows[k : k + block], part.shape, own)
+    return result.reshape(lengths)
+
+
+def _apply_at_once(x: Array, lengths: Sequence[int], terms: Sequence[list[Term]]) -> Array:
+    """Axes that make it smaller first, then last ones. Many terms are added in float64."""
+    for k in sorted(range(x.ndim), key=lambda k: (lengths[k] / x.shape[k], -k)):
         if terms[k]:
-            wide = len(terms[k]) > 64 and x.dtype == np.float32
-            y = _along(x.astype(np.float64) if wide else x, k, lengths[k], terms[k])
-            x = y.astype(np.float32) if wide else y
+            wide = x.astype(np.float64) if len(terms[k]) > 64 and x.dtype == np.float32 else x
+            x = _along(wide, k, lengths[k], terms[k]).astype(x.dtype, copy=False)
     return x
 
 

@@ -288,3 +288,42 @@ def test_a_device_may_leave_out_coordinates_of_leading_sizes_of_1(columns):
     assert out["OutputCountTensor"].item() == 3
     wanted = [[0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 2, 1]]
     assert out["OutputCoordinatesTensor"][0, 0, :3].tolist() == [row[4 - columns :] for row in wanted]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 8])
+@pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
+def test_few_of_many_with_equal_infinite_and_missing_ones(direction, k):
+    """Sorted by Python, which keeps the order of equal ones; NaN is the largest."""
+    rng, down = np.random.default_rng([k, len(direction)]), direction == "DECREASING"
+    for trial in range(20):
+        choices = [0.0, -0.0, 1.0, -1.0, 2.0] + [np.inf, -np.inf, np.nan] * (trial % 2)
+        x = rng.choice(np.array(choices, np.float32), (3, rng.integers(k, 14)))
+        if trial % 4 == 1:
+            x[0] = -np.inf if down else np.inf
+        value, index = dml.top_k1(x, axis=1, k=k, axis_direction=direction)
+        for row, got_value, got_index in zip(x, value, index, strict=True):
+            keys = [(1, 0.0) if np.isnan(v) else (0, float(v)) for v in row]
+            order = sorted(
+                range(len(row)), key=lambda i: (tuple(-k for k in keys[i]) if down else keys[i], i)
+            )
+            assert got_index.tolist() == order[:k]
+            np.testing.assert_array_equal(got_value, row[order[:k]])
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [0, 1], [1, 2], [2, 1, 0]])
+@pytest.mark.parametrize("function", ["SUM", "AVERAGE", "L1", "L2", "SUM_SQUARE", "LOG_SUM"])
+def test_columns(function, axes):
+    """Of so many elements that they are added up by kernels, some of them at a time."""
+    x = np.random.default_rng(len(function)).uniform(0.1, 1, (19, 18, 17, 16)).astype(np.float32)
+    x -= 0.5 * (function != "LOG_SUM")
+    wide, along = x.astype(float), tuple(axes)
+    terms = {"L1": abs(wide), "L2": wide**2, "SUM_SQUARE": wide**2}.get(function, wide)
+    wanted = terms.sum(along, keepdims=True)
+    if function == "AVERAGE":
+        wanted /= np.prod([x.shape[a] for a in axes])
+    elif function == "L2":
+        wanted = wanted**0.5
+    elif function == "LOG_SUM":
+        wanted = np.log(wanted)
+    for given in (x, np.asfortranarray(x)):
+        np.testing.assert_allclose(dml.reduce(given, function, axes), wanted, rtol=1e-6, atol=1e-7)

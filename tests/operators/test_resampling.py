@@ -230,3 +230,17 @@ def test_gradients_are_transposes(seed, mode):
             assert back.dtype == np.float16
             exact = (one.astype(float) @ dy.ravel().astype(float)).reshape(small)
             np.testing.assert_allclose(back.astype(float), exact, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("sizes", [(80, 96), (60, 72), (40, 96)])
+def test_large_images_are_cut_as_in_onnxruntime(sizes):
+    """Along the dimensions that stay as they are, since what lies between is kept near."""
+    x = np.random.default_rng(sizes).standard_normal((2, 20, 40, 48)).astype(np.float32)
+    shape = (2, 20, *sizes)
+    scales = [n / m for n, m in zip(shape, x.shape, strict=True)]
+    given = [x, None, np.float32(scales)]
+    (theirs,) = computed("Resize", given, 18, mode="linear", coordinate_transformation_mode="half_pixel")
+    ours = dml.resample1(
+        x, interpolation_mode="LINEAR", scales=scales, input_pixel_offsets=[0.5] * 4, output_pixel_offsets=[-0.5] * 4
+    )  # fmt: skip
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -404,7 +404,7 @@ def lstm(r):
 
 def multihead_attention1(r):
     (b, s, n, past, heads, d), mask = r.sizes(6), r.one("NONE", "BOOLEAN", "KEY_SEQUENCE_END_START")
-    lengths = r.maybe(r.whole("int32", b, high=5))
+    lengths = r.maybe(r.whole("int32", b, low=0, high=min(past, 3)))
     queries, total = heads * r.upto(2, 1), n + (past if lengths is None else 3)
     given = {"query": r.floats(b, s, queries * d), "stacked_key_value": r.floats(b, n, heads, 2, d)}
     given |= {f"past_{part}": r.floats(b, heads, past, d) for part in ("key", "value")}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from anydml.codegen.jit import PROCESSORS
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.object_file import PROCESSORS, failures, memory_bytes, object_file, target_of
+from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
 from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
 from anydml.onnx.execute.native import write_graph

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from anydml.cli.common import busy, console, named_values, pairs, partial_sizes_of
 from anydml.cli.files import MODEL, Output, given_model
-from anydml.codegen.program.object_file import PROCESSORS
+from anydml.codegen.jit import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
 from anydml.files import write_atomically
 

@@ -19,6 +19,7 @@ from anydml.ops.dtypes import (
     FLOAT64,
     FLOATING,
     INT32,
+    NUMPY,
     SIGNED,
     SIZE,
     UNSIGNED,
@@ -268,15 +269,46 @@ class Emitter:
                 opcode = "sitofp" if source in SIGNED else "uitofp"
             return self.line(f"{opcode} {its} {value} to {ours}")
         if source in FLOATING:
-            opcode = "fptosi" if target in SIGNED else "fptoui"
-            name = f"{opcode}.sat.{mangle(element_type(target), self.lanes)}"
-            return self.intrinsic(f"{name}.{mangle(element_type(source), self.lanes)}", ours, (its, value))
+            return self._saturate(value, source, target)
         if source is BOOL:
             return self.line(f"zext {its} {value} to {ours}")
         if SIZE[source] == SIZE[target]:
             return value
         opcode = "trunc" if SIZE[source] > SIZE[target] else "sext" if source in SIGNED else "zext"
         return self.line(f"{opcode} {its} {value} to {ours}")
+
+    def _saturate(self, value: str, source: ScalarType, target: ScalarType) -> str:
+        """A float as an integer. Without hardware it is clamped first: LLVM would go lane by lane."""
+        its, ours = self.type(source), self.type(target)
+        instruction = "fptosi" if target in SIGNED else "fptoui"
+        if self.lanes == 1 or self.target.saturates:
+            name = f"{instruction}.sat.{mangle(element_type(target), self.lanes)}"
+            return self.intrinsic(f"{name}.{mangle(element_type(source), self.lanes)}", ours, (its, value))
+        info = np.iinfo(NUMPY[target])
+
+        def float_(number: float) -> str:
+            return self.splat(literal(number, source), element_type(source))
+
+        def chosen(condition: str, a: str, b: str) -> str:
+            truth = self.line(f"fcmp {condition}")
+            return self.line(f"select {self.type(BOOL)} {truth}, {its} {a}, {its} {b}")
+
+        low, high, zero = float_(float(info.min)), float_(float(info.max)), float_(0.0)
+        if float(info.max) == info.max and info.max < 2 ** np.finfo(NUMPY[source]).nmant:
+            number = value if info.min == 0 else chosen(f"ord {its} {value}, {zero}", value, zero)
+            above = chosen(f"ogt {its} {number}, {low}", number, low)
+            within = chosen(f"olt {its} {above}, {high}", above, high)
+            if SIZE[target] >= 4:
+                return self.line(f"{instruction} {its} {within} to {ours}")
+            whole = self.line(f"fptosi {its} {within} to {self.type(INT32)}")
+            return self.line(f"trunc {self.type(INT32)} {whole} to {ours}")
+        beyond = float_(float(info.max + 1))
+        number = chosen(f"olt {its} {value}, {beyond}", value, zero)
+        above = chosen(f"ogt {its} {number}, {low}", number, low)
+        whole = self.line(f"{instruction} {its} {above} to {ours}")
+        huge = self.line(f"fcmp oge {its} {value}, {beyond}")
+        most = self.splat(info.max, element_type(target))
+        return self.line(f"select {self.type(BOOL)} {huge}, {ours} {most}, {ours} {whole}")
 
     def _widen(self, half: str) -> str:
         """float16 bits as float32; without hardware by integer arithmetic and one exact multiplication.

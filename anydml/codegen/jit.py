@@ -91,7 +91,20 @@ class Target:
     converts_half: bool  # float16 <-> float32 in hardware; without it LLVM would call a library
     streams: bool  # non-temporal vector stores
     masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
+    saturates: bool  # floats become integers with saturation in hardware
     scratch: int  # bytes that a function may take of the stack; Windows wants every page of it probed
+
+
+SCRATCH = 1 << 17
+
+PROCESSORS = {
+    "x86-64": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
+    "x86-64-v2": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
+    "x86-64-v3": Target(32, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
+    "x86-64-v4": Target(64, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
+    "aarch64": Target(16, converts_half=True, streams=False, masks=False, saturates=True, scratch=SCRATCH),
+}
+"""What code can be made for beside the processor at hand, by LLVM's names."""
 
 
 @lru_cache
@@ -128,8 +141,8 @@ def host() -> Target:
     else:
         width = 16
     half = arm or bool(features.get("f16c"))
-    scratch = 0 if os.name == "nt" else 1 << 17
-    return Target(width, half, streams=not arm, masks=width >= 32, scratch=scratch)
+    scratch = 0 if os.name == "nt" else SCRATCH
+    return Target(width, half, streams=not arm, masks=width >= 32, saturates=arm, scratch=scratch)
 
 
 def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int]:
@@ -169,13 +182,11 @@ def load_code(text: str) -> Code:
 
 def _object_code(text: str, level: int) -> bytes:
     """From the disk, or compiled."""
-    llvm, machine = _llvm(), _machine(level)
+    machine = _machine(level)
     key = cache.key_of(text, _identity(level))
     code = cache.load(key)
     if code is None:
-        module = llvm.parse_assembly(text)
-        module.verify()
-        code = bytes(machine.emit_object(module))
+        code = bytes(machine.emit_object(_verified(text)))
         cache.store(key, code)
     return code
 
@@ -204,36 +215,42 @@ def _identity(level: int) -> str:
     return f"{version} {machine.triple} {llvm.get_host_cpu_name()} {features} level {level}"
 
 
-def assembly(text: str) -> str:
-    """The host's assembly for the module `text`, to read."""
+def assembly(text: str, processor: str | None = None) -> str:
+    """The module `text` as assembly, to read; for the processor at hand, or one of PROCESSORS."""
     with compiling:
-        module = _llvm().parse_assembly(text)
-        return str(_machine(2).emit_assembly(module))
+        machine = _machine(2) if processor is None else _machine_of(processor)
+        return str(machine.emit_assembly(_verified(text)))
 
 
 def emit_object_file(text: str, processor: str | None) -> bytes:
-    """The module `text` as an object file to be linked; for the processor at hand, or one that LLVM names."""
-    llvm = _llvm()
+    """The module `text` as an object file to be linked; for the processor at hand, or one of PROCESSORS."""
     with compiling:
-        _machine(2)
-        triple, cpu, features = llvm.get_default_triple(), processor or llvm.get_host_cpu_name(), ""
-        if processor is None:
-            features = _features().flatten()
-        elif processor == "aarch64" or platform.machine().lower() not in ("x86_64", "amd64"):
-            llvm.initialize_all_targets()
-            llvm.initialize_all_asmprinters()
-            arm = processor == "aarch64"
-            triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
-            cpu = "generic" if arm else processor
-        if processor == "x86-64-v4":
-            features = "-prefer-256-bit"
-        target = llvm.Target.from_triple(triple)
-        machine = target.create_target_machine(
-            cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default"
-        )
-        module = llvm.parse_assembly(text)
-        module.verify()
-        return bytes(machine.emit_object(module))
+        return bytes(_machine_of(processor).emit_object(_verified(text)))
+
+
+def _verified(text: str) -> llvm.ModuleRef:
+    module = _llvm().parse_assembly(text)
+    module.verify()
+    return module
+
+
+def _machine_of(processor: str | None) -> llvm.TargetMachine:
+    """What makes code that a linker may put anywhere."""
+    llvm = _llvm()
+    _machine(2)
+    triple, cpu, features = llvm.get_default_triple(), processor or llvm.get_host_cpu_name(), ""
+    if processor is None:
+        features = _features().flatten()
+    elif processor == "aarch64" or platform.machine().lower() not in ("x86_64", "amd64"):
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        arm = processor == "aarch64"
+        triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
+        cpu = "generic" if arm else processor
+    if processor == "x86-64-v4":
+        features = "-prefer-256-bit"
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Planes that are walked in tiles: turned operands, of every width, size and place."""
 
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import anydml as dml
 from anydml.codegen import kernel
-from anydml.codegen.jit import Target, host
+from anydml.codegen.jit import host
 from anydml.codegen.kernel_body import kernel_body
 from anydml.eager import compute
 from anydml.ops.catalog import BY_NAME
@@ -131,7 +132,7 @@ def test_in_place_beside_a_turned_input(way, layouts):
 
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_blocks_are_as_wide_as_vectors(width):
-    machine = Target(width, host().converts_half, False, masks=False, scratch=host().scratch)
+    machine = replace(host(), vector_bytes=width, streams=False, masks=False)
     group = kernel.group((FLOAT32,), (read(0, FLOAT32),))
     variant = kernel.KernelVariant((kernel.Access.PACKED,) * 2, turned=(0,), direct=True)
     assert f"<{width // 4} x i32>" in kernel_body(group, variant, machine)

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -62,9 +62,9 @@ def target_of(block: int) -> Target:
     """The machine that a block makes code for: every other time this one, else one of other vectors."""
     native = jit.host()
     others = (
-        Target(16, native.converts_half, native.streams, masks=False, scratch=native.scratch),
-        Target(32, native.converts_half, native.streams, masks=native.masks, scratch=0),
-        Target(64, native.converts_half, native.streams, masks=native.masks, scratch=native.scratch),
+        replace(native, vector_bytes=16, masks=False),
+        replace(native, vector_bytes=32, scratch=0),
+        replace(native, vector_bytes=64),
     )
     return native if block % 2 == 0 else others[block // 2 % len(others)]
 

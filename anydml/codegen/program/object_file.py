@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from anydml.codegen.jit import Target, emit_object_file, host
+from anydml.codegen.jit import PROCESSORS, Target, emit_object_file, host
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.layout import DETAIL_BYTES
-
-PROCESSORS = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "aarch64": 16}
-"""Names of LLVM's for what code can be made for, beside the processor at hand; bytes of a vector."""
-
 
 _BYTES = [f"\\{byte:02X}" for byte in range(256)]
 """As LLVM writes them in texts."""
@@ -20,9 +17,7 @@ def target_of(processor: str | None) -> Target:
     """What code generation must know of one of these; None: the processor at hand."""
     if processor is None:
         return host()
-    width = PROCESSORS[processor]
-    half = processor in ("x86-64-v3", "x86-64-v4", "aarch64")
-    return Target(width, half, streams=False, masks=False, scratch=0)
+    return replace(PROCESSORS[processor], streams=False, masks=False, scratch=0)
 
 
 def object_file(b: ProgramBuilder, name: str, inputs: int, outputs: int, processor: str | None) -> bytes:

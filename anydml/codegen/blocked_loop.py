@@ -151,7 +151,7 @@ class BlockedLoopEmitter(LoopEmitter):
                     self._fetch_ahead(f"{b}.n{k}", k, at[k])
         self._positions(b, index, needed, given)
         emitter = self.emitter(given)
-        emitter.some = self.some
+        emitter.some = dict(self.some)
         values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
         for j, (r, _) in enumerate(reductions):
             self._accumulate(emitter, b, j, r)

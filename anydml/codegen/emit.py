@@ -127,15 +127,17 @@ class Emitter:
     def _emit_select_lazy(self, expr: Expr) -> str:
         """Branch past the unlikely value where no lane needs it."""
         condition, usual, kind = self.value(expr.args[0]), self.value(expr.args[2]), self.type(expr.dtype)
-        some = self.some.get(expr.args[0]) or self.any_lane(condition)
+        some = self.some.get(expr.args[0])
+        if some is None:
+            some = self.some[expr.args[0]] = self.any_lane(condition)
         self._count += 1
         mark = f"{self.prefix}{self._count}"
         self.lines += [f"  br label %{mark}.here", f"{mark}.here:"]
         self.lines += [f"  br i1 {some}, label %{mark}.rare, label %{mark}.join", f"{mark}.rare:"]
-        outside = dict(self._known)  # what is computed in there is unknown out here
+        outside = dict(self._known), dict(self.some)  # what is computed in there is unknown out here
         rare = self.value(expr.args[1])
         chosen = self.line(f"select {self.type(BOOL)} {condition}, {kind} {rare}, {kind} {usual}")
-        self._known = outside
+        self._known, self.some = outside
         self.lines += [
             f"  br label %{mark}.done",
             f"{mark}.done:",

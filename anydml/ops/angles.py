@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from math import inf, nan, pi
 
-from anydml.ops.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from anydml.ops.elementary import MAGIC, copysign, polynomial, single
 from anydml.ops.elementary64 import MAGIC64
 from anydml.ops.elementary_tables import ASIN, ATAN, COS, SIN, TAN, TWO_OVER_PI
@@ -51,6 +51,7 @@ HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
 
 Turned = tuple[Expr, Expr, Expr]
 """An angle as r + low + n * π/2: float32, what r lacks, and the lowest bits of n."""
+OfTurns = Callable[[Expr, Expr, Expr], Expr]
 
 
 # ---- angles to numbers ---------------------------------------------------------------------------------
@@ -115,7 +116,15 @@ def _quarter_turns_of_huge(x: Expr) -> tuple[Expr, Expr]:
     return select(negative, neg(r), r), select(negative, sub(0, turned), turned)
 
 
-def _of_angle(of_turns: Callable[[Expr, Expr, Expr], Expr], x: Expr) -> Expr:
+def _quarter_turns_of_half(x: Expr) -> Turned:
+    """For results of 11 bits, of a FLOAT16: that is less than 2^16, and r at least 2^-17."""
+    shifted = fma(x, 2 / pi, MAGIC)
+    n = sub(shifted, MAGIC)
+    r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
+    return r, constant(0.0, FLOAT32), bitcast(shifted, INT32)
+
+
+def _of_angle(of_turns: OfTurns, x: Expr) -> Expr:
     large = and_(ge(absolute(x), 2.0**15), lt(absolute(x), inf))
     return select_lazy(large, of_turns(*_quarter_turns_of_large(x)), of_turns(*_quarter_turns(x)))
 
@@ -130,17 +139,6 @@ def _sine(r: Expr, low: Expr, turns: Expr) -> Expr:
     return bitcast(xor(bitcast(value, INT32), shl(and_(turns, 2), 30)), FLOAT32)
 
 
-@single
-def sin(x: Expr) -> Expr:
-    result = _of_angle(_sine, x)
-    return select(eq(x, 0.0), x, result)  # keeps -0
-
-
-@single
-def cos(x: Expr) -> Expr:
-    return _of_angle(lambda r, low, turns: _sine(r, low, add(turns, 1)), x)
-
-
 def _tangent(r: Expr, low: Expr, turns: Expr) -> Expr:
     square = mul(r, r)
     cube, factor = mul(r, square), polynomial(square, TAN)
@@ -149,9 +147,20 @@ def _tangent(r: Expr, low: Expr, turns: Expr) -> Expr:
     return select(ne(and_(turns, 1), 0), div(-1.0, tangent), tangent)
 
 
-@single
-def tan(x: Expr) -> Expr:
-    return select(eq(x, 0.0), x, _of_angle(_tangent, x))
+def _function(name: str, of_turns: OfTurns, odd: bool) -> Callable[[Expr], Expr]:
+    """`of_turns` of an angle; if `odd`, of -0 as well. A FLOAT16 takes less effort: its result is shorter."""
+
+    def of(reduced: Callable[[Expr], Expr]) -> Callable[..., Expr]:
+        return single(lambda x: select(eq(x, 0.0), x, reduced(x)) if odd else reduced(x), name)
+
+    usual = of(lambda x: _of_angle(of_turns, x))
+    of_half = of(lambda x: of_turns(*_quarter_turns_of_half(x)))
+    return lambda x: of_half(x) if x.dtype is FLOAT16 else usual(x)
+
+
+sin = _function("sin", _sine, odd=True)
+cos = _function("cos", lambda r, low, turns: _sine(r, low, add(turns, 1)), odd=False)
+tan = _function("tan", _tangent, odd=True)
 
 
 # ---- numbers to angles ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, nan
 
-from anydml.ops.dtypes import FLOAT16, FLOAT32, INT32, INT64
+from anydml.ops.dtypes import FLOAT16, FLOAT32, INT32, INT64, UINT32
 from anydml.ops.elementary_tables import (
     ERF_LARGE,
     ERF_SMALL,
@@ -205,14 +205,22 @@ def log_of_split(f: Expr, e: Expr) -> Expr:
     return fma(e, LN2_HIGH, add(f, y))
 
 
+def bits_for_logarithm(x: Expr) -> tuple[Expr, Expr]:
+    """Whether x is no positive normal number; the bits of |x|, of a denormal one as if exponents went on."""
+    odd = ge(sub(bitcast(x, UINT32), 0x00800000), 0x7F000000)
+    a = absolute(x)
+    scaled = sub(bitcast(mul(a, 2.0**23), INT32), 23 << 23)
+    rare = select(lt(a, 2.0**-126), scaled, bitcast(a, INT32))
+    return odd, select_lazy(odd, rare, bitcast(x, INT32))
+
+
 @single
 def log(x: Expr) -> Expr:
-    denormal = lt(x, 2.0**-126)
-    bits = bitcast(select(denormal, mul(x, 2.0**23), x), INT32)
+    odd, bits = bits_for_logarithm(x)
     e = shr(sub(bits, 0x3F3504F3), 23)  # centred on sqrt(1/2)
     f = sub(bitcast(sub(bits, shl(e, 23)), FLOAT32), 1.0)
-    y = log_of_split(f, add(convert(e, FLOAT32), select(denormal, constant(-23.0, FLOAT32), 0.0)))
-    return _log_special(x, y)
+    y = log_of_split(f, convert(e, FLOAT32))
+    return select_lazy(odd, _log_special(x, y), y)
 
 
 def _log_special(x: Expr, y: Expr) -> Expr:

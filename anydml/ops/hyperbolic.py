@@ -71,15 +71,15 @@ def cosh(x: Expr) -> Expr:
     return add(e, div(0.25, e))
 
 
-def _log(u: Expr, low: Expr, doubled: Expr | None = None) -> Expr:
-    """ln(u + low), or ln(2 u + low), of a positive normal u."""
+def _log(u: Expr, rest: Expr, doubled: Expr | None = None) -> Expr:
+    """ln(u * (1 + rest)), or ln(2 u), of a positive normal u."""
     bits = bitcast(u, INT32)
     e = shr(sub(bits, 0x3F3504F3), 23)
     f = sub(bitcast(sub(bits, shl(e, 23)), FLOAT32), 1.0)
     count = convert(e, FLOAT32)
     if doubled is not None:
         count = select(doubled, add(count, 1.0), count)
-    return add(log_of_split(f, count), div(low, u))
+    return add(log_of_split(f, count), rest)
 
 
 def _log_of_sum(t: Expr, one: float) -> Expr:
@@ -90,12 +90,14 @@ def _log_of_sum(t: Expr, one: float) -> Expr:
     larger, smaller = (select(gt(p, 1.0), p, one), select(gt(p, 1.0), constant(one, FLOAT32), p))
     w_low = add(add(sub(larger, w), smaller), p_low)
     root = sqrt(w)
-    root_low = div(add(fma(neg(root), root, w), w_low), add(root, root))
+    twice = add(root, root)
     u = add(t, root)
     more, less = select(gt(root, t), root, t), select(gt(root, t), t, root)
-    u_low = add(add(sub(more, u), less), root_low)
+    u_low = add(sub(more, u), less)
+    root_low = add(fma(neg(root), root, w), w_low)  # times 2 * root: so one quotient serves both
     large = gt(t, LARGE)
-    result = _log(select(large, t, u), select(large, 0.0, u_low), large)
+    rest = div(fma(u_low, twice, root_low), mul(u, twice))
+    result = _log(select(large, t, u), select(large, 0.0, rest), large)
     return select(eq(t, inf), inf, result)
 
 
@@ -120,7 +122,7 @@ def atanh(x: Expr) -> Expr:
     top, bottom = add(1.0, t), sub(1.0, t)
     top_low = sub(t, sub(top, 1.0))
     q = div(top, bottom)
-    low = div(add(fma(neg(q), bottom, top), top_low), bottom)
-    grown = mul(_log(q, low), 0.5)
+    rest = div(add(fma(neg(q), bottom, top), top_low), top)
+    grown = mul(_log(q, rest), 0.5)
     result = select(lt(t, 0.5), _odd(t, ATANH), select(lt(t, 1.0), grown, nan))
     return copysign(select(eq(t, 1.0), inf, result), x)

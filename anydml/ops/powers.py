@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from anydml.ops.dtypes import FLOAT32, INT32, UINT32
-from anydml.ops.elementary import MAGIC, polynomial, power_of_two, single
+from anydml.ops.dtypes import FLOAT32, INT32
+from anydml.ops.elementary import MAGIC, bits_for_logarithm, polynomial, power_of_two, single
 from anydml.ops.elementary_tables import EXP2, LOG2_OF_QUOTIENT
 from anydml.ops.expr import (
     Expr,
@@ -23,7 +23,6 @@ from anydml.ops.expr import (
     eq,
     floor,
     fma,
-    ge,
     gt,
     is_nan,
     lt,
@@ -71,19 +70,11 @@ def _log2(bits: Expr) -> tuple[Expr, Expr]:
     return high, add(sub(part, sub(high, start)), low)
 
 
-def _bits_of_magnitude(x: Expr) -> Expr:
-    """Those of a denormal number as if exponents went on below."""
-    a = absolute(x)
-    scaled = sub(bitcast(mul(a, 2.0**23), INT32), 23 << 23)
-    return select(lt(a, 2.0**-126), scaled, bitcast(a, INT32))
-
-
 @single
 def pow(x: Expr, y: Expr) -> Expr:
     """x to the power of y, as C's pow in every special case."""
-    bits = bitcast(x, INT32)
-    odd_base = ge(sub(bitcast(x, UINT32), 0x00800000), 0x7F000000)
-    high, low = _log2(select_lazy(odd_base, _bits_of_magnitude(x), bits))
+    odd_base, bits = bits_for_logarithm(x)
+    high, low = _log2(bits)
     rough = mul(y, high)
     p = fma(y, low, rough)
     shifted = add(p, MAGIC + 127)

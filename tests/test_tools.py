@@ -14,9 +14,11 @@ from tools import claims, draw_flatten, draw_speech, fit_math, generate_docs, me
 def test_accuracy_is_measured(monkeypatch):
     monkeypatch.setattr(measure_accuracy, "COUNT", 2000)
     case = CASES["ELEMENT_WISE_TANH"]
-    name, dtype, worst, *_ = measure_accuracy._row(case, {k: np.dtype("float32") for k in case.types})
-    assert (name, dtype) == ("TANH", "float32")
+    name, dtype, worst, _, other = measure_accuracy._row(case, {k: np.dtype("float32") for k in case.types})
+    assert (name, dtype, other) == ("TANH", "float32", "")
     assert 0.5 <= float(worst) <= 2
+    *_, other = measure_accuracy._row(CASES["ELEMENT_WISE_EXP"], {"T": np.dtype("float16")})
+    assert 0 < int(other) < 10  # e to 0.0073 and to 0.0227 lie next to the middle of two float16
     assert measure_accuracy.TARGET.is_file()
 
 

@@ -23,7 +23,7 @@ def pages() -> dict[str, str]:
     rows = [
         (
             f"[{o.name}]({o.name}.md)<br>`dml.{o.function}` ([example]({o.name}.md#example))",
-            ", ".join(level.label for level in o.levels),
+            ", ".join(level.label for level in sorted(o.levels)),
             in_brief(types_in_words(o)),
             "yes" if o.in_place else "no",
             how_computed(o),
@@ -32,8 +32,8 @@ def pages() -> dict[str, str]:
     ]
     head = (
         f"# Operators\n\nAll {len(CATALOG)} of DirectML's: the function of each, the feature levels that "
-        "brought or changed it, the types of its first tensor (`int8..64`: int8, int16, int32, int64), whether the "
-        "output may lie where an input does, and what computes it. Their pages tell types and ranks by "
+        "brought or changed it, the types of its first tensor (`int8..64`: int8, int16, int32, int64), "
+        "whether the output may lie where an input does, and what computes it. Their pages tell types and ranks by "
         "feature level, rules, and an example. How exact they are: [accuracy](../accuracy.md).\n\n"
     )
     heads = ("operator, function", "levels", "types", "in place", "computed by")

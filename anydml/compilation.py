@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
 from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
-from anydml.onnx.execute.native import write_graph
+from anydml.onnx.execute.native_writer import write_graph
 from anydml.onnx.execute.program import specialized
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
@@ -127,9 +128,9 @@ def compile_model(
     contents, types = check_request(read_model, fixed or {}, shapes or {}, {}, "never")
     provider = OnnxRuntime()
     graph, _ = specialized(read_model.graph, types, contents, read_model.opsets, provider)
-    b = ProgramBuilder(target_of(cpu), MAX_INSTRUCTIONS, polls=False)
+    builder = partial(ProgramBuilder, target_of(cpu), MAX_INSTRUCTIONS, polls=False)
     try:
-        given, made = write_graph(graph, b, read_model.opsets, provider)
+        b, given, made = write_graph(graph, builder, read_model.opsets, provider)
     except NotNative as reason:
         remedy = "--shape, or `shapes`, fixes sizes" if "no fixed sizes" in str(reason) else ""
         raise Unsupported(Problem("model", f"cannot be one function: {reason}", remedy)) from None

@@ -343,6 +343,32 @@ def matmul(d: Draw) -> Case:
     return Case("MatMul", 13, [(x, True), (y, d.flag())])
 
 
+def _several(d: Draw, op: str, *dtypes: Any) -> Case:
+    """Which broadcast."""
+    sizes, dtype = d.sizes(0, 3), d.one_of(*dtypes)
+    given = []
+    for _ in range(d.integer(1, 5)):
+        kept = sizes[d.integer(0, len(sizes)) :]
+        given.append((d.array(tuple(n if d.flag() else 1 for n in kept), dtype), d.flag() or not given))
+    return Case(op, 13, list(given))
+
+
+def add_all(d: Draw) -> Case:
+    return _several(d, "Sum", F, np.float64)
+
+
+def mean_of_all(d: Draw) -> Case:
+    return _several(d, "Mean", F)
+
+
+def greatest(d: Draw) -> Case:
+    return _several(d, "Max", F, np.float64, I32, I64, np.uint32)
+
+
+def smallest(d: Draw) -> Case:
+    return _several(d, "Min", F, np.float64, I32, I64, np.uint32)
+
+
 CASES: dict[str, Callable[[Draw], Case]] = {
     f.__name__: f
     for f in (
@@ -368,5 +394,9 @@ CASES: dict[str, Callable[[Draw], Case]] = {
         matmul_integer,
         qlinear_matmul,
         matmul,
+        add_all,
+        mean_of_all,
+        greatest,
+        smallest,
     )
 }

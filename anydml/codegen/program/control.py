@@ -15,28 +15,41 @@ POLL_WORK = 1 << 18
 """Elements computed between two looks for Ctrl-C, about: some 50 us."""
 
 
+class BranchesDiffer(NotNative):
+    """Two branches give other shapes."""
+
+
 def choose(
-    b: ProgramBuilder, condition: Tensor, branches: Sequence[Callable[[], Sequence[Tensor]]]
+    b: ProgramBuilder,
+    condition: Tensor,
+    branches: Sequence[Callable[[], Sequence[Tensor]]],
+    last: bool = False,
 ) -> list[Tensor]:
     """What one of two branches gives, which write their code when called.
 
     Small results are chosen by the block that they come from; large ones are written to the same memory by
     both.
 
+    Args:
+        last: whether each branch is the last one to read what it reads, so that it may free that.
+
     Raises:
-        NotNative: they do not agree in types and sizes.
+        BranchesDiffer: they do not agree in sizes.
     """
     then, other, join = (b.code.fresh(word) for word in ("then", "else", "join"))
     b.code.effect(f"br i1 {b.scalar(condition)}, label %{then}, label %{other}")
     arms: list[tuple[list[Tensor], str]] = []
     mark = len(b.held)
     homes: list[Memory | None] = []
+    taken, room = b.arena.taken, b.room_of_its_own if last else b.room
     for label, write in zip((then, other), branches, strict=True):
         b.code.begin(label)
         given = list(write())
         if not arms:
-            homes = [None if t.small else b.room(t.dtype, t.sizes) for t in given]
+            homes = [None if t.small else room(t.dtype, t.sizes) for t in given]
             b.held += [h for h in homes if h is not None]
+            if last:  # the other branch finds what this one may have freed
+                b.arena.return_to([*taken, *(x for h in homes if h is not None for x in h.buffers)])
         else:
             _agree(arms[0][0], given)
         results: list[Tensor] = [
@@ -62,7 +75,7 @@ def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> None:
         if x.dtype != y.dtype:
             raise NotNative("branches of different types")
         if x.sizes != y.sizes:
-            raise NotNative(f"branches of different shapes, {list(x.sizes)} and {list(y.sizes)}")
+            raise BranchesDiffer(f"branches of different shapes, {list(x.sizes)} and {list(y.sizes)}")
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,15 @@ class ArenaPlan:
             raise NotNative("more memory than programs take")
         return found
 
+    @property
+    def taken(self) -> tuple[Buffer, ...]:
+        """What is in use, by offset."""
+        return tuple(self._taken)
+
+    def return_to(self, taken: Collection[Buffer]) -> None:
+        """Go on with what was in use at another place of the code, which this one does not follow."""
+        self._taken = sorted(taken, key=lambda buffer: buffer.offset)
+
     def keep(self, used: Collection[Buffer]) -> None:
         """All other buffers are free from here on."""
         self._taken = [b for b in self._taken if b in used]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,24 +12,16 @@ import numpy as np
 
 from anydml.codegen.jit import host
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.control import Iterated, choose, repeat
 from anydml.codegen.program.entry import Entry, Fed
-from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inputs, write_outputs
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor, scalar_type
-from anydml.directml.fusion import row_axes
-from anydml.errors import ExecutionFailed, InvalidModel, Problem
-from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value, walk
+from anydml.codegen.program.module import NativeProgram, ProgramFailed
+from anydml.codegen.program.values import NotNative
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Graph, If, Node, Value, walk
 from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.native_writer import type_of, write_graph
 from anydml.onnx.execute.steps import list_nodes
-from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.native import operand, truth
-from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
-from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
-from anydml.ops.dtypes import BOOL, INT64, UINT8, ScalarType
-from anydml.ops.enums import TensorDataType
 from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
@@ -115,8 +108,8 @@ def native_step(
         raise NotNative(f"more than {most} nodes")
     work = MAX_WORK + MAX_WORK_PER_NODE * count
     _screen(graph, work)
-    b = ProgramBuilder(host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
-    types, outputs = write_graph(graph, b, opsets, provider, work)
+    builder = partial(ProgramBuilder, host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
+    b, types, outputs = write_graph(graph, builder, opsets, provider, work)
     program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
@@ -131,7 +124,7 @@ def _screen(graph: Graph, work: int) -> None:
         NotNative: why there is none.
     """
     for value in graph.inputs:
-        _type_of(value)
+        type_of(value)
     for node in graph.walk():
         info = None if isinstance(node, If) else info_of(node.op)
         if isinstance(node, Node) and not (
@@ -140,244 +133,3 @@ def _screen(graph: Graph, work: int) -> None:
             raise NotNative(f"{node.op} in {node.label}")
         if any(prod(v.known_sizes or ()) > work for v in node.writes):
             raise NotNative("more work than programs are for")
-
-
-def write_graph(
-    graph: Graph,
-    b: ProgramBuilder,
-    opsets: Mapping[str, int],
-    provider: Provider,
-    work: int = 1 << 62,
-) -> tuple[list[tuple[ScalarType, tuple[int, ...]]], list[Memory]]:
-    """Write the code of a graph, and answer with the types of its inputs, and its outputs.
-
-    Args:
-        work: as many elements as it may compute.
-
-    Raises:
-        NotNative: why there is none.
-    """
-    writer = _Writer(b, opsets, provider, work)
-    types = [_type_of(v) for v in graph.inputs]
-    results = writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)))
-    return types, write_outputs(b, results)
-
-
-def _type_of(value: Value) -> tuple[ScalarType, tuple[int, ...]]:
-    sizes = value.known_sizes
-    if not isinstance(value.type, TensorType) or sizes is None:
-        raise NotNative(f"{value.name!r} has no fixed sizes")
-    if 0 in sizes:
-        raise NotNative(f"{value.name!r} has no elements")
-    return scalar_type(value.type.dtype), sizes
-
-
-class _Writer:
-    """Writes graphs and what is in them, in the order in which they run."""
-
-    def __init__(self, b: ProgramBuilder, opsets: Mapping[str, int], provider: Provider, work: int) -> None:
-        """`work`: as much as it may do."""
-        self.b, self.opsets, self.provider, self.work = b, opsets, provider, work
-        self.tensors: dict[Value, Tensor] = {}
-        """Those that somebody will still read."""
-        self.constants: dict[Value, Constant] = {}
-
-    def graph(self, graph: Graph, given: Mapping[Value, Tensor]) -> list[Tensor]:
-        """A graph, branch or body; what it captures is there already."""
-        outside = {*self.tensors}
-        self.tensors |= given
-        self.constants |= graph.constants
-        uses: dict[Value, int] = {}
-        last: dict[Value, int] = {}
-        for k, node in enumerate(graph.nodes):
-            inside = isinstance(node, If) or bool(node.bodies)
-            for value in node.reads:
-                uses[value] = uses.get(value, 0) + (
-                    2 if inside else 1
-                )  # there it may be read again and again
-                last[value] = k
-        for value in graph.outputs:
-            uses[value] = uses.get(value, 0) + 1
-            last[value] = len(graph.nodes)
-        for k, node in enumerate(graph.nodes):
-            for output, tensor in zip(node.outputs, self._results(node), strict=True):
-                if output is not None and output in uses:
-                    self.tensors[output] = self.b.use(tensor) if uses[output] > 1 else tensor
-            if self.b.work > self.work:
-                raise NotNative("more work than programs are for")
-            for value in node.reads:
-                if last[value] == k and value not in outside:
-                    self.tensors.pop(value, None)
-            self._free()
-        results = [self.read(v) for v in graph.outputs]
-        for value in [v for v in self.tensors if v not in outside]:
-            del self.tensors[value]
-        return results
-
-    def _free(self) -> None:
-        """Memory of what nobody reads any more may be given out again."""
-        kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
-        self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
-
-    def read(self, value: Value, sizes: bool = False) -> Tensor:
-        """`sizes`: they may be none at all."""
-        found = self.tensors.get(value)
-        if found is None:
-            content = self.constants[value].content
-            if not isinstance(content, np.ndarray) or not (content.size or sizes):
-                raise NotNative(f"{value.name!r} is no tensor with elements")
-            found = Known.of(content)
-        return found
-
-    # ---- nodes
-
-    def _results(self, node: Node | If) -> Sequence[Tensor]:
-        """What a node gives. What is wrong with one is left to others to tell."""
-        if any(prod(v.known_sizes or ()) > self.work for v in node.writes):
-            raise NotNative("more work than programs are for")
-        try:
-            found = self._node(node)
-        except (NotFoldable, NodeFailed, InvalidModel, ValueError, IndexError) as error:
-            raise NotNative(f"{node.label}: {error}") from error
-        if any(t.count == 0 for t in found):
-            raise NotNative(f"{node.label} gives no elements")
-        return found
-
-    def _node(self, node: Node | If) -> Sequence[Tensor]:
-        self.b.node = node.label
-        if isinstance(node, If):
-            condition = truth(self.read(node.condition))
-            branches = [lambda b=b: self.graph(b, {}) for _, b in node.branches]
-            return choose(self.b, condition, branches)
-        if node.fails:
-            raise NotNative(f"{node.label} fails")
-        check_types(node)
-        if node.bodies:
-            return self._iteration(node)
-        shaped = node.is_onnx("Reshape") or node.is_onnx("Resize")
-        inputs = [None if v is None else self.read(v, shaped and k > 0) for k, v in enumerate(node.inputs)]
-        if (folded := _folded(node, inputs)) is not None:
-            return folded
-        if (result := self._elementwise(node, inputs)) is not None:
-            return [result]
-        info = info_of(node.op)
-        if info is None or info.native is None:
-            raise NotNative(f"{node.op} in {node.label}")
-        known = {
-            v: Constant(t.array)
-            for v, t in zip(node.inputs, inputs, strict=True)
-            if v is not None and isinstance(t, Known)
-        }
-        return info.native(self.b, KnownNode(node, known), inputs)
-
-    def _elementwise(self, node: Node, inputs: Sequence[Tensor | None]) -> Tensor | None:
-        """By the DirectML operator that computes the same."""
-        found = lower_to_directml(node)
-        if found is None:
-            return None
-        operands = [t for t in inputs if t is not None]
-        types = tuple(UINT8 if t.dtype is BOOL else t.dtype for t in operands)
-        if found.result not in _RESULTS or not all(isinstance(t, TensorDataType) for t in types):
-            return None
-        meaning = found.operator.expression(types, _RESULTS[found.result], found.attributes, 1)
-        if row_axes(meaning):
-            return None
-        return self.b.elementwise(meaning, operands, truth=found.result == "bool")
-
-    def _iteration(self, node: Node) -> Sequence[Tensor]:
-        typed = with_typed_bodies(node, self.constants, self.opsets, self.provider)
-        body = typed.bodies.get("body")
-        if body is None:
-            raise NotNative(f"{node.op} in {node.label}")
-        if node.is_onnx("Loop"):
-            return self._loop(typed, body)
-        if node.is_onnx("Scan") and node.op.version >= 9:
-            return self._scan(typed, body)
-        raise NotNative(f"{node.op} in {node.label}")
-
-    def _loop(self, node: Node, body: Body) -> Sequence[Tensor]:
-        given = [None if v is None else self.read(v) for v in (*node.inputs, None, None)]
-        count, going = given[0], given[1]
-        states = [t for t in given[2 : len(node.inputs)] if t is not None]
-        if count is not None and (count.dtype is not INT64 or count.count != 1):
-            raise NotNative("a trip count that is not one int64")
-        ends = not self._goes_on(body)
-        if going is None and ends:  # ONNX says that nobody listens to the body, and onnxruntime does
-            raise NotNative("a condition that begins with none")
-        always = going is None or (isinstance(going, Known) and bool(going.array.all()) and not ends)
-        begins = None if going is None or always else truth(going)
-        handed = () if going is None else going.sizes
-
-        def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
-            condition = Register(BOOL, handed, on.name)
-            results = self.graph(body, dict(zip(body.parameters, (number, condition, *current), strict=True)))
-            rows = 1 + len(states)
-            return Iterated(truth(results[0]) if ends else None, results[1:rows], results[rows:])
-
-        final, rows = repeat(self.b, count, begins, states, write)
-        return [*final, *rows]
-
-    def _scan(self, node: Node, body: Body) -> Sequence[Tensor]:
-        n, b = KnownNode(node, {}), self.b
-        given = [operand([None if v is None else self.read(v)]) for v in node.inputs]
-        first = len(given) - n.int("num_scan_inputs")
-        rows = len(node.outputs) - first
-
-        def ways(what: str, count: int) -> list[tuple[int, int]]:
-            """The axis and direction of each."""
-            axes, directions = (
-                n.ints(f"scan_{what}_{word}") or [0] * count for word in ("axes", "directions")
-            )
-            return list(zip(axes, directions, strict=True))
-
-        turned: list[Memory] = []
-        inputs = given[first:]
-        for tensor, (axis, backward) in zip(inputs, ways("input", len(inputs)), strict=True):
-            places = np.moveaxis(np.arange(tensor.count).reshape(tensor.sizes), axis, 0)
-            turned.append(b.memory(b.rearrange(tensor, places[::-1] if backward else places)))
-        if len({t.sizes[0] for t in turned}) != 1:
-            raise NotNative("sequences of several lengths")
-        b.held += turned
-
-        def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
-            items = []
-            for t in turned:
-                at = b.code.at(t.pointer, b.code.times(number.name, t.strides[0]), t.dtype)
-                item = Memory(t.dtype, t.sizes[1:], at, t.strides[1:], t.lies_in)
-                items.append(b.register(item) if item.small else item)
-            results = self.graph(body, dict(zip(body.parameters, (*current, *items), strict=True)))
-            return Iterated(None, results[:first], results[first:])
-
-        count = Known.of(np.array(turned[0].sizes[0]))
-        final, made = repeat(b, count, None, given[:first], write)
-        del b.held[len(b.held) - len(turned) :]
-        for tensor, (axis, backward) in zip(made, ways("output", rows), strict=True):
-            places = np.arange(tensor.count).reshape(tensor.sizes)
-            final.append(b.rearrange(tensor, np.moveaxis(places[::-1] if backward else places, 0, axis)))
-        return final
-
-    def _goes_on(self, body: Body) -> bool:
-        """Whether a body says nothing but that it goes on."""
-        makers = {v: n for n in body.nodes for v in n.writes}
-        said = body.outputs[0]
-        while isinstance(maker := makers.get(said), Node) and maker.is_onnx("Identity"):
-            (said,) = maker.reads
-        constant = body.constants.get(said) or self.constants.get(said)
-        return said is body.parameters[1] or (constant is not None and bool(np.all(constant.content)))
-
-
-_RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bool"} | {"bool": UINT8}
-
-
-def _folded(node: Node, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """What follows from what is known."""
-    given = [t for t in inputs if t is not None]
-    if not given or not has_rule(node.op) or not all(isinstance(t, Known) for t in given):
-        return None
-    try:
-        results = fold(node, [t.array if isinstance(t, Known) else None for t in inputs])
-    except (NotFoldable, NodeFailed):
-        return None
-    if not all(isinstance(r, np.ndarray) and r.size for r in results):
-        raise NotNative(f"{node.label} gives no tensor with elements")
-    return [Known.of(np.asarray(r)) for r in results]

@@ -34,7 +34,7 @@ from anydml.onnx.ops.shared import (
 )
 from anydml.onnx.ops.speculation import always, broadcasts, is_integer, scalar_parameters
 from anydml.onnx.ops.symbolic import map_symbols, numbers
-from anydml.ops import arithmetic, elementwise
+from anydml.ops import arithmetic, elementwise, expr
 from anydml.ops import unary as unary_ops
 
 
@@ -318,6 +318,7 @@ OPS = (
     ),
     OpInfo(
         "Max",
+        native=native.one_by_one(expr.maximum),
         result=result_types.broadcast,
         fold=_extreme("maximum"),
         speculatable=broadcasts,
@@ -325,12 +326,14 @@ OPS = (
     ),
     OpInfo(
         "Mean",
+        native=native.one_by_one(expr.add, mean=True),
         result=result_types.broadcast,
         fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)),
         speculatable=broadcasts,
     ),
     OpInfo(
         "Min",
+        native=native.one_by_one(expr.minimum),
         result=result_types.broadcast,
         fold=_extreme("minimum"),
         speculatable=broadcasts,
@@ -416,6 +419,7 @@ OPS = (
     ),
     OpInfo(
         "Sum",
+        native=native.one_by_one(expr.add),
         result=result_types.broadcast,
         fold=_variadic(_sum),
         speculatable=broadcasts,

@@ -86,6 +86,21 @@ def division(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [b.elementwise(expr.div(expr.read(0, x.dtype), expr.read(1, x.dtype)), [x, y])]
 
 
+def one_by_one(combine: Callable[[expr.Expr, expr.Expr], expr.Expr], mean: bool = False) -> Native:
+    """Of any number of tensors, which broadcast."""
+
+    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+        total, *others = (operand(inputs, k) for k in range(len(inputs)))
+        one, two = expr.read(0, total.dtype), expr.read(1, total.dtype)
+        if n.version < 8 or total.dtype is BOOL:
+            raise NotNative(f"{n.op.name} of opset {n.version}")
+        for other in others:
+            total = b.elementwise(combine(one, two), [total, other])
+        return [b.elementwise(expr.div(one, float(len(inputs))), [total]) if mean else total]
+
+    return rule
+
+
 def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill: int | float) -> Tensor:
     """With so many elements of one content in front and behind, along each axis."""
     if not any(map(any, widths)):

@@ -62,8 +62,8 @@ def is_program(op, seed):
 
 @pytest.mark.parametrize("op", CASES)
 def test_drawn_nodes(op):
-    found = [is_program(op, seed) for seed in range(25)]
-    assert sum(found) >= (12 if op == "resize" else 25)  # whose places must not depend on roundings
+    found = [is_program(op, seed) for seed in range(8)]
+    assert sum(found) >= (5 if op == "resize" else 8)  # whose places must not depend on roundings
 
 
 # ---- failing ----------------------------------------------------------------------------------------
@@ -103,20 +103,23 @@ def test_an_index_out_of_range(op, wrong):
 
 
 @pytest.mark.parametrize("greatest", [0, 1])
-@pytest.mark.parametrize("size", [5, 40])
-def test_the_best_beside_nan(size, greatest):
-    """NaN is greater than all numbers, as NumPy sorts; nothing that was not written comes out."""
+@pytest.mark.parametrize("size", [7, 40])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_best_beside_nan(dtype, size, greatest):
+    """NaN of either sign is greater than all numbers, as NumPy sorts, and -0 is 0."""
+    name = {np.float16: "float16", np.float32: "float", np.float64: "double"}[dtype]
     made = model(
-        f"m (float[{size}] x) => (float[q] y, int64[q] k) <int64[1] all = {{{size}}}>"
+        f"m ({name}[{size}] x) => ({name}[q] y, int64[q] k) <int64[1] all = {{{size}}}>"
         f" {{ y, k = TopK <largest = {greatest}> (x, all) }}"
     )
-    x = np.arange(size, dtype=np.float32) % 4
-    x[[1, 3]] = np.nan
-    x[2] = -np.inf
-    y, k = native(made).run(None, {"x": x})
-    order = np.argsort(x, kind="stable")
-    if greatest:
-        order = np.argsort(-np.where(np.isnan(x), np.inf, x), kind="stable")
+    x = (np.arange(size) % 4 - 1).astype(dtype)
+    x[[0, 3]] = np.nan, -np.nan
+    x[[2, 4, 5]] = -np.inf, np.inf, -0.0
+    session = native(made)
+    y, k = session.run(None, {"x": x})
+    assert "program: " in session.explain()
+    ranks = np.where(np.isnan(x), 1e9, x.astype(np.float64).clip(-1e8, 1e8))
+    order = np.argsort(-ranks if greatest else ranks, kind="stable")
     np.testing.assert_array_equal(k, order)
     np.testing.assert_array_equal(y, x[order])
 

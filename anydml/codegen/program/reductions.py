@@ -123,6 +123,11 @@ def _folded(
     return name
 
 
+def folded_lanes(b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, lanes: int) -> str:
+    """The lanes of a register as one."""
+    return _folded(b, folding, dtype, name, lanes, np.arange(lanes).reshape(lanes, 1))
+
+
 class _Nest:
     """Loops over what is kept, and in them over what is folded; in vectors along neighbours in memory."""
 
@@ -205,7 +210,7 @@ class _Nest:
 
         totals = self._over(self.folds[:-1], source, carried, run)
         folded = [
-            _folded(b, folding, self.dtype, t, width, np.arange(width).reshape(width, 1))
+            folded_lanes(b, folding, self.dtype, t, width)
             for t, (width, _) in zip(totals, parts, strict=True)
         ]
         total = folded[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from textwrap import wrap
 from typing import Any, Literal
 
@@ -98,7 +99,7 @@ class CheckReport:
             return "anydml check MODEL --shape NAME=N,N,... (sizes that never change)"
         return ""
 
-    @property
+    @cached_property
     def _lower(self) -> int:
         """The newest opset of which the target has the revisions of all operators here that it has at all."""
         if self.target != "directml":

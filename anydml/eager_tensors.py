@@ -77,7 +77,7 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
                         raise InvalidInput(Problem(operator.name, message))
                     return one._builder.record_tensors(operator, given, output_data_type)
                 if is_lazy(one):
-                    return compute_lazily(operator, call, bound.arguments)
+                    return compute_lazily(operator, call, bind(args, kwargs))
         return _compute(operator, given, output_data_type, out)
 
     call.__signature__ = form  # type: ignore[attr-defined]

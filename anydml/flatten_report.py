@@ -11,13 +11,13 @@ from typing import Any
 from onnx import ModelProto
 
 from anydml.display import page, table, text
-from anydml.ir.graph import If, Node
+from anydml.ir.graph import If, Node, TensorType
 from anydml.onnx.conditions import Condition
 from anydml.onnx.if_conversion.convert import Decision
 from anydml.onnx.partial_eval.evaluator import FoldedIf
 from anydml.onnx.rewrites.unroll import Unrolled
 from anydml.onnx.serde.local_functions import called
-from anydml.onnx.types import FileSymbols, from_proto, type_text
+from anydml.onnx.types import FileSymbols, from_proto, leaf, type_text
 from anydml.onnx.verification import Verified
 
 MAX_TOLD, MAX_NAME = 3, 40
@@ -152,6 +152,11 @@ def report_remaining(one: IfReport, condition: Condition, convert: str) -> IfRep
     for value in condition.sized:
         sizes = ",".join(str(n) if isinstance(n, int) else n.name if n else "?" for n in value.sizes or ())
         remedies.append(f"--shape {value.name}={sizes or '...'} (with numbers)")
+    for value in condition.optional:
+        type = leaf(value.type) if value.type is not None else TensorType("")
+        sizes = ",".join(str(n) if isinstance(n, int) else "?" for n in type.sizes or ())
+        remedies.append(f"--set {value.name}=null (never there)")
+        remedies.append(f"--shape {value.name}={sizes or '...'} (always there)")
     if convert != "always" and "may differ in shape" not in one.because:
         remedies.append("--convert always")
     return replace(one, condition=condition.text, remedies=tuple(remedies))

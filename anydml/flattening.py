@@ -28,7 +28,7 @@ from anydml.flatten_report import (
     report_unrolled,
     size_of,
 )
-from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.ir.transforms import eliminate_dead_code, make_subgraph, replace_values
 from anydml.onnx.conditions import conditions
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
@@ -88,9 +88,11 @@ def flatten(
 
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
-        fixed: contents of inputs, by name. They are no inputs of the result.
+        fixed: contents of inputs, by name. They are no inputs of the result. None: an optional input that
+            never has content.
         shapes: sizes of inputs, by name: numbers; None for a size that stays open; names for sizes that are
-            equal wherever they stand.
+            equal wherever they stand. An optional input of which they are given always has content: it is a
+            tensor in the result.
         convert: `always`: whatever it costs; `auto`: where it costs little; `never`: only fold.
         max_extra_cost: for `auto`: how much longer the model may take, about, where an If's shorter branch is
             taken: 0.2 is a fifth.
@@ -134,6 +136,7 @@ def flatten(
         if nested:
             refused = refused_inside(graph, read.opsets, OnnxRuntime())
             graph = hide_sizes(graph, refused, read.opsets.get("", 1))
+        graph = _without_absent(graph)
         if declares_types(proto.graph) or nested:
             # what it says of types is what follows, and not how it came to be
             graph = annotate_types(graph, read.opsets, OnnxRuntime())
@@ -161,6 +164,13 @@ def flatten(
         return verified(done)
     except VerificationFailed as failure:
         return _without_faults(done[1], failure, lambda avoided: verified(attempt(avoided)))
+
+
+def _without_absent(graph: Graph) -> Graph:
+    """The graph without inputs that never have content, where nobody asks for it."""
+    read = {v for n in graph.nodes for v in n.reads} | set(graph.outputs)
+    absent = {v for v in graph.inputs if isinstance(v.type, OptionalType) and v.type.empty} - read
+    return replace(graph, inputs=tuple(v for v in graph.inputs if v not in absent))
 
 
 def _without_faults(

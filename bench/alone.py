@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from bench.measure import geometric_mean, middle
+from bench.processes import run
 
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
@@ -100,10 +98,9 @@ def compare(model: Path, feed: Path, threads: int, pairs: int = 3, seconds: floa
 
 def alone(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-m", "bench.alone", "--worker", name, str(model), str(feed)]
-        command += ["--threads", str(threads), "--seconds", str(seconds)]
-        environment = os.environ | {"ANYDML_CACHE_DIR": cache, "ORT_DISABLE_TELEMETRY": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        told = ["--worker", name, str(model), str(feed), "--threads", str(threads), "--seconds", str(seconds)]
+        done = run("bench.alone", *told, ANYDML_CACHE_DIR=cache, ORT_DISABLE_TELEMETRY="1")
+        done.check_returncode()
         result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return result
 

@@ -13,7 +13,6 @@ Each model is a folder with model.onnx and feed_LABEL.npz; a file `generate` sta
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.decoder import merged_decoder
+from bench.processes import run
 
 EXPORTERS = Path(__file__).parents[1] / "tests" / "data" / "exporters"
 _HEAD = '<ir_version: 8, opset_import: ["": 17]> m '
@@ -43,8 +43,7 @@ def main() -> None:
 
 
 def ordinary(folder: Path) -> Path | None:
-    command = [sys.executable, "-m", "bench.ordinary", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("bench.ordinary", str(folder))
     if done.returncode:
         print(f"ordinary models are not made: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return None

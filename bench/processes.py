@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -14,11 +15,23 @@ def tell(result: str) -> None:
     print(json.dumps({"result": result}))
 
 
+def run(
+    module: str, *arguments: str, seconds: float | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`python -m module arguments`, with what it prints.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than `seconds`.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    around = os.environ | environment
+    return subprocess.run(command, env=around, capture_output=True, text=True, timeout=seconds, check=False)
+
+
 def asked(module: str, *arguments: str) -> str:
     """What `python -m module arguments` tells, or how it ended."""
-    command = [sys.executable, "-m", module, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = run(module, *arguments, seconds=SECONDS)
     except subprocess.TimeoutExpired:
         return f"over {SECONDS} s"
     if done.returncode < 0:

@@ -33,8 +33,8 @@ def pages() -> dict[str, str]:
     head = (
         f"# Operators\n\nAll {len(CATALOG)} of DirectML's: the function of each, the feature levels that "
         "brought or changed it, the types of its first tensor (`int8..64`: int8, int16, int32, int64), "
-        "whether the output may lie where an input does, and what computes it. Their pages tell types and ranks by "
-        "feature level, rules, and an example. How exact they are: [accuracy](../accuracy.md).\n\n"
+        "whether the output may lie where an input does, and what computes it. Their pages tell types and "
+        "ranks by feature level, rules, and an example. How exact they are: [accuracy](../accuracy.md).\n\n"
     )
     heads = ("operator, function", "levels", "types", "in place", "computed by")
     index = head + table(heads, rows) + "\n"

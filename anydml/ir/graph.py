@@ -72,6 +72,8 @@ class SequenceType:
 @dataclass(frozen=True)
 class OptionalType:
     element: Type
+    empty: bool = False
+    """Whether it is known to have no content."""
 
 
 Type = TensorType | SequenceType | OptionalType

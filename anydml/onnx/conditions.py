@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 
 DEPTH = 4
@@ -23,8 +23,8 @@ class Condition:
     """What an If decides by.
 
     `text`: as a nest of operators. `fixes`: inputs of few elements whose content decides, with one that would
-    (`sr=16000`). `sized`: inputs whose sizes decide. `data`: inputs whose data does. `carried`: whether what
-    a loop carries does.
+    (`sr=16000`). `sized`: inputs whose sizes decide. `data`: inputs whose data does. `optional`: optional
+    inputs that do. `carried`: whether what a loop carries does.
     """
 
     text: str
@@ -32,6 +32,7 @@ class Condition:
     sized: tuple[Value, ...] = ()
     data: tuple[str, ...] = ()
     carried: bool = False
+    optional: tuple[Value, ...] = ()
 
 
 def origin(value: Value, makers: Makers, constants: Constants, depth: int = DEPTH) -> str:
@@ -75,6 +76,7 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
     fixes: dict[str, str] = {}
     sized: dict[Value, None] = {}
     data: dict[str, None] = {}
+    optional: dict[Value, None] = {}
     carried = False
     waiting, seen = [(value, False, "true")], set()
     while waiting:
@@ -83,7 +85,9 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
             continue
         seen.add(found)
         if found in inputs:
-            if measured and found.known_sizes is None:  # sizes that are known decide nothing
+            if isinstance(found.type, OptionalType):
+                optional[found] = None
+            elif measured and found.known_sizes is None:  # sizes that are known decide nothing
                 sized[found] = None
             elif _is_typed(found):
                 fixes.setdefault(found.name, guess)
@@ -104,7 +108,8 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
         guess = told if info is not None and info.equates and told else "..." if guess == "true" else guess
         waiting += [(v, measured, guess) for v in node.reads]
     given = tuple(f"{name}={_guess(name, guess, inputs)}" for name, guess in fixes.items())
-    return Condition(origin(value, makers, constants), given, tuple(sized), tuple(data), carried)
+    text = origin(value, makers, constants)
+    return Condition(text, given, tuple(sized), tuple(data), carried, tuple(optional))
 
 
 def _is_typed(value: Value) -> bool:

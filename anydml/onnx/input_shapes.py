@@ -1,11 +1,13 @@
 """Sizes and contents that a user gives to a model's inputs: checked against what the model declares.
 
-A size is a number, a name (equal wherever it stands), or None: as the model declares it.
+A size is a number, a name (equal wherever it stands), or None: as the model declares it. An optional input
+with sizes always has content, and is a tensor; one whose content is None never has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import onnx
 
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
-from anydml.ir.graph import Constant, TensorType, Type, Value
+from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
 from anydml.onnx.serde.deserialize import Model
 from anydml.onnx.types import CODES
 
@@ -44,9 +46,10 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
         if wrong:
             problems.append(Problem(f"shapes {name!r}", wrong))
             continue
-        assert isinstance(value.type, TensorType)
+        declared = _content_type(value.type)
+        assert declared is not None
         result: list[Dim] = []
-        for k, (n, m) in enumerate(zip(value.sizes or (None,) * len(asked), asked, strict=True)):
+        for k, (n, m) in enumerate(zip(declared.sizes or (None,) * len(asked), asked, strict=True)):
             if m is None:
                 result.append(n)
                 continue
@@ -55,7 +58,7 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
             if problem:
                 problems.append(Problem(f"shapes {name!r}, axis {k}", problem))
             result.append(size)
-        asked_types[value] = TensorType(value.type.dtype, tuple(result))
+        asked_types[value] = TensorType(declared.dtype, tuple(result))
     types: dict[Value, Type] = {}
     for value in inputs.values():
         type = asked_types.get(value, value.type)
@@ -88,11 +91,18 @@ def _known(size: Dim, told: Mapping[Affine, int | Affine]) -> Dim:
 def _wrong(value: Value, asked: object) -> str:
     if not isinstance(asked, list | tuple) or not all(map(_is_size, asked)):
         return f"expected sizes, names of sizes or None, but got {short_repr(asked)}"
-    if not isinstance(value.type, TensorType):
+    declared = _content_type(value.type)
+    if declared is None:
         return "expected a tensor, which has sizes"
-    if value.sizes is not None and len(value.sizes) != len(asked):
-        return f"expected {len(value.sizes)} sizes, but got {list(asked)}"
+    if declared.sizes is not None and len(declared.sizes) != len(asked):
+        return f"expected {len(declared.sizes)} sizes, but got {list(asked)}"
     return ""
+
+
+def _content_type(type: Type | None) -> TensorType | None:
+    """The type of a tensor, or of an optional's: who gives it sizes or a content says that there is one."""
+    content = type.element if isinstance(type, OptionalType) else type
+    return content if isinstance(content, TensorType) else None
 
 
 def _is_size(size: object) -> bool:
@@ -117,9 +127,12 @@ def check_request(
         if not are_sizes(asked)
     ]
     contents: dict[Value, Constant] = {}
+    absent: dict[Value, Type] = {}
     for name, value in inputs.items():
-        if name in fixed:
-            array, wrong = _content(fixed[name], value.type)
+        if name in fixed and fixed[name] is None and isinstance(value.type, OptionalType):
+            absent[value] = replace(value.type, empty=True)
+        elif name in fixed:
+            array, wrong = _content(fixed[name], _content_type(value.type))
             if wrong is not None or array is None:
                 small = str(fixed[name]).lower() if isinstance(fixed[name], str) else ""
                 wants_truth = isinstance(value.type, TensorType) and value.type.dtype == "bool"
@@ -132,7 +145,7 @@ def check_request(
     problems += wrong_sizes or _wrong_defaults(model, types)
     if problems:
         raise InvalidInput(*problems)
-    return contents, types
+    return contents, types | absent
 
 
 def _wrong_defaults(model: Model, types: Mapping[Value, Type]) -> list[Problem]:
@@ -149,9 +162,9 @@ def _wrong_defaults(model: Model, types: Mapping[Value, Type]) -> list[Problem]:
     return problems
 
 
-def _content(value: Any, type: Type | None) -> tuple[np.ndarray | None, str | None]:
+def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, str | None]:
     """What an input is fixed to as an array of its type; or what is wrong with it."""
-    if not isinstance(type, TensorType):
+    if type is None:
         return None, "expected an input that is a tensor"
     dtype = (
         onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])

@@ -33,6 +33,40 @@ def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
         return None
 
 
+@dataclass(frozen=True)
+class Signature:
+    """All of a schema but its types. Revisions that share it differ in these, in permitted axes, in words.
+
+    `inputs`, `outputs`: names, and whether they may be left out. `attributes`: types, defaults, whether they
+    must be there.
+    """
+
+    inputs: tuple[object, ...]
+    outputs: tuple[object, ...]
+    attributes: Mapping[str, object]
+
+    def extends(self, older: Signature) -> bool:
+        """Whether it has all of another one's inputs, outputs and attributes, as they were."""
+        return (
+            self.inputs[: len(older.inputs)] == older.inputs
+            and self.outputs[: len(older.outputs)] == older.outputs
+            and older.attributes.items() <= self.attributes.items()
+        )
+
+
+@cache
+def signature_of(op: OnnxOp) -> Signature:
+    """Of one of ONNX's operators."""
+    schema = schema_of(op)
+    assert schema is not None
+    inputs, outputs = (tuple((f.name, f.option) for f in fs) for fs in (schema.inputs, schema.outputs))
+    told = {
+        a.name: (str(a.type), a.required, a.default_value.SerializeToString())
+        for a in schema.attributes.values()
+    }
+    return Signature(inputs, outputs, told)
+
+
 def unknown_operator(op: OnnxOp) -> str:
     """What to say of an operator that ONNX does not know; nothing of one that it does."""
     if schema_of(op) is not None:

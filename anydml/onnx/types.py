@@ -130,7 +130,7 @@ def _resize(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
         case SequenceType(element):
             return replace(type, element=_resize(element, change))
         case OptionalType(element):
-            return OptionalType(_resize(element, change))
+            return replace(type, element=_resize(element, change))
         case TensorType(dtype, sizes):
             return TensorType(dtype, change(sizes))
 

@@ -148,3 +148,20 @@ def test_an_axis_counted_from_the_end_in_a_branch(op):
     assert report.left == 0
     feeds = [is_true(c, x=np.ones((n, 2), np.float32)) for c, n in ((True, 3), (False, 3), (False, 0))]
     assert same(model, flat, *feeds) == 3
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_ifs_that_give_the_same_where_either_is_not_taken(swapped):
+    """Of other ranks, so that one has to stay."""
+    inner = """s = Shape (w) k = Constant <value = int64[1] {0}> () n = Gather (s, k)
+        three = Constant <value = int64[1] {3}> () d = Equal (n, three)
+        a = If (d) <then_branch = t2 () => (float[?, ?] p) { p = Unsqueeze (x, k) }, else_branch = e2 () => (float[?, ?] q) { q = Identity (x) }>"""
+    branches = [f"() => (float[?, ?] a) {{ {inner} }}", "() => (float[?, ?] b) { b = Identity (x) }"]
+    first, second = branches[::-1] if swapped else branches
+    model = parsed(f"""(bool c, float[n, m] x, float[k] w) => (float[?, ?] y) {{
+        y = If (c) <then_branch = t {first}, else_branch = e {second}> }}""")
+    flat, report = anydml.flatten(model, convert="always")
+    assert report.left == 1
+    assert [one.decision for one in report.ifs].count("kept") == 1
+    feeds = [is_true(c, w=np.ones(n, np.float32)) for c in (True, False) for n in (3, 2)]
+    assert same(model, flat, *feeds) == 4

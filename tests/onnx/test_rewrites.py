@@ -312,6 +312,17 @@ def splits(rng):
     return model, model.add("Neg", model.add("Reshape", x, shape))
 
 
+def concats(rng):
+    """Parts of which some have no elements, constants among them."""
+    rank = int(rng.integers(1, 4))
+    axis, sizes, parts = int(rng.integers(rank)), shape(rng, rank), []
+    model = Model(int(rng.choice([11, 17])), open_axes=int(axis > 0 and rng.integers(2)))
+    for k in range(int(rng.integers(1, 5))):
+        own = values(rng, [int(rng.choice([0, 0, 2])) if k == axis else n for k, n in enumerate(sizes)])
+        parts.append(model.const(own, np.float32) if rng.integers(2) else model.input(f"x{k}", own))
+    return model, model.add("Neg", model.add("Concat", *parts, axis=axis - rank * int(rng.integers(2))))
+
+
 MODELS = {
     "identity": identities,
     "single_convolution": convolutions,
@@ -323,6 +334,7 @@ MODELS = {
     "cast_to_same_type": chain("Cast CastLike"),
     "reduction_of_one": chain("ReduceMean Unsqueeze"),
     "whole_slice": chain("Slice Tanh"),
+    "concat_nothing": concats,
     "transpose_of_ones": chain("Transpose Unsqueeze"),
     "unary_of_reshape": chain("Reshape Relu Tanh Sigmoid"),
     "norm": norms,

@@ -24,6 +24,7 @@ from anydml.ir.transforms import (
     replace_values,
 )
 from anydml.onnx.if_conversion.cost import IF_TIME, Budget, time, work
+from anydml.onnx.if_conversion.join import join
 from anydml.onnx.if_conversion.placeholders import Placeholder
 from anydml.onnx.if_conversion.predication import Infer, Predicate, predicate, without_predicates
 from anydml.onnx.if_conversion.speculation import speculation_hazard
@@ -120,7 +121,7 @@ class Conversion:
             return
         decision = self._decide(node, whens, made)
         if decision.what == "kept":
-            made.add(_kept(node))
+            made.add(_kept(join(node, made) if wanted else node))
         nodes = sum(len(list(make_subgraph("", [n], (), {}).walk())) for n in made.taken())
         self.decisions.append(replace(decision, nodes=nodes - original))
 

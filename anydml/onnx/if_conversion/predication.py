@@ -47,9 +47,10 @@ class Predicate:
             ((condition, truth),) = self.parts
             choices = (taken, otherwise) if truth else (otherwise, taken)
             return made.nofail("Where", [made.scalar(condition, name), *choices], result)
-        return made.nofail("Where", [self._value(made, name), taken, otherwise], result)
+        return made.nofail("Where", [self.value(made, name), taken, otherwise], result)
 
-    def _value(self, made: NodeBuilder, name: str) -> Value:
+    def value(self, made: NodeBuilder, name: str) -> Value:
+        """Whether all of it is so."""
         bools = []
         for k, (condition, truth) in enumerate(self.parts):
             part = made.scalar(condition, f"{name}~{k}")

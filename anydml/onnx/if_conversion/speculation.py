@@ -42,6 +42,8 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
         return f"{op} is not an operator of ONNX"
     if info is not None and info.draws is not None and info.draws(KnownNode(node, constants)):
         return f"{op} draws random numbers"
+    if node.is_onnx("OptionalGetElement"):
+        return f"{op} fails on an optional without content, and no other operator takes one"
     if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"
     if info.makes_container:

@@ -5,11 +5,9 @@ RoiAlign of opset 22   is   RoiAlign of opset 16, with more types
 
 from __future__ import annotations
 
-from functools import cache
-
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.schema import schema_of, wrong_type
+from anydml.onnx.schema import schema_of, signature_of, wrong_type
 
 
 def alike(node: Node, opset: int) -> bool:
@@ -21,7 +19,7 @@ def alike(node: Node, opset: int) -> bool:
     info = info_of(node.op)
     if (info is not None and info.changed) or node.bodies:
         return False
-    if _signature(node.op) != _signature(other):
+    if signature_of(node.op) != signature_of(other):
         return False
     return wrong_type(other, node) is None
 
@@ -40,15 +38,3 @@ def others(node: Node) -> list[int]:
         found.append(opset)
         schema = schema_of(OnnxOp(node.op.domain, node.op.name, opset))
     return found
-
-
-@cache
-def _signature(op: OnnxOp) -> object:
-    """All of a schema but its types. Revisions that share it differ in these, in permitted axes, in words."""
-    schema = schema_of(op)
-    assert schema is not None
-    ends = tuple(tuple((f.name, f.option) for f in formals) for formals in (schema.inputs, schema.outputs))
-    attributes = schema.attributes.values()
-    return ends, tuple(
-        sorted((a.name, str(a.type), a.required, a.default_value.SerializeToString()) for a in attributes)
-    )

@@ -118,6 +118,13 @@ def _has_content(n: KnownNode) -> bool:
     return value is not None and value.type is not None and not isinstance(value.type, OptionalType)
 
 
+def _is_there(n: KnownNode) -> Array | None:
+    """Whether an optional has content, where its type tells."""
+    value = n.value(0)
+    empty = value is not None and isinstance(value.type, OptionalType) and value.type.empty
+    return np.array(not empty) if empty or _has_content(n) else None
+
+
 def _chunks_without_keepdims(n: KnownNode) -> bool:
     """ONNX ignores keepdims beside lengths; onnxruntime heeds it, as torch does, for a length of 1."""
     if n.value(1) is None or n.attribute("keepdims") != 0 or n.rank(1) == 1:
@@ -164,7 +171,7 @@ OPS = (
     OpInfo(
         "OptionalHasElement",
         fold=_has_element,
-        constant=lambda n: np.array(True) if _has_content(n) else None,
+        constant=_is_there,
     ),
     OpInfo("SequenceAt", fold=_at),
     OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),

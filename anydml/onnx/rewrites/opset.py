@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 from onnx import AttributeProto, helper
 
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Value
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.schema import form_of, schema_of, wrong_type
+from anydml.onnx.schema import form_of, signature_of, wrong_type
 
 OLDEST = 13
 """What is lowered to: before, a dozen operators had their axes and sizes elsewhere."""
@@ -69,7 +68,7 @@ def _in_older_form(node: Node, older: OnnxOp, constants: Mapping[Value, Constant
         axes = [] if given is None else constants[given].content.reshape(-1).tolist()
         kept |= {"axes": helper.make_attribute("axes", axes)} if axes else {}
         return replace(node, inputs=node.inputs[:1], attributes=kept)
-    if not _extends(node.op, older):
+    if not signature_of(node.op).extends(signature_of(older)):
         return None
     if len(node.inputs) > then.inputs[1] or len(node.outputs) > then.outputs[1]:
         return None
@@ -80,21 +79,3 @@ def _in_older_form(node: Node, older: OnnxOp, constants: Mapping[Value, Constant
 
 def _is_default(attribute: AttributeProto, default: object) -> bool:
     return default is not None and helper.get_attribute_value(attribute) == default
-
-
-@cache
-def _extends(newer: OnnxOp, older: OnnxOp) -> bool:
-    """Whether a revision has all of an older one's inputs, outputs and attributes, as they were."""
-    ours, theirs = schema_of(newer), schema_of(older)
-    assert ours is not None
-    assert theirs is not None
-    for mine, its in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
-        if [(f.name, f.option) for f in mine][: len(its)] != [(f.name, f.option) for f in its]:
-            return False
-    shared = ours.attributes
-    return all(
-        name in shared
-        and (shared[name].type, shared[name].default_value.SerializeToString(), shared[name].required)
-        == (a.type, a.default_value.SerializeToString(), a.required)
-        for name, a in theirs.attributes.items()
-    )

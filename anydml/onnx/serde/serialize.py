@@ -76,7 +76,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
     for value in graph.inputs:
         info = made.input.add()
         info.CopyFrom(by_name[value.name])
-        if isinstance(value.type, TensorType) and info.type.HasField("tensor_type"):
+        if isinstance(value.type, TensorType):
             _size(info, value.type)
         if value.name in given:  # what it is if it is not fed
             made.initializer.append(given[value.name])
@@ -240,7 +240,7 @@ def _size(info: ValueInfoProto, type: TensorType) -> None:
     """Declare the sizes that are known now."""
     if type.sizes is None:
         return
-    if not info.type.tensor_type.HasField("shape"):
+    if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
         info.type.CopyFrom(_type_proto(type))
         return
     for dim, size in zip(info.type.tensor_type.shape.dim, type.sizes, strict=True):

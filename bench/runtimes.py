@@ -107,7 +107,7 @@ def pnnx(path: Path, feed: Feed) -> None:
         [f"inputshape={','.join(shapes)}"] if all(feed[n].ndim for n in inputs) else []
     )  # it guesses scalars
     with tempfile.TemporaryDirectory() as folder:
-        model = Path(shutil.copy(path, folder))
+        model = Path(shutil.copy(path, Path(folder) / "model.onnx"))
         command = [import_module("pnnx").EXEC_PATH, str(model), *told]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode < 0:

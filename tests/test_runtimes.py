@@ -16,7 +16,7 @@ from tests.onnx.patterns import PATTERNS
 TAKEN = ("mask_head_empty", "pad_window", "squeeze_interp", "rope_squeeze_old")
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(params=[name for name in RUNTIMES if name != "pnnx"])  # ncnn cannot choose anything
 def runtime(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if find_spec(RUNTIMES[name][0]) is None:
@@ -50,7 +50,8 @@ def test_silero(runtime: str, tmp_path: Path) -> None:
     path = model_path().with_name("silero_vad_16k_op15.onnx")
     window = {"input": np.zeros((1, 576), np.float32), "state": np.zeros((2, 1, 128), np.float32)}
     rate = {"sr": np.array(16000)}
-    assert taken(runtime, path.read_bytes(), {**window, **rate}, tmp_path) != "takes"
+    as_it_is = taken(runtime, path.read_bytes(), {**window, **rate}, tmp_path)
+    assert (as_it_is == "takes") == (runtime == "MNN")  # which has an If of its own
     flat, report = anydml.flatten(path, fixed={"sr": 16000})
     assert report.left == 0
     assert taken(runtime, flat.SerializeToString(), window, tmp_path) == "takes"

@@ -27,6 +27,7 @@ from bench import alone, rows
 from bench.calls import calls_between_work, pairs_of_calls
 from bench.decoder import generate, merged_decoder
 from bench.families import FAMILIES
+from bench.functions import pairs_of_functions
 from bench.layouts import pairs_of_layouts
 from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="operators whose name contains this")
     parser.add_argument("--models", action="store_true", help="only models")
     parser.add_argument("--tensors", action="store_true", help="only the larger operators of DirectML")
+    parser.add_argument("--functions", action="store_true", help="only functions and casts beside NumPy's")
     asked = parser.parse_args()
     sizes = [int(p) for p in asked.sizes.split(",")]
     print(
@@ -53,7 +55,8 @@ def main() -> None:
     )
     print("Operators: medians of one process. Models: the round whose ratio is the median of all rounds.")
     print("A ratio below 1 means that anydml is faster.")
-    all_rows = () if asked.models or asked.tensors else (*rows.SINGLE, *rows.FUSED)
+    one_table = asked.models or asked.tensors or asked.functions
+    all_rows = () if one_table else (*rows.SINGLE, *rows.FUSED)
     chosen = [r for r in all_rows if asked.only.lower() in r.name.lower()]
     jobs = [(r, p) for r in chosen for p in sizes]
     results = []
@@ -78,7 +81,10 @@ def main() -> None:
     if asked.tensors:
         larger = [compared(*pair) for pair in pairs_of_tensors(default_threads())]
         show("Larger operators, all threads: ours / onnxruntime's, bound", heads, larger, asked.markdown)
-    if asked.only or asked.models or asked.tensors:
+    if asked.functions or not (one_table or asked.only):
+        functions = [compared(n, *pair, seconds=0.2) for n, pair in pairs_of_functions().items()]
+        show("Functions and casts, 2^16 elements: ours / NumPy's", heads, functions, asked.markdown)
+    if asked.only or one_table:
         return
     show("In short", ["what", ""], summary(single, fused), asked.markdown)
     layouts = [compared(*pair) for pair in pairs_of_layouts()]

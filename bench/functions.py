@@ -39,7 +39,9 @@ def pairs_of_functions() -> dict[str, tuple[Call, Call]]:
     for dtype in (np.float32, np.float16):
         name = np.dtype(dtype).name
         for function, peer in UNARY.items():
-            low, high = {"acosh": (1, 50), "log": (0, 50), "sqrt": (0, 50)}.get(function, (-6, 6))
+            low, high = {"acosh": (1.0, 50.0), "log": (0.0, 50.0), "sqrt": (0.0, 50.0)}.get(
+                function, (-6.0, 6.0)
+            )
             low, high = (-0.99, 0.99) if function in ("asin", "acos", "atanh") else (low, high)
             x = rng.uniform(low, high, 1 << POWER).astype(dtype)
             found[f"{function}, {name}"] = _pair(getattr(dml, function), peer, x, np.empty_like(x))

@@ -95,7 +95,7 @@ def test_what_ci_installs_is_within_the_bounds():
     extras = [r for group in PROJECT["optional-dependencies"].values() for r in group]
     wanted = [*PROJECT["dependencies"], *extras]
     for name, bound in (
-        re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z,]+\])?>=([\d.]+)(;.*)?", r).groups()[:2]
+        re.fullmatch(r"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([\d.]+)(;.*)?", r).groups()[:2]
         for r in wanted
         if ">=" in r
     ):

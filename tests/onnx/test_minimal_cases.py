@@ -439,3 +439,16 @@ def test_the_number_of_an_iteration_that_a_loop_returns(trips, direct):
     y, z = anydml.load(model, threads=1, native=False).run(None, {"f": np.ones((1, 3), F)})
     same(y, np.array(trips - 1, I64))
     same(z, np.array(trips - 2 if trips > 1 else 2, I64))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_what_is_no_number_quantized_in_a_program(dtype):
+    """As by onnxruntime: the least; infinities and what is too large saturate."""
+    x = np.float32([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.4, -0.6])
+    text = f"""(float[7] x) => ({dtype}[7] y) <float s = {{0.5}}, {dtype} z = {{3}}> {{ y = QuantizeLinear (x, s, z) }}"""
+    model = parsed(text, 21)
+    program = anydml.load(model, threads=1, native=True)
+    assert np.array_equal(
+        *(s.run(None, {"x": x})[0] for s in (program, anydml.load(model, threads=1, native=False)))
+    )
+    assert "program" in program.explain()

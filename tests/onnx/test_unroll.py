@@ -123,3 +123,17 @@ def test_sequences(text: str, gone: bool) -> None:
         <int64 zero = {{0}}, int64 one = {{1}}, int64 last = {{-1}}, int64 two = {{2}}, int64[2] parts = {{1, 3}}> {{ {text} }}""")
     flat, _ = check(built, [{"x": X, "z": -X, "k": np.array(1)}])
     assert any("Sequence" in name for name in operators(flat)) != gone
+
+
+def test_a_constant_of_a_body_and_of_a_branch_in_it():
+    """Both read it: in every iteration it is the same."""
+    built = model("""(float[3] x) => (int64[3] y) {
+        y = Scan <num_scan_inputs = 1, body = b (float e) => (int64 r) <int64 seven = {7}> {
+            i = Cast <to = 7> (e)  d = Equal (i, seven)
+            r = If (d) <then_branch = t () => (int64 p) { p = Identity (seven) },
+                        else_branch = f () => (int64 q) { q = Add (i, seven) }>
+        }> (x) }""")
+    flat, report = anydml.flatten(built, convert="never")
+    assert report.loops_left == 0
+    (y,) = anydml.load(flat).run(None, {"x": np.float32([7, 1, 2])})
+    assert y.tolist() == [7, 8, 9]

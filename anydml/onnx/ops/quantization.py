@@ -187,12 +187,13 @@ def _native_granular(b: ProgramBuilder, n: KnownNode, parameter: Tensor | None, 
 
 
 def _saturated(quotient: expr.Expr, zero: expr.Expr, target: ScalarType) -> expr.Expr:
-    """Rounded, the zero point added, within the target's range. NaN becomes 0."""
+    """Rounded, the zero point added, within the target's range. NaN becomes the least, as in onnxruntime."""
     if target not in (UINT8, INT8, UINT16, INT16):
         raise NotNative(f"quantization to {target.label}")
     limits = np.iinfo(NUMPY[target])
     total = expr.add(expr.rint(quotient), expr.convert(zero, FLOAT32))
-    inside = expr.minimum(expr.maximum(total, float(limits.min)), float(limits.max))
+    least, most = float(limits.min), float(limits.max)
+    inside = expr.select(expr.gt(total, least), expr.minimum(total, most), least)
     return expr.convert(inside, target)
 
 

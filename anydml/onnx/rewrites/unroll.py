@@ -189,7 +189,9 @@ def _once(body: Body, arguments: Sequence[Value], name: str, made: NodeBuilder) 
         new |= {v: Value(f"{v.name}~{name}") for v in node.writes}
         inner = [b for _, b in node.branches] if isinstance(node, If) else list(node.bodies.values())
         for graph in inner:
-            own = (*graph.constants, *(graph.parameters if isinstance(graph, Body) else ()))
+            # constants of the body itself, of which branches have their own, stay what they are
+            own = [v for v in graph.constants if v not in body.constants]
+            own += graph.parameters if isinstance(graph, Body) else ()
             new |= {v: Value(f"{v.name}~{name}", v.type) for v in own}
     copy = replace_values(Graph(body.name, body.inputs, body.outputs, body.nodes, {}), new)
     for node in copy.nodes:

@@ -41,7 +41,6 @@ def commands(model: str) -> dict[str, list[str]]:
         ("onnxsim", "--help"),
         ("polygraphy", "--help"),
         ("anydml", "run", model, *FEEDS),
-        ("polygraphy", "run", model, "--onnxrt", "--input-shapes", "sound:[1,8]"),
         ("anydml", "inspect", model),
         ("onnxslim", "--inspect", model),
         ("polygraphy", "inspect", "model", model),

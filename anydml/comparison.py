@@ -6,12 +6,14 @@ print(compare("model.onnx", "flat.onnx").same)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anydml.display import page, table
 from anydml.errors import InvalidInput, Problem, VerificationFailed, translate_memory_error
 from anydml.flatten_report import Size, size_of
+from anydml.ir.graph import Graph, TensorType, Value
+from anydml.ir.transforms import replace_values
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.input_shapes import check_request
 from anydml.onnx.partial_eval.annotate import read_typed
@@ -62,6 +64,21 @@ class Comparison:
         return page(repr(self)[1:-1], table(("", "first", "second"), rows))
 
 
+def _as_both_take(first: Graph, second: Graph) -> Graph:
+    """The first graph, its inputs of the sizes that the second declares where it leaves them open."""
+    declared = {v.name: v.type for v in second.inputs}
+    narrower: dict[Value, Value] = {}
+    for value in first.inputs:
+        mine, its = value.type, declared.get(value.name)
+        if not isinstance(mine, TensorType) or not isinstance(its, TensorType):
+            continue
+        if mine.sizes is None or its.sizes is None or len(mine.sizes) != len(its.sizes):
+            continue
+        sizes = tuple(b if isinstance(b, int) else a for a, b in zip(mine.sizes, its.sizes, strict=True))
+        narrower[value] = Value(value.name, replace(mine, sizes=sizes))
+    return replace_values(first, narrower)
+
+
 @translate_memory_error
 def compare(
     first: ModelSource,
@@ -106,8 +123,9 @@ def compare(
         message = f"expected the same inputs and outputs, but {told} differ"
         remedy = "tell the contents of inputs that one lacks (`fixed`, --set), or do not run them"
         raise InvalidInput(Problem("models", message, remedy))
+    given = _as_both_take(read.graph, other.graph)
     try:
-        done = verify(a, b, read.graph, read.opsets, known, folder, seed, trials, seconds, progress)
+        done = verify(a, b, given, read.opsets, known, folder, seed, trials, seconds, progress)
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
     return Comparison(sizes[0], sizes[1], opsets, done, "")

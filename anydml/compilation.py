@@ -26,6 +26,16 @@ MAX_INSTRUCTIONS = 200_000
 _C_TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bool": "uint8_t"}
 
 
+_C_WORDS = frozenset(
+    """
+    auto bool break case char const constexpr continue default do double else enum extern false float for goto
+    if inline int long nullptr register restrict return short signed sizeof static struct switch true typedef
+    typeof union unsigned void volatile while main
+    """.split()
+)
+"""What no function can be called, or should not be."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """An array that the function is called with: `name` in C, the model's name, data type and sizes."""
@@ -117,7 +127,7 @@ def compile_model(
         Unsupported: the model cannot be one function of machine code, and why.
     """
     problems = []
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in _C_WORDS:
         problems.append(Problem("name", f"expected a name that C has, but got {short_repr(name)}"))
     if cpu is not None and cpu not in PROCESSORS:
         message = f"expected {' | '.join(PROCESSORS)}, but got {short_repr(cpu)}"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anydml.eager import reduced_axes
-from anydml.errors import InvalidInput, Problem, Unsupported
+from anydml.errors import AnyDMLError, InvalidInput, Problem, Unsupported
 from anydml.ops.opdef import Operator
 
 _ALONG_AXES = """
@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 
 def is_lazy(x: object) -> bool:
     """Whether an argument is an array of dask or xarray, neither of which need be installed."""
-    return _library(x) in ("dask", "xarray")
+    return type(x).__module__.startswith("dask.array.") or _is_named(x)
 
 
 def compute_lazily(operator: Operator, function: Function, given: Mapping[str, Any]) -> Any:
@@ -46,14 +46,22 @@ def compute_lazily(operator: Operator, function: Function, given: Mapping[str, A
         message = "expected arrays in memory, but got one that is computed later"
         remedy = "x.compute(), or x.map_blocks(function) where blocks have nothing to do with each other"
         raise Unsupported(Problem(operator.name, message, remedy))
-    arrays = {name: x for name, x in given.items() if is_lazy(x) or isinstance(x, np.ndarray | np.generic)}
+    operands = {s.parameter for s in operator.inputs}
+    arrays = {
+        name: x
+        for name, x in given.items()
+        if name in operands and (is_lazy(x) or isinstance(x, np.ndarray | np.generic))
+    }
     others = {name: x for name, x in given.items() if name not in arrays and name != "out"}
     on_arrays = _OnArrays(function, tuple(arrays), others)
-    if any(_library(x) == "xarray" for x in arrays.values()):
-        import xarray
-
-        return xarray.apply_ufunc(on_arrays, *arrays.values(), dask="allowed", keep_attrs=True)
-    return _by_blocks(operator, on_arrays, arrays, others)
+    try:
+        if any(map(_is_named, arrays.values())):
+            return _by_names(operator, on_arrays, arrays)
+        return _by_blocks(operator, on_arrays, arrays, others)
+    except ValueError as error:  # of dask or xarray: shapes, or coordinates, that do not go together
+        if isinstance(error, AnyDMLError):
+            raise
+        raise InvalidInput(Problem(operator.name, str(error).partition("\n")[0])) from error
 
 
 @dataclass(frozen=True)
@@ -73,13 +81,23 @@ class _OnArrays:
         return self.function(**dict(zip(self.names, arrays, strict=True)), **self.others)
 
 
+def _by_names(operator: Operator, on_arrays: _OnArrays, arrays: Mapping[str, Any]) -> Any:
+    import xarray
+
+    if operator.compute is not None:
+        message = "expected an array without names of dimensions, of which the operator's axes know nothing"
+        raise Unsupported(Problem(operator.name, message, "give x.data"))
+    return xarray.apply_ufunc(on_arrays, *arrays.values(), dask="allowed", keep_attrs=True)
+
+
 def _by_blocks(operator: Operator, on_arrays: _OnArrays, arrays: Mapping[str, Any], others: Any) -> Any:
     from dask.array.core import elemwise
 
     samples = {name: np.ones((1,) * np.ndim(x), x.dtype) for name, x in arrays.items()}
+    dtype = on_arrays(*samples.values()).dtype  # and what is wrong with types and axes is told
     axes = _axes(operator, samples | others)
     if not axes:
-        return elemwise(on_arrays, *arrays.values(), dtype=on_arrays(*samples.values()).dtype)
+        return elemwise(on_arrays, *arrays.values(), dtype=dtype)
     ((name, x),) = arrays.items()
     axes = tuple(sorted(axis % max(x.ndim, 1) for axis in axes))
     for axis in axes:
@@ -89,16 +107,18 @@ def _by_blocks(operator: Operator, on_arrays: _OnArrays, arrays: Mapping[str, An
             raise InvalidInput(Problem(f"{operator.name}: {name}", message, remedy))
     sample = on_arrays(np.ones([2 if k in axes else 1 for k in range(x.ndim)], x.dtype))
     chunks = [(1,) if k in axes and sample.shape[k] == 1 else c for k, c in enumerate(x.chunks)]
-    return x.map_blocks(on_arrays, dtype=sample.dtype, chunks=tuple(chunks))
+    return x.map_blocks(on_arrays, dtype=dtype, chunks=tuple(chunks))
 
 
 def _axes(operator: Operator, given: Mapping[str, Any]) -> Sequence[int]:
     """Along which the operator computes; none for most."""
     if operator.compute is None:
         return reduced_axes(operator, given)
-    axes: int | Sequence[int] = given["axis"] if "axis" in given else given["axes"]
-    return (axes,) if isinstance(axes, int) else axes
+    found: list[int] = np.atleast_1d(given["axis"] if "axis" in given else given["axes"]).tolist()
+    return found
 
 
-def _library(x: object) -> str:
-    return type(x).__module__.partition(".")[0]
+def _is_named(x: object) -> bool:
+    """Whether it is xarray's: its dimensions have names."""
+    kind = type(x)
+    return kind.__module__.startswith("xarray.") and kind.__name__ in ("DataArray", "Dataset", "Variable")

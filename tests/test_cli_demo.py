@@ -44,7 +44,14 @@ def test_nothing_is_overwritten(tmp_path):
 def test_on_standard_output():
     result = invoke("demo", "-")
     assert result.stdout_bytes == sample_model().SerializeToString(deterministic=True)
-    assert "Try, in this order" in result.stderr
+    assert "6 Ifs" in result.stderr
+    assert "Try" not in result.stderr, "there is no file to try it on"
+
+
+def test_names_are_quoted(tmp_path):
+    path = tmp_path / "my FLAT.onnx"
+    assert f"inspect '{path}' --tree" in invoke("demo", path).output
+    assert f"next: anydml flatten '{path}' flat.onnx" in invoke("check", path, "--directml", "5_1").output
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 48000])

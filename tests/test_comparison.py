@@ -11,6 +11,7 @@ from onnx import ModelProto, parser
 
 import anydml
 from anydml.cli.main import cli
+from anydml.sample import sample_model
 
 
 def model(text: str, opset: int = 17) -> ModelProto:
@@ -175,3 +176,11 @@ def test_partial_shapes_that_contradict() -> None:
         with pytest.raises(anydml.InvalidInput) as caught:
             anydml.flatten(built, shapes=shapes)
         assert told in str(caught.value)
+
+
+def test_sizes_that_the_second_model_declares():
+    """`flatten --shape` fixes them: it takes fewer inputs, and does the same on them."""
+    model = sample_model()
+    flat, _ = anydml.flatten(model, fixed={"sr": 16000}, shapes={"sound": (1, 1600)})
+    found = anydml.compare(model, flat, fixed={"sr": 16000})
+    assert found.same, found.difference

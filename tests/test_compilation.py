@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import anydml as dml
 from anydml.cli.main import cli
+from anydml.sample import sample_model
 
 PAGE = (Path(__file__).parent.parent / "docs" / "howto" / "c-function.md").read_text(encoding="utf-8")
 GATE = re.search(r'parse_model\("""(.*?)"""\)', PAGE, re.DOTALL)[1]
@@ -150,3 +151,18 @@ def test_names_that_c_has_not():
     )
     compiled = dml.compile_model(model)
     assert [p.name for p in (*compiled.inputs, *compiled.outputs)] == ["v_int", "a_b", "a_b_", "v_3", "a_b__"]
+
+
+@pytest.mark.parametrize("name", ["int", "main", "return", "2nd"])
+def test_names_that_c_has_not(name):
+    with pytest.raises(dml.InvalidInput, match="expected a name that C has"):
+        dml.compile_model(sample_model(), shapes={"sound": (1, 160)}, fixed={"sr": 16000}, name=name)
+
+
+def test_a_source_file_is_not_what_is_written(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(sample_model(), path)
+    result = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "model.c")])
+    assert result.exit_code == 2
+    assert "expected a name like model.o" in result.output
+    assert not (tmp_path / "model.c").exists()

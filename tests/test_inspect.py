@@ -138,3 +138,19 @@ def test_no_model(tmp_path):
     assert isinstance(result.exception, anydml.InvalidModel)
     with pytest.raises(anydml.InvalidInput):
         anydml.inspect(5)
+
+
+def test_the_model_is_not_drawn_over(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(TEXT), path)
+    before = path.read_bytes()
+    result = invoke("inspect", path, "--html", path)
+    assert (result.exit_code, path.read_bytes()) == (2, before)
+    assert "which would be lost" in result.output
+
+
+def test_loops_are_counted(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(LOOP), path)
+    for options in ((), ("--tree",)):
+        assert "control flow: 1 If, 1 loop" in invoke("inspect", path, *options).output

@@ -105,8 +105,22 @@ def test_what_cannot_be_is_told_at_once():
         dml.add(LAZY, LAZY, out=X.copy())
     with pytest.raises(dml.InvalidInput, match="expected no `out`"):
         dml.reduce(LAZY, "SUM", axes=[1], out=np.empty((6, 1), np.float32))
-    with pytest.raises(ValueError, match="broadcast"):
+    with pytest.raises(dml.InvalidInput, match="broadcast"):
         dml.add(LAZY, np.ones(5, np.float32))
+    with pytest.raises(dml.InvalidInput, match="expected an array, but got Delayed"):
+        dml.add(dask.delayed(X), X)
+    for axes in ("a", [1.5], [2]):
+        with pytest.raises(dml.AnyDMLError, match="axes"):
+            dml.reduce(LAZY, "SUM", axes)
+
+
+def test_attributes_may_be_numbers_of_numpy():
+    """They are no operands."""
+    whole = LAZY.rechunk({1: -1})
+    assert np.array_equal(dml.clip(LAZY, np.float32(-1), np.float32(1)).compute(), np.clip(X, -1, 1))
+    wanted = dml.cumulative_summation(X, 1, "INCREASING", False)
+    assert np.array_equal(dml.cumulative_summation(whole, np.int64(1), "INCREASING", False).compute(), wanted)
+    assert np.array_equal(dml.reduce(whole, "SUM", np.array([1])).compute(), dml.reduce(X, "SUM", [1]))
 
 
 class Lazily:
@@ -160,5 +174,9 @@ def test_xarray_and_axes():
     assert np.array_equal(
         dml.activation_softmax1(sound, axes=[1]).values, dml.activation_softmax1(X, axes=[1])
     )
-    with pytest.raises(dml.Unsupported, match="GEMM"):
-        dml.gemm(sound, sound)
+    for call in (lambda: dml.gemm(sound, sound), lambda: dml.reduce(sound, "SUM", [1])):
+        with pytest.raises(dml.Unsupported, match=r"(GEMM|REDUCE).*give x\.data"):
+            call()
+    other = xarray.DataArray(X, dims=("time", "channel"), coords={"time": range(1, 7)})
+    with pytest.raises(dml.InvalidInput), xarray.set_options(arithmetic_join="exact"):
+        dml.add(sound.assign_coords(time=range(6)), other)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 
 import click
@@ -65,7 +67,8 @@ def check_command(
     if level is not None and target not in (None, "directml"):
         raise click.UsageError("--directml is a target of its own; leave out --target")
     reports: dict[str, CheckReport] = {}
-    for name in dict.fromkeys(models):
+    models = tuple(dict.fromkeys(models))
+    for name in models:
         with busy(f"looking at {short(name, errors=True)}"):
             report = reports[name] = check_model(
                 given_model(name).source,
@@ -105,8 +108,9 @@ def _print(report: CheckReport, name: str, titled: bool, everything: bool) -> No
             becomes = ", ".join(node.becomes)
             table.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
         out.print(table)
+    names = {"MODEL": shlex.quote(name), "FLAT": "flat.onnx"}
     for line in report.verdict.splitlines():
         if line.startswith("next: "):
-            line = line.replace("MODEL", name).replace("FLAT", "flat.onnx")
+            line = re.sub(r"\b(MODEL|FLAT)\b", lambda word: names[word[0]], line)
         out.print(escape(line), soft_wrap=True)
     out.print(f"[dim]source: {escape(report.source)}[/]")

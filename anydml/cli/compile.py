@@ -62,6 +62,8 @@ def compile_command(
         raise click.UsageError(f"{output}: a library needs a C compiler; write an object file, like model.o")
     if path.suffix == ".h":
         raise click.UsageError(f"{output}: the header is written beside OUTPUT; name that like model.o")
+    if not library and path.suffix not in ("", ".o", ".obj"):
+        raise click.UsageError(f"{output}: expected a name like model.o, or libmodel.so for a library")
     header = Output(str(path.with_suffix(".h")))
     out, given = Output(output), given_model(model)
     if given.is_file(out.path) or given.is_file(header.path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from anydml.cli.common import console
@@ -36,4 +38,6 @@ def demo_command(output: str, force: bool) -> None:
         raise click.UsageError(f"{output}: exists; give another name, or --force to replace it")
     out.write(lambda file: file.write(content))
     told = f"{out.name}: a loudness meter for sound of 16, 8 or 48 kHz, {len(content):,} bytes, 6 Ifs"
-    console(errors=out.is_stdout).print(told + _TRY.format(name=out.name), markup=False)
+    if not out.is_stdout:
+        told += _TRY.format(name=shlex.quote(output))
+    console(errors=out.is_stdout).print(told, markup=False, soft_wrap=True)

@@ -41,6 +41,8 @@ def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) 
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
     out, given = Output(html) if html is not None else None, given_model(model)
+    if out is not None and not out.is_stdout and given.is_file(out.path):
+        raise click.UsageError("expected another file than the model itself, which would be lost")
     with busy("looking"):
         found, page = (inspect(given.source), "") if out is None else drawn(given.source, given.name)
     if out is not None:
@@ -72,13 +74,14 @@ def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
         return
     for decided, count in found.decided.items():
         out.print(f"{count} {'If' if count == 1 else 'Ifs'} decided by {escape(decided)}", soft_wrap=True)
+    loops = sum(n for name, n in found.operators.items() if name in ("Loop", "Scan"))
+    counts = ((found.ifs, "If"), (loops, "loop"))
+    counted = ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)
+    counted = f"control flow: {counted or 'SequenceMap'}"
     if not as_tree:
-        loops = sum(n for name, n in found.operators.items() if name in ("Loop", "Scan"))
-        more = f", {loops} {'loop' if loops == 1 else 'loops'}" if loops else ""
-        counted = f"control flow: {found.ifs} {'If' if found.ifs == 1 else 'Ifs'}{more}"
         out.print(f"{counted} (--tree shows it, `anydml flatten` removes it)")
         return
-    tree = Tree(f"control flow: {found.ifs} Ifs" if found.ifs != 1 else "control flow: 1 If")
+    tree = Tree(counted)
     for control in found.control:
         _grow(tree, control, brief)
     out.print(tree)

@@ -62,6 +62,10 @@ def operators_command(name: str | None, level: str | None, emit: str | None) -> 
         click.echo(page, nl=False)
 
 
+_WIDE = 150
+"""Columns from which all is shown of each operator."""
+
+
 def _list_operators(level: FeatureLevel) -> None:
     rows = [
         (o.name, f"dml.{o.function}", o.introduced.label, types_in_words(o), "yes" if o.in_place else "no")
@@ -73,13 +77,14 @@ def _list_operators(level: FeatureLevel) -> None:
         for row in (heads, *rows):
             click.echo("\t".join(row))
         return
+    out = console()
+    shown = range(len(heads)) if out.width >= _WIDE else (0, 2, 3)
     table = Table(title=f"{len(rows)} operators", title_justify="left")
-    for head in heads:
-        whole = head in heads[:3]  # names are of no use in part
-        table.add_column(head, no_wrap=whole, overflow="fold", min_width=30 if head == heads[0] else None)
+    for k in shown:
+        table.add_column(heads[k], no_wrap=k < 3, overflow="fold", min_width=16 if k == 3 else None)
     for row in rows:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*(row[k] for k in shown))
+    out.print(table)
 
 
 def _operator(name: str) -> Operator:

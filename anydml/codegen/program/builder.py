@@ -317,7 +317,8 @@ class ProgramBuilder:
 
     def reshape(self, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
         """In the same order."""
-        assert prod(sizes) == tensor.count
+        if prod(sizes) != tensor.count:
+            raise NotNative(f"{tensor.count} elements as {list(sizes)}")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(sizes))
         tensor = self.use(tensor)
@@ -338,6 +339,8 @@ class ProgramBuilder:
         sizes = places.shape
         if places.size * SIZE[tensor.dtype] > MAX_BYTES:
             raise NotNative("more memory than programs take")
+        if places.size and not 0 <= places.min() <= places.max() < tensor.count:
+            raise NotNative(f"places beyond the {tensor.count} elements that there are")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(-1)[places])
         tensor = self.use(tensor)

@@ -218,6 +218,10 @@ class _Writer:
             raise NotNative(f"{node.label}: {error}") from error
         if any(t.count == 0 for t in found):
             raise NotNative(f"{node.label} gives no elements")
+        for value, tensor in zip(node.outputs, found, strict=False):
+            type = value.type if value is not None else None
+            if isinstance(type, TensorType) and scalar_type(type.dtype) is not tensor.dtype:
+                raise NotNative(f"{node.label} gives {tensor.dtype.label} for {type.dtype}")
         return found
 
     def _node(self, node: Node | If) -> Sequence[Tensor]:

@@ -319,6 +319,11 @@ class Program:
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None
+        except RuntimeError as error:  # LLVM refuses what was written: a mistake here, which nobody asked for
+            if asked:
+                raise
+            _log.error("no program, since LLVM refused its code, which is a defect of anydml: %s", error)
+            return None
         return Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
 
     def _branch(self, graph: Graph) -> Program:

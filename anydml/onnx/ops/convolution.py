@@ -170,6 +170,7 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
         w.shape[2:]
     ):
         raise NotNative("filters that do not fit")
+    _check_bias(bias, len(w))
     where = windows(n, x.sizes[2:], w.shape[2:])
     seen = windowed(b, x, where, 0.0)
     if groups > 1 and w.shape[1] == 1 and len(w) == groups:
@@ -189,6 +190,11 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
     places = np.arange(whole.count).reshape(whole.sizes)
     order = [1, 0, 2 + inner, *range(2, 2 + inner)]
     return [b.rearrange(whole, places.transpose(order).reshape(samples, len(w), *where.count))]
+
+
+def _check_bias(bias: Known | None, channels: int) -> None:
+    if bias is not None and bias.sizes != (channels,):
+        raise NotNative(f"a bias of {list(bias.sizes)} for {channels} channels")
 
 
 def _channel_by_channel(b: ProgramBuilder, seen: Tensor, w: Array, bias: Known | None) -> Tensor:
@@ -216,6 +222,7 @@ def _native_conv_transpose(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> l
     w = filters.array
     groups = _check_groups(n, np.empty(x.sizes), w, len(w))
     sizes, kernel, samples, outgoing = x.sizes[2:], w.shape[2:], x.sizes[0], groups * w.shape[1]
+    _check_bias(bias, outgoing)
     strides, dilations, before, count, _ = _transposed(n, sizes, kernel)
     inner, ingoing = prod(sizes), len(w) // groups
     places = np.arange(x.count).reshape(samples, groups, ingoing, inner)

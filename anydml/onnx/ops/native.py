@@ -94,9 +94,11 @@ def one_by_one(combine: Callable[[expr.Expr, expr.Expr], expr.Expr], mean: bool 
         one, two = expr.read(0, total.dtype), expr.read(1, total.dtype)
         if n.version < 8 or total.dtype is BOOL:
             raise NotNative(f"{n.op.name} of opset {n.version}")
-        for other in others:
-            total = b.elementwise(combine(one, two), [total, other])
-        return [b.elementwise(expr.div(one, float(len(inputs))), [total]) if mean else total]
+        dtype = total.dtype
+        for other in others:  # halves are rounded after each step, as everywhere
+            total = b.elementwise(expr.convert(combine(one, two), dtype), [total, other])
+        share = expr.convert(expr.div(one, float(len(inputs))), dtype)
+        return [b.elementwise(share, [total]) if mean else total]
 
     return rule
 

@@ -183,13 +183,13 @@ def _putting(b: ProgramBuilder, n: KnownNode, dtype: ScalarType) -> Callable[[st
         "none": lambda: new,
         "add": lambda: expr.add(old, new),
         "mul": lambda: expr.mul(old, new),
-        "max": lambda: expr.select(expr.lt(old, new), new, old),
-        "min": lambda: expr.select(expr.lt(new, old), new, old),
+        "max": lambda: expr.select(expr.lt(new, old), old, new),  # so onnxruntime does with NaN
+        "min": lambda: expr.select(expr.lt(old, new), old, new),
     }
     late = how in ("max", "min") and n.version < 18
     if how not in meanings or late or (how != "none" and dtype is BOOL):
         raise NotNative(f"reduction {how} of {dtype.label}")
-    meaning = meanings[how]()
+    meaning = expr.convert(meanings[how](), dtype)
 
     def put(place: str, update: str) -> None:
         known = {new: b.code.load(update, dtype)}

@@ -188,8 +188,16 @@ def _native(cell_of: Callable[[KnownNode], _Cell]) -> Native:
         if given[4] is not None or given[7] is not None or w is None or r is None or x.dtype is not FLOAT32:
             raise NotNative(f"{n.op.name} with lengths or peepholes, or not of float32")
         batch, width, hidden = *x.sizes[1:], r.sizes[-1]
-        expected = [(len(ways), cell.gates * hidden, width), (len(ways), cell.gates * hidden, hidden)]
-        if n.attribute("hidden_size") != hidden or [w.sizes, r.sizes] != expected:
+        expected: list[tuple[int, ...]] = [
+            (len(ways), cell.gates * hidden, width),
+            (len(ways), cell.gates * hidden, hidden),
+        ]
+        if bias is not None:
+            expected.append((len(ways), 2 * cell.gates * hidden))
+        begun = [s.sizes for s in given[5 : 5 + cell.states] if s is not None]
+        weighed = [m.sizes for m in (w, r, bias) if m is not None]
+        fits = weighed == expected and all(sizes == (len(ways), batch, hidden) for sizes in begun)
+        if n.attribute("hidden_size") != hidden or not fits:
             raise NotNative(f"{n.op.name} whose sizes do not fit")
         functions = _functions(n, cell, len(ways))
         source = b.packed(x)

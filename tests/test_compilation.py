@@ -154,7 +154,7 @@ def test_names_that_c_has_not():
 
 
 @pytest.mark.parametrize("name", ["int", "main", "return", "2nd"])
-def test_names_that_c_has_not(name):
+def test_words_of_c_are_no_names(name):
     with pytest.raises(dml.InvalidInput, match="expected a name that C has"):
         dml.compile_model(sample_model(), shapes={"sound": (1, 160)}, fixed={"sr": 16000}, name=name)
 

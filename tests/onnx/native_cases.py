@@ -307,11 +307,6 @@ def dequantize(d: Draw) -> Case:
     return Case("DequantizeLinear", opset, [(x, True), *more[: 1 if dtype is I32 else 2]], told)
 
 
-def dynamic_quantize(d: Draw) -> Case:
-    x = d.array(d.sizes(1, 3, 12)) + d.one_of(0, 9, -9)
-    return Case("DynamicQuantizeLinear", 11, [(np.asarray(x * d.one_of(0, 1, 1, 1), F), True)], {}, 3)
-
-
 def _matrices(d: Draw) -> tuple[np.ndarray, np.ndarray]:
     stack = d.one_of((), (2,), (2, 3))
     m, k, n = d.integer(1, 6), d.one_of(1, 5, 40), d.one_of(1, 3, 16, 21)
@@ -390,7 +385,6 @@ CASES: dict[str, Callable[[Draw], Case]] = {
         lstm,
         quantize,
         dequantize,
-        dynamic_quantize,
         matmul_integer,
         qlinear_matmul,
         matmul,

@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import LARGEST, LEAST, fold_axes
 from anydml.codegen.program.values import NotNative, Tensor, scalar_type
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.linalg import (
@@ -234,23 +233,6 @@ def _native_dequantize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[
     return [b.elementwise(meaning, [x, factor] if point is None else [x, factor, point])]
 
 
-def _native_dynamic(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """As onnxruntime has it, which takes a scale of 1 where there is nothing but zeros."""
-    x = operand(inputs)
-    axes = range(len(x.sizes))
-    x = b.use(x)
-    found, other = expr.read(0, FLOAT32), expr.read(1, FLOAT32)
-    low = b.elementwise(expr.minimum(found, 0.0), [fold_axes(b, x, axes, False, LEAST)])
-    high = b.elementwise(expr.maximum(found, 0.0), [fold_axes(b, x, axes, False, LARGEST)])
-    width = expr.div(expr.sub(other, found), 255.0)
-    scale = b.elementwise(expr.select(expr.eq(found, other), 1.0, width), [low, high])
-    begins = expr.div(expr.neg(found), other)
-    place = expr.rint(expr.minimum(expr.maximum(begins, 0.0), 255.0))
-    zero = b.elementwise(expr.convert(place, UINT8), [low, scale])
-    whole = _saturated(expr.div(found, other), expr.read(2, UINT8), UINT8)
-    return [b.elementwise(whole, [x, scale, zero]), scale, zero][: len(n.outputs)]
-
-
 def _native_qlinear_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     one, one_scale, one_zero, two, two_scale, two_zero, scale, zero = (operand(inputs, k) for k in range(8))
     if scale.count != 1 or zero.count != 1 or {t.dtype for t in (one_scale, two_scale, scale)} != {FLOAT32}:
@@ -395,7 +377,7 @@ OPS = (
         reference_error=("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
     ),
     OpInfo("DequantizeLinear", native=_native_dequantize, fold=_dequantize, speculatable=_scales_fit),
-    OpInfo("DynamicQuantizeLinear", native=_native_dynamic, fold=_dynamic, speculatable=if_run),
+    OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
     OpInfo(
         "QLinearMatMul",
         native=_native_qlinear_matmul,

@@ -166,3 +166,16 @@ def test_two_ifs_that_give_the_same_where_either_is_not_taken(swapped):
     assert [one.decision for one in report.ifs].count("kept") == 1
     feeds = [is_true(c, w=np.ones(n, np.float32)) for c in (True, False) for n in (3, 2)]
     assert same(model, flat, *feeds) == 4
+
+
+def test_nothing_of_one_kind_is_made_once():
+    """Or the flat model would lose a node when it is flattened again."""
+    model = parsed("""(float[a, b, c] x, float[d, e, f] z) => (float[g, b, c] y, float[d, e, f] w) {
+        e = Constant <value = float[0, 1, 1] {}> ()  f = Constant <value = float[0, 1, 1] {}> ()
+        k = Constant <value = bool[1] {0}> ()  y = Add (x, e)  w = Where (k, z, f) }""")
+    flat, _ = anydml.flatten(model)
+    assert [n.op_type for n in flat.graph.node].count("ConstantOfShape") == 1
+    again, _ = anydml.flatten(flat)
+    assert again.SerializeToString(deterministic=True) == flat.SerializeToString(deterministic=True)
+    nothing = np.ones((0, 2, 2), np.float32)
+    assert same(model, flat, {"x": nothing, "z": nothing}) == 1

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
-from anydml.ir.transforms import capture
+from anydml.ir.transforms import capture, replace_uses
 from anydml.onnx.types import CODES
 
 DATA = frozenset("Add Concat Identity Max Min Mul SequenceConstruct SequenceInsert Sub Where".split())
@@ -23,7 +23,7 @@ TYPES = frozenset("bool float16 float32 float64 int16 int32 int64 int8 uint16 ui
 
 
 def make_empty_constants(graph: Graph, opset: int) -> Graph:
-    """The graph with a node for each constant without elements that is data."""
+    """The graph with a node for each kind of constants without elements that are data."""
     if opset < 9:
         return graph
     read = {
@@ -37,8 +37,14 @@ def make_empty_constants(graph: Graph, opset: int) -> Graph:
         return graph
     constants = {v: c for v, c in graph.constants.items() if v not in empty}
     nodes: list[Node | If] = []
+    made: dict[tuple[str, tuple[int, ...]], Value] = {}
+    same: dict[Value, Value] = {}
     for value in empty:
         sizes = value.known_sizes or ()
+        one = made.setdefault((value.tensor.dtype, sizes), value)
+        if one is not value:
+            same[value] = one
+            continue
         shape = Value(f"{value.name}~sizes", TensorType("int64", (len(sizes),)))
         constants[shape] = Constant(np.array(sizes, np.int64))
         zero = helper.make_attribute("value", helper.make_tensor("", CODES[value.tensor.dtype], [1], [0]))
@@ -49,7 +55,7 @@ def make_empty_constants(graph: Graph, opset: int) -> Graph:
             then_branch, else_branch = (capture(b, set(empty)) for _, b in node.branches)
             node = replace(node, then_branch=then_branch, else_branch=else_branch)
         nodes.append(node)
-    return replace(graph, nodes=tuple(nodes), constants=constants)
+    return replace_uses(replace(graph, nodes=tuple(nodes), constants=constants), same, {})
 
 
 def _is_empty(value: Value) -> bool:

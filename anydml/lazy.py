@@ -42,9 +42,12 @@ def compute_lazily(operator: Operator, function: Function, given: Mapping[str, A
     """
     if given.get("out") is not None:
         raise InvalidInput(Problem(operator.name, "expected no `out` beside an array that is computed later"))
-    if operator.compute is not None and operator.name not in _ALONG_AXES:
+    named = any(_is_named(y) for x in given.values() for y in (x if isinstance(x, list | tuple) else [x]))
+    if operator.compute is not None and (named or operator.name not in _ALONG_AXES):
         message = "expected arrays in memory, but got one that is computed later"
         remedy = "x.compute(), or x.map_blocks(function) where blocks have nothing to do with each other"
+        if named:
+            message, remedy = "expected arrays whose dimensions have no names", "give x.data"
         raise Unsupported(Problem(operator.name, message, remedy))
     operands = {s.parameter for s in operator.inputs}
     arrays = {
@@ -55,8 +58,8 @@ def compute_lazily(operator: Operator, function: Function, given: Mapping[str, A
     others = {name: x for name, x in given.items() if name not in arrays and name != "out"}
     on_arrays = _OnArrays(function, tuple(arrays), others)
     try:
-        if any(map(_is_named, arrays.values())):
-            return _by_names(operator, on_arrays, arrays)
+        if named:
+            return _by_names(on_arrays, arrays)
         return _by_blocks(operator, on_arrays, arrays, others)
     except ValueError as error:  # of dask or xarray: shapes, or coordinates, that do not go together
         if isinstance(error, AnyDMLError):
@@ -81,12 +84,9 @@ class _OnArrays:
         return self.function(**dict(zip(self.names, arrays, strict=True)), **self.others)
 
 
-def _by_names(operator: Operator, on_arrays: _OnArrays, arrays: Mapping[str, Any]) -> Any:
+def _by_names(on_arrays: _OnArrays, arrays: Mapping[str, Any]) -> Any:
     import xarray
 
-    if operator.compute is not None:
-        message = "expected an array without names of dimensions, of which the operator's axes know nothing"
-        raise Unsupported(Problem(operator.name, message, "give x.data"))
     return xarray.apply_ufunc(on_arrays, *arrays.values(), dask="allowed", keep_attrs=True)
 
 

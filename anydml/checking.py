@@ -7,7 +7,7 @@ print(report.verdict)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from textwrap import wrap
@@ -187,7 +187,7 @@ def check_model(
     else:
         graph = annotate_types(graph, read.opsets, provider, read.declared)
     opset = read.opsets.get("", 1)
-    flow = {id(g) for g in _graphs(graph) if _has_control_flow(g)}
+    flow = {id(g) for g in graph.graphs() if _has_control_flow(g)}
     nodes = []
     for within, constants in _with_constants(graph, {}):
         for node in within.nodes:
@@ -217,24 +217,13 @@ def _target(target: str) -> tuple[str, FeatureLevel]:
 # ---- graphs ------------------------------------------------------------------------------------------
 
 
-def _inner(node: Node | If) -> Iterable[Graph]:
-    return [b for _, b in node.branches] if isinstance(node, If) else node.bodies.values()
-
-
-def _graphs(graph: Graph) -> Iterator[Graph]:
-    yield graph
-    for node in graph.nodes:
-        for inner in _inner(node):
-            yield from _graphs(inner)
-
-
 def _with_constants(
     graph: Graph, outer: Mapping[Value, Constant]
 ) -> Iterator[tuple[Graph, Mapping[Value, Constant]]]:
     constants = {**outer, **graph.constants}
     yield graph, constants
     for node in graph.nodes:
-        for inner in _inner(node):
+        for inner in node.subgraphs:
             yield from _with_constants(inner, constants)
 
 

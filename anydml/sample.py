@@ -39,7 +39,7 @@ _FILTERED = """
     mean_{rate} = Conv <strides = [{taps}], kernel_shape = [{taps}]> (loud_{rate}, filter_{rate})
     channels_{rate} = Shape <start = 1, end = 2> (mean_{rate})
     single_{rate} = Equal (channels_{rate}, channel)
-    level_{rate} = If (single_{rate}) <
+    {result} = If (single_{rate}) <
         then_branch = squeezed_{rate} () => (float[n, stretches] thin_{rate}) {{
             thin_{rate} = Squeeze (mean_{rate}, channel) }},
         else_branch = whole_{rate} () => (thick_{rate}) {{ thick_{rate} = Identity (mean_{rate}) }}>
@@ -65,4 +65,4 @@ def _rate(rate: int, taps: int, result: str, otherwise: str) -> str:
 
 def _filtered(rate: int, taps: int, result: str) -> str:
     weights = ", ".join([f"{1 / taps:.8f}"] * taps)
-    return _FILTERED.format(rate=rate, taps=taps, weights=weights).replace(f"level_{rate} =", f"{result} =")
+    return _FILTERED.format(rate=rate, taps=taps, weights=weights, result=result)

@@ -80,7 +80,7 @@ def check_command(
             _print(report, name, len(models) > 1, everything)
     if as_json:
         told = {name: report.as_dict() for name, report in reports.items()}
-        click.echo(json.dumps(told if len(models) > 1 else report.as_dict(), indent=2))
+        click.echo(json.dumps(told if len(models) > 1 else told[models[0]], indent=2))
     if require and not all(report.ok for report in reports.values()):
         sys.exit(2)
 

@@ -66,8 +66,7 @@ def compile_command(
         raise click.UsageError(f"{output}: expected a name like model.o, or libmodel.so for a library")
     header = Output(str(path.with_suffix(".h")))
     out, given = Output(output), given_model(model)
-    if given.is_file(out.path) or given.is_file(header.path):
-        raise click.UsageError("expected another file than the model itself, which would be lost")
+    given.check_distinct(out, header)
     stem = path.stem.removeprefix("lib") if library else path.stem
     with busy("compiling"):
         compiled = compile_model(

@@ -63,7 +63,12 @@ class GivenModel:
             path.write_bytes(self.source)
             yield path
 
-    def is_file(self, path: Path) -> bool:
+    def check_distinct(self, *outputs: Output) -> None:
+        """Raises click.UsageError where what is written would take the place of the model's own file."""
+        if any(not out.is_stdout and self._is_file(out.path) for out in outputs):
+            raise click.UsageError("expected another file than the model itself, which would be lost")
+
+    def _is_file(self, path: Path) -> bool:
         """Whether a path leads to the model's own file."""
         if not path.is_file():
             return False

@@ -133,8 +133,8 @@ def flatten_command(
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
     out, given = None if output is None else Output(output), given_model(model)
-    if out is not None and not out.is_stdout and given.is_file(out.path):
-        raise click.UsageError("expected another file than the model itself, which would be lost")
+    if out is not None:
+        given.check_distinct(out)
     values = named_values("--set", fixed)
     with bar("verifying", not no_verify) as progress:
         flat, report = flatten(

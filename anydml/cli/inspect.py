@@ -41,8 +41,8 @@ def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) 
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
     out, given = Output(html) if html is not None else None, given_model(model)
-    if out is not None and not out.is_stdout and given.is_file(out.path):
-        raise click.UsageError("expected another file than the model itself, which would be lost")
+    if out is not None:
+        given.check_distinct(out)
     with busy("looking"):
         found, page = (inspect(given.source), "") if out is None else drawn(given.source, given.name)
     if out is not None:

@@ -231,9 +231,13 @@ class Node(_Named):
             yield from dict.fromkeys(v for body in self.bodies.values() for v in body.inputs)
 
     @property
+    def subgraphs(self) -> tuple[Graph, ...]:
+        return tuple(self.bodies.values())
+
+    @property
     def contains_if(self) -> bool:
         """Whether an If stands in its bodies, however deep."""
-        return any(isinstance(n, If) for body in self.bodies.values() for n in body.walk(bodies=True))
+        return any(isinstance(n, If) for body in self.subgraphs for n in body.walk(bodies=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +282,10 @@ class If:
         return ("then", self.then_branch), ("else", self.else_branch)
 
     @property
+    def subgraphs(self) -> tuple[Graph, ...]:
+        return self.then_branch, self.else_branch
+
+    @property
     def reads(self) -> Iterator[Value]:
         yield self.condition
         yield from dict.fromkeys((*self.then_branch.inputs, *self.else_branch.inputs))
@@ -306,17 +314,21 @@ class Graph:
         """Every node, branches included, and `bodies`; outer ones first."""
         return walk(self.nodes, bodies)
 
+    def graphs(self) -> Iterator[Graph]:
+        """The graph, its branches and bodies, and theirs; outer ones first."""
+        yield self
+        for node in self.nodes:
+            for inner in node.subgraphs:
+                yield from inner.graphs()
+
 
 def walk(nodes: Iterable[Node | If], bodies: bool = False) -> Iterator[Node | If]:
     """The nodes, and those in their branches, and in their `bodies`; outer ones first."""
     for node in nodes:
         yield node
-        if isinstance(node, If):
-            for _, branch in node.branches:
-                yield from walk(branch.nodes, bodies)
-        elif bodies:
-            for body in node.bodies.values():
-                yield from walk(body.nodes, bodies)
+        if bodies or isinstance(node, If):
+            for inner in node.subgraphs:
+                yield from walk(inner.nodes, bodies)
 
 
 @dataclass(frozen=True, eq=False)

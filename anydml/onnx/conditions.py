@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,21 +55,12 @@ def conditions(graph: Graph) -> dict[object, Condition]:
     makers: dict[Value, Node | If] = {}
     constants: dict[Value, Constant] = {}
     ifs = []
-    for inside in _graphs(graph):
+    for inside in graph.graphs():
         makers |= {v: n for n in inside.nodes for v in n.writes}
         constants |= inside.constants
         ifs += [node for node in inside.nodes if isinstance(node, If)]
     inputs = frozenset(graph.inputs)
     return {node.origin: _condition(node.condition, makers, constants, inputs) for node in ifs}
-
-
-def _graphs(graph: Graph) -> Iterator[Graph]:
-    """A graph and those in it."""
-    yield graph
-    for node in graph.nodes:
-        inside = [b for _, b in node.branches] if isinstance(node, If) else node.bodies.values()
-        for one in inside:
-            yield from _graphs(one)
 
 
 def _condition(value: Value, makers: Makers, constants: Constants, inputs: frozenset[Value]) -> Condition:

@@ -24,7 +24,6 @@ from anydml.ir.graph import (
     Constant,
     ExternalData,
     Graph,
-    If,
     Node,
     OptionalType,
     SequenceType,
@@ -312,11 +311,7 @@ def same(x: Any, y: Any) -> bool:
 
 def _compared_with(graph: Graph) -> list[int]:
     """The integers that the model compares something with."""
-    constants = dict(graph.constants)
-    for node in graph.walk():
-        if isinstance(node, If):
-            for _, branch in node.branches:
-                constants |= branch.constants
+    constants = {v: c for inner in graph.graphs() for v, c in inner.constants.items()}
     found = {0, 1}
     for node in graph.walk():
         if isinstance(node, Node) and node.op.name in _COMPARISONS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from anydml.ir.graph import Constant, Graph, If, Node, Value
+from anydml.ir.graph import Constant, Graph, Node, Value
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
@@ -54,5 +54,5 @@ def quirks_in(graph: Graph, outer: Mapping[Value, Constant] = MappingProxyType({
     for node in graph.nodes:
         if isinstance(node, Node):
             yield from quirks_of(node, constants)
-        for inner in (b for _, b in node.branches) if isinstance(node, If) else node.bodies.values():
+        for inner in node.subgraphs:
             yield from quirks_in(inner, constants)

@@ -187,8 +187,7 @@ def _once(body: Body, arguments: Sequence[Value], name: str, made: NodeBuilder) 
     new: dict[Value, Value] = dict(zip(body.parameters, arguments, strict=True))
     for node in body.walk(bodies=True):
         new |= {v: Value(f"{v.name}~{name}") for v in node.writes}
-        inner = [b for _, b in node.branches] if isinstance(node, If) else list(node.bodies.values())
-        for graph in inner:
+        for graph in node.subgraphs:
             # constants of the body itself, of which branches have their own, stay what they are
             own = [v for v in graph.constants if v not in body.constants]
             own += graph.parameters if isinstance(graph, Body) else ()

@@ -87,7 +87,7 @@ def _all(nodes: Sequence[Node | If]) -> list[Node]:
 
 def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
     """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
-    inside = (n for m in nodes for body in m.bodies.values() for n in body.walk(bodies=True))
+    inside = (n for m in nodes for body in m.subgraphs for n in body.walk(bodies=True))
     inner = {n.op.name for n in inside if isinstance(n, Node)}
     products = [n for n in nodes if n.is_onnx("MatMul")]
     if "MatMul" in inner or any(n.inputs[1] is None or n.inputs[1].rank in (None, 1) for n in products):

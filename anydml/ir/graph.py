@@ -185,9 +185,9 @@ class _Named:
     name: str
     path: tuple[str, ...]
 
-    @property
-    def writes(self) -> Iterator[Value]:
-        yield from (v for v in self.outputs if v is not None)
+    @cached_property
+    def writes(self) -> tuple[Value, ...]:
+        return tuple([v for v in self.outputs if v is not None])
 
     @property
     def label(self) -> str:
@@ -224,11 +224,10 @@ class Node(_Named):
         """Whether it is this operator of ONNX's own domain."""
         return (self.op.domain, self.op.name) == ("", name)
 
-    @property
-    def reads(self) -> Iterator[Value]:
-        yield from (v for v in self.inputs if v is not None)
-        if self.bodies:
-            yield from dict.fromkeys(v for body in self.bodies.values() for v in body.inputs)
+    @cached_property
+    def reads(self) -> tuple[Value, ...]:
+        captured = dict.fromkeys(v for body in self.subgraphs for v in body.inputs) if self.bodies else ()
+        return (*[v for v in self.inputs if v is not None], *captured)
 
     @property
     def subgraphs(self) -> tuple[Graph, ...]:
@@ -259,9 +258,9 @@ class DirectMLNode(_Named):
         assert value is not None
         return value.data_type if view is None else view.data_type
 
-    @property
-    def reads(self) -> Iterator[Value]:
-        yield from (v for v in self.inputs if v is not None)
+    @cached_property
+    def reads(self) -> tuple[Value, ...]:
+        return tuple([v for v in self.inputs if v is not None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,14 +284,13 @@ class If:
     def subgraphs(self) -> tuple[Graph, ...]:
         return self.then_branch, self.else_branch
 
-    @property
-    def reads(self) -> Iterator[Value]:
-        yield self.condition
-        yield from dict.fromkeys((*self.then_branch.inputs, *self.else_branch.inputs))
+    @cached_property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.condition, *dict.fromkeys((*self.then_branch.inputs, *self.else_branch.inputs)))
 
-    @property
-    def writes(self) -> Iterator[Value]:
-        yield from (v for v in self.outputs if v is not None)
+    @cached_property
+    def writes(self) -> tuple[Value, ...]:
+        return tuple([v for v in self.outputs if v is not None])
 
     @property
     def label(self) -> str:

@@ -206,7 +206,7 @@ class _Lowering:
 
     def _rule(self, node: Node, why: str) -> RuleStep:
         """A step by the operator's own rule; cases that it leaves open go to the complete library."""
-        read, written = list(node.reads), list(node.writes)
+        read, written = node.reads, node.writes
 
         @cache
         def library() -> Call:

@@ -210,7 +210,7 @@ def levels(nodes: Iterable[Node | If], place: Callable[[Node | If], str]) -> lis
 
 def kind_of(node: Node | If) -> object:
     """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
-    inputs = tuple(node.reads) if isinstance(node, If) else node.inputs
+    inputs = node.reads if isinstance(node, If) else node.inputs
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in inputs)
     ranks = tuple(None if v is None else v.rank for v in inputs)
     if isinstance(node, If) or node.bodies:

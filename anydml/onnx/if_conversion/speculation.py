@@ -131,7 +131,7 @@ def _runs_on_zeros(node: Node, constants: Constants) -> bool:
     ):
         return False
     contents = [constants[v].content if v in constants else _zeros(v) for v in given]
-    alone = region([node], given, list(node.writes), {}, {"": node.op.version})
+    alone = region([node], given, node.writes, {}, {"": node.op.version})
     try:
         OnnxRuntime().compile(alone, 1)(contents)
     except (Unsupported, RegionFailed):

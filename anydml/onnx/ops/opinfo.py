@@ -46,11 +46,12 @@ class NodeView:
     def __init__(self, node: Node) -> None:
         self.op: OnnxOp = node.op
         self.version = node.op.version
-        self.outputs = tuple(v is not None for v in node.outputs)
+        self._results, self._attributes = node.outputs, node.attributes
+
+    @property
+    def outputs(self) -> tuple[bool, ...]:
         """For each output whether somebody wants it."""
-        self._attributes = node.attributes
-        form = form_of(node.op)
-        self._defaults = {} if form is None else form.defaults
+        return tuple([v is not None for v in self._results])
 
     @property
     def given(self) -> set[str]:
@@ -60,7 +61,10 @@ class NodeView:
     def attribute(self, name: str) -> Any:
         """The value, the schema's default, or None where there is none."""
         given = self._attributes.get(name)
-        return self._defaults.get(name) if given is None else helper.get_attribute_value(given)
+        if given is not None:
+            return helper.get_attribute_value(given)
+        form = form_of(self.op)
+        return None if form is None else form.defaults.get(name)
 
     def int(self, name: str) -> int:
         """An integer that is there, or has a default."""

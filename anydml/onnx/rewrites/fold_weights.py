@@ -24,7 +24,7 @@ def fold_weights(graph: Graph, oracle: ShapeInference) -> Graph:
 
 
 def _fold_node(node: Node, constants: dict[Value, Constant], oracle: ShapeInference) -> list[Constant] | None:
-    given = list(node.reads)
+    given = node.reads
     if not given or any(v not in constants for v in given):
         return None
     if any(not isinstance(v.type, TensorType) or v.type.known_sizes is None for v in node.writes):

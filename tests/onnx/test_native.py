@@ -186,6 +186,21 @@ def test_places_of_extremes_beside_nan(op, axis):
     np.testing.assert_array_equal(found, place(x, axis, keepdims=True))
 
 
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("dtype", ["float", "double", "int32", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 100, 257])
+def test_places_of_extremes_along_rows(op, dtype, n):
+    """Vectors that overlap at the end, few values so that many are equal, and NaN in some rows."""
+    made = model(f"m ({dtype}[40,{n}] x) => (int64[40] z) {{ z = {op} <axis = 1, keepdims = 0> (x) }}")
+    x = RNG.integers(0, 3, (40, n)).astype({"float": "f4", "double": "f8"}.get(dtype, dtype))
+    if x.dtype.kind == "f":
+        x[RNG.random((40, n)) < 0.02] = np.nan
+        x[RNG.random((40, n)) < 0.1] = -np.inf
+        x[::7] = np.inf
+    (found,) = native(made).run(None, {"x": x})
+    np.testing.assert_array_equal(found, (np.argmax if op == "ArgMax" else np.argmin)(x, 1))
+
+
 @pytest.mark.parametrize("m", [1, 3, 4, 6, 9])
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 130])
 @pytest.mark.parametrize("k", [1, 4, 7, 65])

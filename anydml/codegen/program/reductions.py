@@ -248,27 +248,66 @@ def place_of_extreme(
     result = b.room(INT64, kept)
     n, step = source.sizes[axis], source.strides[axis]
     stays = [(m, (source.strides[k], result.strides[k])) for k, m in enumerate(source.sizes) if k != axis]
-    new, old = read(0, dtype), read(1, dtype)
-    wins_over = better(new, old)
-    if dtype in FLOATING:
-        wins_over = expr.or_(wins_over, expr.and_(expr.is_nan(new), expr.not_(expr.is_nan(old))))
+    lanes = min(b.vector_lanes(SIZE[dtype]), n) if step == 1 else 1
+    place_of_best = _Contest(b, dtype, better).place
 
-    def row(pointer: str, place: str) -> None:
-        def one(index: str, carried: list[str]) -> list[str]:
-            x = b.code.load(b.code.at(pointer, b.code.times(index, step), dtype), dtype)
-            (wins,) = b.code.evaluate([wins_over], 1, {new: x, old: carried[0]})
-            kind = value_type(dtype, 1)
-            best = b.code.line(f"select i1 {wins}, {kind} {x}, {kind} {carried[0]}")
-            return [best, b.code.line(f"select i1 {wins}, i64 {index}, i64 {carried[1]}")]
-
-        first = b.code.load(pointer, dtype)
-        _, found = b.code.loop(n, one, [(value_type(dtype, 1), first), ("i64", "0")])
-        b.code.store(found, place, INT64)
+    def row(pointer: str, home: str) -> None:
+        b.code.store(place_of_best(pointer, n, step, lanes), home, INT64)
 
     operands = [(dtype, source.pointer), (INT64, result.pointer)]
     b.over(stays, operands, lambda pointers: row(*pointers))
     wanted = kept if keep else tuple(m for k, m in enumerate(tensor.sizes) if k != axis)
     return b.settled(b.reshape(result, wanted))
+
+
+class _Contest:
+    """Elements with their places, of which the best one wins: the first such, or the first NaN."""
+
+    def __init__(self, b: ProgramBuilder, dtype: ScalarType, better: Callable[[Expr, Expr], Expr]) -> None:
+        self.b, self.dtype = b, dtype
+        self.operands = new, old, new_at, old_at = (
+            read(0, dtype),
+            read(1, dtype),
+            read(2, INT64),
+            read(3, INT64),
+        )
+        self.wins, self.loses = better(new, old), better(old, new)
+        if dtype in FLOATING:
+            self.wins = expr.or_(self.wins, expr.and_(expr.is_nan(new), expr.not_(expr.is_nan(old))))
+            self.loses = expr.or_(self.loses, expr.and_(expr.is_nan(old), expr.not_(expr.is_nan(new))))
+        self.is_first = expr.and_(expr.not_(self.loses), expr.lt(new_at, old_at))
+
+    def place(self, pointer: str, count: int, step: int, lanes: int) -> str:
+        """The place of the best of so many elements: the best of each lane, then the best of these."""
+        code, dtype = self.b.code, self.dtype
+        ways = code.constant(np.arange(lanes), INT64)
+
+        def block(index: str, best: list[str]) -> list[str]:
+            start = self.b.block_start(index, lanes, count)
+            x = code.load(code.at(pointer, code.times(start, step), dtype), dtype, lanes)
+            at = code.line(f"add {value_type(INT64, lanes)} {ways}, {code.splat(start, INT64, lanes)}")
+            return self._better((x, at), best, self.wins, lanes)
+
+        first = [code.load(pointer, dtype, lanes), ways]
+        kinds = [value_type(dtype, lanes), value_type(INT64, lanes)]
+        best = code.loop(-(-count // lanes), block, list(zip(kinds, first, strict=True)))
+        while lanes > 1:  # the lanes may have the same element, and of equal ones any
+            half = -(-lanes // 2)
+            one, other = (
+                [
+                    code.shuffle(r, t, lanes, range(k, k + half))
+                    for r, t in zip(best, (dtype, INT64), strict=True)
+                ]
+                for k in (0, lanes - half)
+            )
+            best = self._better(other, one, expr.or_(self.wins, self.is_first), half)
+            lanes = half
+        return best[1]
+
+    def _better(self, new: Sequence[str], old: Sequence[str], wins: Expr, lanes: int) -> list[str]:
+        x, y, x_at, y_at = self.operands
+        known = dict(zip((x, x_at, y, y_at), (*new, *old), strict=True))
+        return self.b.code.evaluate([expr.select(wins, x, y), expr.select(wins, x_at, y_at)], lanes, known)
 
 
 def running(b: ProgramBuilder, tensor: Tensor, axis: int, folding: Folding, own: bool, back: bool) -> Tensor:

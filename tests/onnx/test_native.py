@@ -323,11 +323,23 @@ def test_pools(sizes, attributes, op):
     agree(made, {"x": numbers(*sizes)}, rtol=1e-5)
 
 
-def test_softmax():
+def test_constants_of_many_elements():
+    """More of them than are known before."""
     made = model(
-        "m (float[3,4,20] x) => (float[3,4,20] y, float[3,4,20] z) { y = Softmax (x) z = Softmax <axis = 1> (x) }"
+        "m (float[50,60] x) => (float[50,60] y) <int64[2] s = {50, 60}>"
+        " { c = ConstantOfShape <value = float[1] {2.5}> (s) y = Mul (x, c) }"
     )
-    agree(made, {"x": numbers(3, 4, 20) * 20})
+    agree(made, {"x": numbers(50, 60)})
+
+
+def test_logarithms_of_infinite_sums():
+    made = model(
+        "m (float[4,20] x) => (float[4] y, float[4,1] z)"
+        " { y = ReduceLogSumExp <keepdims = 0, axes = [1]> (x) z = ReduceLogSumExp <axes = [-1]> (x) }"
+    )
+    x = numbers(4, 20)
+    x[0], x[1, 3], x[2, 5] = -np.inf, np.inf, np.nan
+    agree(made, {"x": x})
 
 
 # ---- control flow -----------------------------------------------------------------------------------

@@ -323,6 +323,16 @@ def concats(rng):
     return model, model.add("Neg", model.add("Concat", *parts, axis=axis - rank * int(rng.integers(2))))
 
 
+def casts(rng):
+    """To the type of another input, or of a constant."""
+    model = Model(int(rng.choice([15, 19])))
+    x = model.input("x", values(rng, shape(rng, int(rng.integers(0, 4)))))
+    dtype = [np.float32, np.float64, np.float16][rng.integers(3)]
+    y = model.input("y", values(rng, (2,)))
+    like = model.const(np.zeros(1), dtype) if rng.integers(2) else y
+    return model, model.add("Neg", model.add("CastLike", model.add("CastLike", x, like), y))
+
+
 MODELS = {
     "identity": identities,
     "single_convolution": convolutions,
@@ -332,6 +342,7 @@ MODELS = {
     "squeeze": chain("Squeeze Unsqueeze Flatten"),
     "expand": chain("Expand"),
     "cast_to_same_type": chain("Cast CastLike"),
+    "cast_like": casts,
     "reduction_of_one": chain("ReduceMean Unsqueeze"),
     "whole_slice": chain("Slice Tanh"),
     "concat_nothing": concats,

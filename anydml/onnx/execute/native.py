@@ -26,9 +26,9 @@ from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
 """Branches and bodies included: what a second or so compiles."""
-MAX_WORK, MAX_WORK_PER_NODE = 1 << 16, 1 << 12
-"""Elements computed, those of loops once: beyond, libraries and kernels with threads do better, though they
-have a call for each node."""
+MAX_WORK, QUICK_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
+"""Elements computed, those of loops once, eight multiplications and additions being one: beyond, libraries
+and kernels with threads do better, though they have a call for each node."""
 MAX_INSTRUCTIONS, QUICK_INSTRUCTIONS, QUICK_NODES = 40_000, 6_000, 100
 """What LLVM translates in a second or so; and in 150 ms."""
 
@@ -106,7 +106,7 @@ def native_step(
     most = QUICK_NODES if quick else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
-    work = MAX_WORK + MAX_WORK_PER_NODE * count
+    work = (QUICK_WORK if quick else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
     builder = partial(ProgramBuilder, host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
     b, types, outputs = write_graph(graph, builder, opsets, provider, work)

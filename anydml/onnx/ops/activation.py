@@ -326,6 +326,9 @@ OPS = (
         result=result_types.same,
         fold=_shrink,
         speculatable=always,
+        directml=DirectMLForm(
+            activation.ACTIVATION_SHRINK, attributes=partial(float_attributes, bias="Bias", lambd="Threshold")
+        ),
         quirks=(Quirk("onnxruntime takes 64-bit integers as if they were float64", is_64_bit),),
     ),
     OpInfo(

@@ -9,11 +9,11 @@ import numpy as np
 from onnx import numpy_helper
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, Tensor
+from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.cast import dtype_of
-from anydml.onnx.ops.native import Inputs, operand
+from anydml.onnx.ops.native import Inputs, known, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
@@ -74,6 +74,12 @@ def _native_eye_like(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Te
     return [Known.of(_eye_like(n, np.empty(x.sizes, NUMPY[x.dtype])))]
 
 
+def _native_constant_of_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    if (shape := known(inputs, 0)) is None:
+        raise NotNative("ConstantOfShape without a shape")
+    return [Known.of(_constant_of_shape(n, shape.array))]
+
+
 def _constant(node: NodeView) -> Any:
     proto = node.attribute("value")
     if proto is not None:
@@ -130,6 +136,7 @@ OPS = (
     OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops, long_integers=True),
     OpInfo(
         "ConstantOfShape",
+        native=_native_constant_of_shape,
         safe=safe.filled,
         safe_if_sized=lambda n, sizes, integers: True,
         result=result_types.filled,

@@ -12,7 +12,7 @@ from anydml.codegen.program.sorting import best
 from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops import native_indexing, result_types, safe
-from anydml.onnx.ops.native import Inputs, known, operand
+from anydml.onnx.ops.native import Inputs, known, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
@@ -276,7 +276,7 @@ def _classes_known(n: KnownNode) -> bool:
 
 
 OPS = (
-    OpInfo("Compress", fold=_compress),
+    OpInfo("Compress", native=moves(_compress), fold=_compress),
     OpInfo(
         "Gather",
         safe=safe.gathered,

@@ -16,7 +16,7 @@ from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
 from anydml.onnx.ops.windows import Windows
 from anydml.ops import expr
-from anydml.ops.dtypes import BOOL, FLOATING, NUMPY
+from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY
 
 Inputs = Sequence[Tensor | None]
 Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
@@ -36,6 +36,18 @@ def known(inputs: Inputs, k: int) -> Known | None:
     if given is not None and not isinstance(given, Known):
         raise NotNative(f"input {k} that is computed")
     return given
+
+
+def of_float32(rule: Native) -> Native:
+    """The rule, for tensors of float32, and integers that tell axes."""
+
+    def checked(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
+        types = [t.dtype for t in inputs if t is not None]
+        if types[:1] != [FLOAT32] or not {t for t in types if t in FLOATING} <= {FLOAT32}:
+            raise NotNative(f"{n.op.name} of another type than float32")
+        return rule(b, n, inputs)
+
+    return checked
 
 
 def _placed(fold: Fold, n: NodeView, x: Tensor, rest: Inputs) -> list[Array]:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import AVERAGE, MEAN_SQUARE, fold_axes
-from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import may_be_zero
-from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, operand
+from anydml.onnx.ops import native_normalization, result_types
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64, widen
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run, scalar_parameters
-from anydml.ops import expr
-from anydml.ops.dtypes import FLOAT32
 
 _FLOAT = 1
 """ONNX's number of float32."""
@@ -219,27 +213,6 @@ def _nothing_normalized(n: KnownNode) -> bool:
 _NO_SLICES = Quirk("onnxruntime refuses to normalize empty slices", _nothing_normalized)
 
 
-def _native_layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of float32; sums are of float64."""
-    x = operand(inputs)
-    if x.dtype is not FLOAT32 or any(t is not None and t.dtype is not FLOAT32 for t in inputs):
-        raise NotNative("LayerNormalization of another type than float32")
-    axes = [*range(axis_in(n.int("axis"), len(x.sizes)), len(x.sizes))]
-    one, other, third = (expr.read(k, FLOAT32) for k in range(3))
-    x = b.use(x)
-    mean = fold_axes(b, x, axes, True, AVERAGE)
-    apart = b.use(b.elementwise(expr.sub(one, other), [x, mean]))
-    spread = fold_axes(b, apart, axes, True, MEAN_SQUARE)
-    deviation = b.use(b.elementwise(expr.sqrt(expr.add(one, n.float("epsilon"))), [spread]))
-    normal = expr.mul(expr.div(one, other), third)
-    result = b.elementwise(normal, [apart, deviation, operand(inputs, 1)])
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = b.elementwise(expr.add(one, other), [result, inputs[2]])
-    if not any(n.outputs[1:]):
-        return [result]
-    return [result, mean, b.elementwise(expr.div(1.0, one), [deviation])][: len(n.outputs)]
-
-
 def _scales_fit(n: KnownNode) -> bool:
     """Axes of known sizes, of which the scale and the bias have as many."""
     sizes, axis = n.sizes(0), n.attribute("axis")
@@ -265,6 +238,7 @@ def _groups_fit(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "BatchNormalization",
+        native=native_normalization.batch,
         any_batch=True,
         result=result_types.same,
         fold=_batch,
@@ -273,6 +247,7 @@ OPS = (
     ),
     OpInfo(
         "InstanceNormalization",
+        native=native_normalization.instance,
         result=result_types.same,
         fold=_instance,
         speculatable=if_run,
@@ -287,6 +262,7 @@ OPS = (
     ),
     OpInfo(
         "GroupNormalization",
+        native=native_normalization.group,
         fold=_group,
         speculatable=_groups_fit,
         quirks=(Quirk("onnxruntime refuses to normalize an empty tensor", lambda n: n.empty(0)),),
@@ -294,21 +270,28 @@ OPS = (
     ),
     OpInfo(
         "LayerNormalization",
-        native=_native_layer,
+        native=native_normalization.layer,
         result=result_types.same,
         fold=_layer,
         speculatable=_scales_fit,
         quirks=(_NO_SLICES,),
     ),
-    OpInfo("RMSNormalization", fold=_root_mean_square, speculatable=_scales_fit, quirks=(_NO_SLICES,)),
+    OpInfo(
+        "RMSNormalization",
+        native=native_normalization.root_mean_square,
+        fold=_root_mean_square,
+        speculatable=_scales_fit,
+        quirks=(_NO_SLICES,),
+    ),
     OpInfo(
         "LpNormalization",
+        native=native_normalization.lp,
         any_batch=True,
         fold=_lp,
         speculatable=if_run,
         reference_error=("takes another norm", lambda n: n.attribute("p") == 1),
     ),
-    OpInfo("MeanVarianceNormalization", fold=_mean_variance),
+    OpInfo("MeanVarianceNormalization", native=native_normalization.mean_variance, fold=_mean_variance),
     OpInfo(
         "LRN",
         result=result_types.same,

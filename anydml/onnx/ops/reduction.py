@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import (
     AVERAGE,
     LARGEST,
@@ -20,21 +19,15 @@ from anydml.codegen.program.reductions import (
     SUM_OF_ABSOLUTES,
     SUM_OF_SQUARES,
     TOTAL,
-    Folding,
-    fold_axes,
-    place_of_extreme,
 )
-from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.dims import whole
-from anydml.onnx.ops import result_types, safe
-from anydml.onnx.ops.native import Inputs, Native, known, operand
+from anydml.onnx.ops import native_reduction, result_types, safe
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import reduces_any, reduces_some
 from anydml.onnx.ops.symbolic import of_sizes
 from anydml.ops import expr
-from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Array, Axes], Array]
@@ -314,45 +307,11 @@ def _sum_symbol(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None)
     return None if sizes is None or prod(sizes) != 1 else of_sizes([total]).reshape(sizes)
 
 
-def _native_axes(n: KnownNode, x: Tensor, told: Known | None) -> list[int]:
-    axes = (n.ints("axes") or []) if told is None else told.integers
-    if not axes:
-        return [] if n.attribute("noop_with_empty_axes") else list(range(len(x.sizes)))
-    return sorted({axis_in(k, len(x.sizes)) for k in axes})
-
-
-def _native(folding: Folding) -> Native:
-    """Of floats, and of integers, which wrap around."""
-
-    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-        x = operand(inputs)
-        if x.dtype is BOOL:
-            raise NotNative("bools that are folded")
-        if folding.floats_only and x.dtype not in FLOATING:
-            raise NotNative("integers, which libraries fold in ways of their own")
-        axes = _native_axes(n, x, known(inputs, 1))
-        if not axes:
-            return [b.elementwise(folding.alone(expr.read(0, x.dtype)), [x])]
-        return [fold_axes(b, x, axes, bool(n.int("keepdims")), folding)]
-
-    return rule
-
-
-def _native_place(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native:
-    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-        x = operand(inputs)
-        if n.attribute("select_last_index") or x.dtype in (BOOL, FLOAT16):
-            raise NotNative("the last of equal ones, or of bools or float16")
-        return [place_of_extreme(b, x, axis_in(n.int("axis"), len(x.sizes)), bool(n.int("keepdims")), better)]
-
-    return rule
-
-
 _reduction = partial(OpInfo, result=result_types.reduced, quirks=(_FROM_THE_END,))
 OPS = (
     _reduction(
         "ReduceSum",
-        native=_native(TOTAL),
+        native=native_reduction.folds(TOTAL),
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
         speculatable=reduces_any,
@@ -360,13 +319,13 @@ OPS = (
     _reduction(
         "ReduceMean",
         safe=safe.reduced,
-        native=_native(AVERAGE),
+        native=native_reduction.folds(AVERAGE),
         fold=_rule(_float_mean, _integer_mean),
         speculatable=reduces_any,
     ),
     _reduction(
         "ReduceProd",
-        native=_native(PRODUCT),
+        native=native_reduction.folds(PRODUCT),
         fold=_rule(_float_product, _integer_product),
         symbols=_product_symbol,
         speculatable=reduces_any,
@@ -374,7 +333,7 @@ OPS = (
     _reduction(
         "ReduceMax",
         safe=safe.reduced,
-        native=_native(LARGEST),
+        native=native_reduction.folds(LARGEST),
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
@@ -383,7 +342,7 @@ OPS = (
     _reduction(
         "ReduceMin",
         safe=safe.reduced,
-        native=_native(LEAST),
+        native=native_reduction.folds(LEAST),
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=reduces_some,
         quirks=(_FROM_THE_END, _EMPTY_BOOL),
@@ -391,18 +350,19 @@ OPS = (
     ),
     _reduction(
         "ReduceL1",
-        native=_native(SUM_OF_ABSOLUTES),
+        native=native_reduction.folds(SUM_OF_ABSOLUTES),
         fold=_rule(*_sum_of(np.abs)),
         speculatable=reduces_any,
     ),
     _reduction(
         "ReduceL2",
-        native=_native(NORM),
+        native=native_reduction.folds(NORM),
         fold=_rule(_float_l2, _integer_l2),
         speculatable=reduces_any,
     ),
     _reduction(
         "ReduceLogSum",
+        native=native_reduction.log_of_total,
         safe=safe.reduced,
         fold=_rule(_float_log_sum, _integer_log_sum),
         speculatable=reduces_some,
@@ -410,6 +370,7 @@ OPS = (
     ),
     _reduction(
         "ReduceLogSumExp",
+        native=native_reduction.log_of_powers,
         safe=safe.reduced,
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
         speculatable=reduces_some,
@@ -417,7 +378,7 @@ OPS = (
     ),
     _reduction(
         "ReduceSumSquare",
-        native=_native(SUM_OF_SQUARES),
+        native=native_reduction.folds(SUM_OF_SQUARES),
         fold=_rule(*_sum_of(np.square)),
         speculatable=reduces_any,
         reference_error=("gives another type", lambda n: n.dtype() in ("int32", "uint32")),
@@ -425,7 +386,7 @@ OPS = (
     OpInfo(
         "ArgMax",
         safe=safe.placed,
-        native=_native_place(expr.gt),
+        native=native_reduction.place_of_best(expr.gt),
         result=result_types.found_along,
         fold=_arg(largest=True),
         speculatable=reduces_some,
@@ -435,7 +396,7 @@ OPS = (
     OpInfo(
         "ArgMin",
         safe=safe.placed,
-        native=_native_place(expr.lt),
+        native=native_reduction.place_of_best(expr.lt),
         result=result_types.found_along,
         fold=_arg(largest=False),
         speculatable=reduces_some,

@@ -289,7 +289,7 @@ OPS = (
         sizes=_concat_sizes,
         speculatable=_joins,
     ),
-    OpInfo("ReverseSequence", fold=_reverse_sequence),
+    OpInfo("ReverseSequence", native=native.moves(_reverse_sequence), fold=_reverse_sequence),
     OpInfo(
         "Slice",
         native=native.moves(_slice),

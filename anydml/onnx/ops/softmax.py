@@ -6,18 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import LARGEST, TOTAL, fold_axes
-from anydml.codegen.program.values import NotNative, Tensor
-from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, operand
-from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops import native_normalization, result_types
+from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.reduction import extreme_index
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import has_ranks, if_run
-from anydml.ops import elementary, expr
-from anydml.ops.dtypes import FLOAT32
 
 _ALONG_ONE_AXIS = 13
 """The opset since which it is that."""
@@ -60,28 +54,21 @@ def _hardmax(x: Array, axis: int) -> Array:
     return result
 
 
-def _native_softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of float32, along one axis."""
-    x = operand(inputs)
-    if n.version < 13 or x.dtype is not FLOAT32:
-        raise NotNative("Softmax of several axes, or of another type than float32")
-    axis = axis_in(n.int("axis"), len(x.sizes))
-    one, other = expr.read(0, FLOAT32), expr.read(1, FLOAT32)
-    x = b.use(x)
-    top = fold_axes(b, x, [axis], True, LARGEST)
-    grown = b.use(b.elementwise(elementary.exp(expr.sub(one, other)), [x, top]))
-    return [b.elementwise(expr.div(one, other), [grown, fold_axes(b, grown, [axis], True, TOTAL)])]
-
-
 OPS = (
     OpInfo(
         "Softmax",
-        native=_native_softmax,
+        native=native_normalization.softmax,
         result=result_types.same,
         fold=_rule(_softmax),
         speculatable=has_ranks,
     ),
-    OpInfo("LogSoftmax", result=result_types.same, fold=_rule(_log_softmax), speculatable=has_ranks),
+    OpInfo(
+        "LogSoftmax",
+        native=native_normalization.log_softmax,
+        result=result_types.same,
+        fold=_rule(_log_softmax),
+        speculatable=has_ranks,
+    ),
     OpInfo("Hardmax", result=result_types.same, fold=_rule(_hardmax), speculatable=if_run),
     OpInfo(
         "SoftmaxCrossEntropyLoss", quirks=(Quirk("onnxruntime refuses empty scores", lambda n: n.empty(0)),)

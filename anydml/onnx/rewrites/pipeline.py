@@ -11,6 +11,7 @@ from functools import cache
 from anydml.ir.graph import Graph
 from anydml.ir.transforms import eliminate_dead_code
 from anydml.onnx.rewrites.axes import count_axes_from_the_front, count_axis_from_the_front
+from anydml.onnx.rewrites.cast import cast
 from anydml.onnx.rewrites.concat import concat_some
 from anydml.onnx.rewrites.convolution import gather_windows, multiply_matrices, unary_before_turning
 from anydml.onnx.rewrites.gather import keep_gathered_axis
@@ -59,6 +60,7 @@ CHAINS = (
     Rule("squeeze", node("Squeeze Unsqueeze Flatten", X), reshape, keeps_elements),
     Rule("expand", node("Expand", X, constant()), reshape, keeps_elements),  # others may not fit
     Rule("cast_to_same_type", node("Cast CastLike", X), lambda m: m["x"], keeps_sizes),
+    Rule("cast_like", node("CastLike", X), cast),
     Rule("reduction_of_one", node("ReduceMean ReduceSum ReduceMax ReduceMin", X), reshape, keeps_floats),
     Rule("whole_slice", node("Slice", X), lambda m: m["x"], is_whole_slice),
     Rule("concat_nothing", node("Concat"), concat_some, since=4),

@@ -18,6 +18,7 @@ from anydml.codegen.program.geometry import (
     loops,
     pieces,
     reshaped_strides,
+    strides_like,
     strides_of,
 )
 from anydml.codegen.program.layout import MAX_BYTES, ArenaPlan, WeightBlock
@@ -202,8 +203,7 @@ class ProgramBuilder:
             else:
                 sources[number] = self.memory(leaf)
         if into is None:
-            like = next((m for m in sources.values() if m.sizes == tensor.sizes and is_dense(m)), None)
-            into = self.room(tensor.dtype, tensor.sizes, None if like is None else like.strides)
+            into = self.room(tensor.dtype, tensor.sizes, strides_like(tensor.sizes, _sources(tensor)))
         reads = {n: leaf.as_read for n, leaf in leaves.items()}
         strides = [into.strides, *(broadcast_strides(m, tensor.sizes) for m in sources.values())]
         widths = [SIZE[t.dtype] for t in (into, *sources.values())]
@@ -215,8 +215,8 @@ class ProgramBuilder:
             (value,) = self.code.evaluate([expr], lanes, known)
             self.code.store(value, pointers[0], into.dtype, lanes)
 
-        dense = (0, 1)
-        if any(s[-1] not in dense for s in strides if s):
+        _, steps = loops(tensor.sizes, strides)[-1]
+        if not set(steps) <= {0, 1}:
             self.work += 3 * tensor.count  # elements that do not lie side by side are fetched one by one
         types = [into.dtype, *(m.dtype for m in sources.values())]
         pointers = [into.pointer, *(m.pointer for m in sources.values())]
@@ -412,7 +412,8 @@ class ProgramBuilder:
                 block = tuple(slice(a, a + n) for a, n in zip(start, part.sizes, strict=True))
                 names[block] = np.array(scalars, object).reshape(part.sizes)
             return Register(dtype, sizes, self.code.join(names.reshape(-1).tolist(), dtype))
-        whole = self.room(dtype, sizes)
+        largest = max((part for _, part in parts), key=lambda part: part.count)
+        whole = self.room(dtype, sizes, strides_like(sizes, _sources(largest)))
         for start, part in parts:
             self.memory(part, self.part_of(whole, start, part.sizes))
         return whole
@@ -433,6 +434,12 @@ class ProgramBuilder:
         """One of several registers, by the block that was before."""
         arms = ", ".join(f"[ {register}, %{block} ]" for register, block in choices)
         return self.code.line(f"phi {value_type(dtype, count)} {arms}")
+
+
+def _sources(tensor: Tensor) -> list[Memory]:
+    """What of its sizes a tensor is computed from: first what lies without gaps."""
+    found = [m for m in tensor.leaves.values() if isinstance(m, Memory) and m.sizes == tensor.sizes]
+    return sorted(found, key=is_dense, reverse=True)
 
 
 def _over(meaning: Expr, operands: Sequence[Tensor], truth: bool) -> Expr:

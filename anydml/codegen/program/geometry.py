@@ -56,6 +56,18 @@ def reshaped_strides(
     return tuple(reversed(result))
 
 
+def strides_like(sizes: Sequence[int], like: Sequence[Memory]) -> tuple[int, ...]:
+    """The strides of as many elements side by side, with their axes in the order that another tensor of that
+    rank has, if there is one: what follows the channels then goes on along them."""
+    order = list(range(len(sizes)))
+    if like and _has_own_places(like[0]):
+        order.sort(key=lambda axis: -abs(like[0].strides[axis]))
+    strides, step = [0] * len(sizes), 1
+    for axis in reversed(order):
+        strides[axis], step = step, step * sizes[axis]
+    return tuple(strides)
+
+
 def strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
     """The strides by which all offsets follow from the first one; None where there are none."""
     strides = []
@@ -112,7 +124,12 @@ def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:
 def is_dense(tensor: Memory) -> bool:
     """Whether its elements fill their memory, in whatever order of axes."""
     reach = 1 + sum((n - 1) * s for n, s in zip(tensor.sizes, tensor.strides, strict=True))
-    return reach == tensor.count and 0 not in tensor.strides
+    return reach == tensor.count and _has_own_places(tensor)
+
+
+def _has_own_places(tensor: Memory) -> bool:
+    """Whether no stride is 0 but those of axes of one element, which lead nowhere."""
+    return all(s or n == 1 for n, s in zip(tensor.sizes, tensor.strides, strict=True))
 
 
 def loops(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
 from anydml.onnx.ops.native import Inputs, known, operand, padded, windowed
@@ -177,10 +177,14 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
         return [_channel_by_channel(b, seen, w, bias)]
     samples, inner = x.sizes[0], len(where.kernel)
     parts = np.arange(seen.count).reshape(samples, groups, w.shape[1], *seen.sizes[2:])
-    order = [1, 0, *range(3, 3 + inner), 2, *range(3 + inner, 3 + 2 * inner)]
-    moved = b.rearrange(seen, parts.transpose(order))
+    matrices = w.reshape(groups, len(w) // groups, *w.shape[1:])
+    taps = list(range(3 + inner, 3 + 2 * inner))
+    weighed, weights = [2, *taps], [2, *range(3, 3 + inner)]
+    if isinstance(seen, Memory) and seen.strides[1] == 1:  # channels are neighbours, and stay so
+        weighed, weights = [*weighed[1:], 2], [*weights[1:], 2]
+    moved = b.rearrange(seen, parts.transpose([1, 0, *range(3, 3 + inner), *weighed]))
     rows = samples * prod(where.count)
-    matrices = w.reshape(groups, len(w) // groups, -1).swapaxes(1, 2)
+    matrices = matrices.transpose([0, *weights, 1]).reshape(groups, -1, len(w) // groups)
     made: Tensor = matrix_product(
         b, b.reshape(moved, (groups, rows, moved.count // rows // groups)), Known.of(matrices.copy())
     )

@@ -50,6 +50,7 @@ from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.hidden_sizes import hide_sizes
 from anydml.onnx.rewrites.pipeline import around_quirks, simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
+from anydml.onnx.rewrites.trip_counts import with_trip_counts
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
 from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import functions_about_ifs, functions_with_if, inline_functions
@@ -320,7 +321,7 @@ class _Flattening:
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""
-        graph, unrolled = unroll_loops(graph, self.unroll)
+        graph, unrolled = unroll_loops(with_trip_counts(graph), self.unroll)
         self.reports += map(report_unrolled, unrolled)
         return follow_sequences(graph)
 

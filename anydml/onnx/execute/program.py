@@ -55,6 +55,7 @@ from anydml.onnx.partial_eval.bodies import specialize_bodies
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
 from anydml.onnx.providers.provider import Call, Provider, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.pipeline import simplify
+from anydml.onnx.rewrites.trip_counts import with_trip_counts
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.types import of_content
@@ -370,7 +371,8 @@ def specialized(
     are not in it any more. Arguments as for `specialize`."""
     special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
     inner, folded = specialize_bodies(special.graph, opsets, provider)
-    return simplify(inner, on_processor=provider.on_processor), [*special.folded, *folded]
+    simple = simplify(inner, on_processor=provider.on_processor)
+    return with_trip_counts(simple), [*special.folded, *folded]
 
 
 class OwnPlans:

@@ -1,0 +1,137 @@
+"""Loops that count for themselves when to end are told how many iterations that is.
+
+    Loop(none, true, 0, %x) {(%k, %c, %i, %v) -> (Less(Add(%i, 1), 5), Add(%i, 1), Mul(%v, %v))}
+        ->   Loop(5, true, 0, %x) {(%k, %c, %i, %v) -> (%c, Add(%i, 1), Mul(%v, %v))}
+
+Frontends that have only `while` write all their loops so. Then the rows of such a loop have a known number,
+and it can be unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from anydml.ir.graph import Body, Constant, If, Node, TensorType, Value
+from anydml.ir.transforms import G1, eliminate_dead_code
+from anydml.onnx.ops.fold import fold, has_rule
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+
+MAX_EVALUATIONS = 1 << 12
+"""Nodes that are computed to find out, some 10 us each."""
+MAX_ELEMENTS = 64
+"""Of what decides."""
+Constants = Mapping[Value, Constant]
+
+
+def with_trip_counts(graph: G1, outer: Constants = MappingProxyType({})) -> G1:
+    """The graph, branches and bodies included; itself if there is no such loop. `outer`: constants around."""
+    own = dict(graph.constants)
+    nodes = tuple(_counted(node, {**outer, **own}, own) for node in graph.nodes)
+    same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
+    return graph if same else replace(graph, nodes=nodes, constants=own)
+
+
+def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) -> Node | If:
+    """The node, and in it, with constant trip counts, which are added to `own`."""
+    if isinstance(node, If):
+        then_branch, else_branch = (with_trip_counts(b, constants) for b in node.subgraphs)
+        if then_branch is node.then_branch and else_branch is node.else_branch:
+            return node
+        return replace(node, then_branch=then_branch, else_branch=else_branch)
+    bodies = {name: with_trip_counts(body, constants) for name, body in node.bodies.items()}
+    if any(bodies[name] is not body for name, body in node.bodies.items()):
+        node = replace(node, bodies=bodies)
+    count = _trip_count(node, constants) if node.is_onnx("Loop") else None
+    if count is None:
+        return node
+    body = node.bodies["body"]
+    limit = Value(f"{node.name or node.op.name}~count", TensorType("int64", ()))
+    own[limit] = Constant(np.array(count, np.int64))
+    counted = eliminate_dead_code(replace(body, outputs=(body.parameters[1], *body.outputs[1:])))
+    assert isinstance(counted, Body)
+    return replace(node, inputs=(limit, *node.inputs[1:]), bodies={"body": counted})
+
+
+def _trip_count(node: Node, constants: Constants) -> int | None:
+    """How often the body runs, which looks at what is known only to decide that; else None."""
+    body = node.bodies["body"]
+    limit, begins, *states = (_content(v, constants) for v in (*node.inputs, None)[: len(node.inputs) + 1])
+    trips, go = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if body.outputs[0] is body.parameters[1] or (trips is not None and limit is None):
+        return None
+    if go is None or begins is None or not begins.all():
+        return None  # without a first condition, ONNX says that nobody listens to the body; libraries do
+    most = 1 << 62 if limit is None else int(limit.reshape(-1)[0])
+    deciding = _deciding(body, dict(zip(body.parameters[2:], states, strict=False)), constants)
+    return None if deciding is None else _simulate(body, *deciding, constants, most)
+
+
+def _content(value: Value | None, constants: Constants) -> Any:
+    """The few elements that a constant has."""
+    content = constants[value].content if value is not None and value in constants else None
+    return content if isinstance(content, np.ndarray) and 0 < content.size <= MAX_ELEMENTS else None
+
+
+def _deciding(
+    body: Body, states: Mapping[Value, Any], constants: Constants
+) -> tuple[list[Node], dict[Value, Any]] | None:
+    """The nodes that the condition follows from, and the states with what they begin with; None if something
+    that is not known is among it."""
+    makers = {v: n for n in body.nodes for v in n.writes}
+    after = dict(zip(body.parameters[2:], body.outputs[1:], strict=False))
+    needed: set[Node | If] = set()
+    carried: dict[Value, Any] = {}
+    seen, waiting = set[Value](), [body.outputs[0]]
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in makers:
+            node = makers[value]
+            if isinstance(node, If) or node.bodies or not has_rule(node.op):
+                return None
+            needed.add(node)
+            waiting += node.reads
+        elif value in after:
+            if states.get(value) is None:
+                return None
+            carried[value] = states[value]
+            waiting.append(after[value])
+        elif value not in body.parameters[:2] and _content(value, {**constants, **body.constants}) is None:
+            return None
+    return [n for n in body.nodes if isinstance(n, Node) and n in needed], carried
+
+
+def _simulate(
+    body: Body, nodes: list[Node], states: dict[Value, Any], constants: Constants, most: int
+) -> int | None:
+    """How many iterations there are, at most `most`."""
+    after = dict(zip(body.parameters[2:], body.outputs[1:], strict=False))
+    known = {**constants, **body.constants}
+    for number in range(MAX_EVALUATIONS // max(len(nodes), 1)):
+        if number == most:
+            return number
+        found: dict[Value, Any] = dict(zip(body.parameters, (np.array(number), np.array(True)), strict=False))
+        found |= states
+
+        def content(value: Value | None, found: dict[Value, Any] = found) -> Any:
+            return None if value is None else found[value] if value in found else known[value].content
+
+        try:
+            for node in nodes:
+                results = fold(node, [content(v) for v in node.inputs])
+                if not all(isinstance(r, np.ndarray) and r.size <= MAX_ELEMENTS for r in results):
+                    return None
+                found |= {v: r for v, r in zip(node.outputs, results, strict=True) if v is not None}
+        except (NotFoldable, NodeFailed):
+            return None
+        if not np.all(content(body.outputs[0])):
+            return number + 1
+        states = {v: content(after[v]) for v in states}
+    return None

@@ -16,12 +16,14 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 import anydml as dml
 from tests.robustness.guard_memory import Memory
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 RNG = np.random.default_rng(7)
+EMPTY = numpy_helper.from_array(np.zeros(0, np.int64))
 
 
 @pytest.fixture(autouse=True)
@@ -330,6 +332,21 @@ def test_constants_of_many_elements():
         " { c = ConstantOfShape <value = float[1] {2.5}> (s) y = Mul (x, c) }"
     )
     agree(made, {"x": numbers(50, 60)})
+
+
+def test_constant_outputs_without_elements():
+    """As merged decoders give for what a step has no use for; also behind an If of several shapes."""
+    made = model(
+        "m (float[6] x, float[4] y) => (float[n] z, float[0,3] nothing, int64[m] none, float[q] w)"
+        " <float[0,3] nothing = {}, float zero = {0}> {"
+        " s = ReduceSum <keepdims = 0> (x) c = Less (s, zero) none = Constant <value = float {0}> ()"
+        " z = If (c) <then_branch = t () => (float[a] p) { p = Neg (x) },"
+        " else_branch = e () => (float[a] q) { q = Abs (x) }>"
+        " v = If (c) <then_branch = f () => (float[a] r) { r = Neg (x) },"
+        " else_branch = g () => (float[a] u) { u = Abs (y) }> w = ReduceMean <axes = [0]> (v) }"
+    )
+    made.graph.node[2].CopyFrom(helper.make_node("Constant", [], ["none"], value=EMPTY))
+    agree(made, {"x": numbers(6), "y": numbers(4)}, {"x": -abs(numbers(6)), "y": numbers(4)})
 
 
 def test_logarithms_of_infinite_sums():

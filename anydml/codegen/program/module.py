@@ -125,7 +125,7 @@ def write_outputs(b: ProgramBuilder, results: Sequence[Tensor]) -> list[Memory]:
     written = []
     for k, result in enumerate(results):
         home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
-        written.append(b.memory(result, home))
+        written.append(b.memory(result, home) if result.count else home)
     return written
 
 

@@ -74,7 +74,7 @@ def _write(
             raise NotNative("outputs of shapes that the data decides")
         return []
 
-    writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end)
+    writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end, whole=True)
     return outputs
 
 
@@ -110,6 +110,8 @@ class _Scope:
     last: Mapping[Value, int]
     """The node, by number, that is the last one to read a value."""
     follow: Follow
+    whole: bool
+    """Whether it is the model, whose constant outputs may have no elements."""
 
 
 class _Writer:
@@ -133,7 +135,11 @@ class _Writer:
         self.constants: dict[Value, Constant] = {}
 
     def graph(
-        self, graph: Graph, given: Mapping[Value, Tensor], follow: Follow = lambda results: results
+        self,
+        graph: Graph,
+        given: Mapping[Value, Tensor],
+        follow: Follow = lambda results: results,
+        whole: bool = False,
     ) -> list[Tensor]:
         """A graph, branch or body, and what follows; what it captures is there already."""
         outside = {*self.tensors}
@@ -151,7 +157,7 @@ class _Writer:
         for value in graph.outputs:
             uses[value] = uses.get(value, 0) + 1
             last[value] = len(graph.nodes)
-        return self._nodes(_Scope(graph, outside, uses, last, follow), 0)
+        return self._nodes(_Scope(graph, outside, uses, last, follow, whole), 0)
 
     def _nodes(self, scope: _Scope, start: int) -> list[Tensor]:
         """Those of a graph from one on, and what follows."""
@@ -159,7 +165,7 @@ class _Writer:
             if isinstance(node, If) and node.label in self.split:
                 return self._split(scope, k, node)
             self._keep(scope, k, self._results(node))
-        results = [self.read(v) for v in scope.graph.outputs]
+        results = [self.read(v, scope.whole) for v in scope.graph.outputs]
         for value in [v for v in self.tensors if v not in scope.outside]:
             del self.tensors[value]
         return scope.follow(results)
@@ -196,12 +202,12 @@ class _Writer:
         kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
         self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
 
-    def read(self, value: Value, sizes: bool = False) -> Tensor:
-        """`sizes`: they may be none at all."""
+    def read(self, value: Value, none: bool = False) -> Tensor:
+        """`none`: whether it may have no elements."""
         found = self.tensors.get(value)
         if found is None:
             content = self.constants[value].content
-            if not isinstance(content, np.ndarray) or not (content.size or sizes):
+            if not isinstance(content, np.ndarray) or not (content.size or none):
                 raise NotNative(f"{value.name!r} is no tensor with elements")
             found = Known.of(content)
         return found

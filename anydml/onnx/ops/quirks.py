@@ -15,7 +15,8 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
 SEEN = "1.31"
-"""The onnxruntime that was searched."""
+"""The onnxruntime that was searched. 1.32 was, too: of 113,679 cases it does none wrong that 1.31 does
+right, and some 26 kinds right at last, mostly of empty tensors. They stay, since both are in use."""
 
 
 def quirk_of(node: Node, constants: Mapping[Value, Constant] = MappingProxyType({})) -> Quirk | None:

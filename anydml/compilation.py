@@ -140,14 +140,17 @@ def compile_model(
     graph, _ = specialized(read_model.graph, types, contents, read_model.opsets, provider)
     builder = partial(ProgramBuilder, target_of(cpu), MAX_INSTRUCTIONS, polls=False)
     try:
-        b, given, made = write_graph(graph, builder, read_model.opsets, provider)
+        b, given, written = write_graph(graph, builder, read_model.opsets, provider)
+        made = [(o.dtype, o.sizes) for o in written if o.sizes is not None]
+        if len(made) < len(written):
+            raise NotNative("the data decides the sizes of its outputs")
     except NotNative as reason:
         remedy = "--shape, or `shapes`, fixes sizes" if "no fixed sizes" in str(reason) else ""
         raise Unsupported(Problem("model", f"cannot be one function: {reason}", remedy)) from None
     names = _c_names([v.name for v in graph.inputs], [o.name for o in read_model.outputs])
     typed: list[tuple[str, ScalarType, tuple[int, ...]]] = [
         *((v.name, *t) for v, t in zip(graph.inputs, given, strict=True)),
-        *((o.name, m.dtype, m.sizes) for o, m in zip(read_model.outputs, made, strict=True)),
+        *((o.name, *m) for o, m in zip(read_model.outputs, made, strict=True)),
     ]
     parameters = tuple(
         Parameter(c, told, dtype.label, sizes) for c, (told, dtype, sizes) in zip(names, typed, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from anydml.codegen.emit import value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
+from anydml.codegen.program.values import Known, Memory, NotNative, Register, Rows, Tensor
 from anydml.ops.dtypes import BOOL, INT64
 from anydml.ops.tensor_desc import packed_strides
 
@@ -94,7 +94,7 @@ def repeat(
     states: Sequence[Tensor],
     body: Callable[[Register, Register, list[Tensor]], Iterated],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """A loop: its last states, and its rows.
+    """A loop: its last states, and its rows, which are `Rows` where the data may end it before `count`.
 
     Small states are handed on in registers; large ones stand in two buffers by turns.
 
@@ -104,7 +104,7 @@ def repeat(
         body: writes its code: (number, going, states) -> what it gives.
 
     Raises:
-        NotNative: a state changes its type or size; rows of which it is not known how many there are.
+        NotNative: a state changes its type or size; rows of which it is not known how many they are at most.
     """
     code, mark = b.code, len(b.held)
     limit = str((1 << 63) - 1) if count is None else b.scalar(count)
@@ -124,7 +124,7 @@ def repeat(
     made = body(Register(INT64, (), number), Register(BOOL, (), on), current)
     for c, new in zip(carried, made.states, strict=True):
         c.leave(new)
-    rows = [_row(b, part, number, count, going) for part in made.rows]
+    rows = [_row(b, part, number, count) for part in made.rows]
     on_next = "true" if made.going is None else b.scalar(made.going)
     following = code.line(f"add i64 {number}, 1")
     iterations = count.integers[0] if isinstance(count, Known) else 1 << 63
@@ -139,7 +139,10 @@ def repeat(
     code.effect(f"br label %{head}")
     code.begin(end)
     del b.held[mark:]
-    return current, [b.here(r) for r in rows]
+    gathered = [b.here(r) for r in rows]
+    if going is None and made.going is None:
+        return current, [*gathered]
+    return current, [Rows(r.dtype, r.sizes, r, number) for r in gathered]
 
 
 class _Small:
@@ -196,10 +199,10 @@ def _unchanged(state: Tensor, new: Tensor) -> None:
         raise NotNative(f"a state that changes its shape, from {list(state.sizes)} to {list(new.sizes)}")
 
 
-def _row(b: ProgramBuilder, part: Tensor, number: str, count: Tensor | None, going: Tensor | None) -> Memory:
+def _row(b: ProgramBuilder, part: Tensor, number: str, count: Tensor | None) -> Memory:
     """Write a part of a row to its place, in memory that no iteration uses otherwise."""
-    if not isinstance(count, Known) or going is not None or count.integers[0] < 1:
-        raise NotNative("rows of which it is not known how many there are")
+    if not isinstance(count, Known) or count.integers[0] < 1:
+        raise NotNative("rows of which it is not known how many they are at most")
     room = b.room_of_its_own(part.dtype, (count.integers[0], *part.sizes))
     at = b.code.at(room.pointer, b.code.times(number, part.count), part.dtype)
     b.memory(part, Memory(part.dtype, part.sizes, at, packed_strides(part.sizes), room.lies_in))

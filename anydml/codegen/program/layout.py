@@ -14,8 +14,8 @@ ALIGNMENT = 64
 ARENA, WEIGHTS, DETAIL, FIRST = range(4)
 """Words that a program is given: addresses of its memory, of its constants, of where to leave a number, and
 from the first one on addresses of inputs' and outputs' data pointers."""
-DETAIL_BYTES = 64
-"""In front of a program's memory: the number that a failure leaves."""
+DETAIL_BYTES = 256
+"""In front of a program's memory: the number that a failure leaves, and sizes that the data decided."""
 MAX_BYTES = 1 << 24
 """Of memory, and of weights: more is not what programs are for."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +16,9 @@ from anydml.codegen.jit import load_code
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Memory, Tensor
+from anydml.codegen.program.values import Memory, NotNative, Rows, Tensor
 from anydml.codegen.python_objects import DATA, register_functions
-from anydml.ops.dtypes import NUMPY, ScalarType
+from anydml.ops.dtypes import INT64, NUMPY, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[np.generic]
@@ -32,6 +34,23 @@ class ProgramFailed(Exception):
         self.node = failure.node
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a program gives.
+
+    Attributes:
+        sizes: None where the data decides them; then as many numbers as `rank` says tell, which it leaves
+            in its memory, `place` bytes from where that begins.
+        count: of elements, at most.
+    """
+
+    dtype: ScalarType
+    sizes: tuple[int, ...] | None
+    count: int
+    rank: int
+    place: int = 0
+
+
 class NativeProgram:
     """A graph as one function of machine code. Safe from several threads."""
 
@@ -39,7 +58,7 @@ class NativeProgram:
         self,
         b: ProgramBuilder,
         inputs: Sequence[ScalarType],
-        outputs: Sequence[Memory],
+        outputs: Sequence[Output],
         feeds: Sequence[Fed] = (),
         reads: Sequence[int] = (),
     ) -> None:
@@ -48,15 +67,17 @@ class NativeProgram:
         Args:
             feeds: what a dictionary of arrays has, if one is to be taken; `reads`: the inputs among them.
         """
-        self._makes = [(o.sizes, NUMPY[o.dtype]) for o in outputs]
+        self._outputs = outputs
+        makes = [o.sizes for o in outputs if o.sizes is not None]
+        self.has_fixed_sizes = len(makes) == len(outputs)
         self._failures, self.arena_size = b.failures, b.arena.size
         self._weights = b.weights.content()
         # In loops it gives way to other threads itself; else it is short, or runs without the lock.
         long = b.work > LONG_WORK and not b.polls
-        fed = bool(feeds) and not long and can_enter(feeds)
+        fed = bool(feeds) and not long and self.has_fixed_sizes and can_enter(feeds)
         self.text = _text(b, len(inputs), len(outputs))
         if fed:
-            self.text += entry_text(feeds, reads, [sizes for sizes, _ in self._makes])
+            self.text += entry_text(feeds, reads, makes)
         self._code = load_code(self.text)
         function = ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE
         self._run = function(ctypes.c_int32, ctypes.c_void_p)(self._code.address("program"))
@@ -67,7 +88,7 @@ class NativeProgram:
         """The same, called with a dictionary."""
         if fed:
             memory, start = self._memory()
-            dtypes = [dtype for _, dtype in self._makes]
+            dtypes = [NUMPY[o.dtype] for o in outputs]
             kept = (self._code, self._weights, memory)
             place = self._code.address("entry")
             self.entry = NativeEntry(place, feeds, dtypes, start, self._weights.ctypes.data, kept)
@@ -79,12 +100,16 @@ class NativeProgram:
         Raises:
             ProgramFailed: a node failed.
         """
-        outputs: list[Array] = [np.empty(sizes, dtype) for sizes, dtype in self._makes]
-        self.run(inputs, outputs)
+        outputs: list[Array] = [
+            np.empty(o.count if o.sizes is None else o.sizes, NUMPY[o.dtype]) for o in self._outputs
+        ]
+        for k, sizes in self.run(inputs, outputs):
+            outputs[k] = outputs[k][: prod(sizes)].reshape(sizes).copy()
         return outputs
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Into outputs that are memory of nothing else."""
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[tuple[int, tuple[int, ...]]]:
+        """Into outputs that are memory of nothing else; the sizes, by number, of those whose sizes the data
+        decides: their elements stand in front."""
         words = self._words[:]
         k = FIRST
         for x in inputs:
@@ -103,6 +128,7 @@ class NativeProgram:
             code = self._run(words.buffer_info()[0])
             if code > 0:
                 raise ProgramFailed(self._failures[code - 1], int(memory[:8].view(np.int64)[0]))
+            return [(k, _told(o, memory)) for k, o in enumerate(self._outputs) if o.sizes is None]
         finally:
             self._spare.append((memory, address))
 
@@ -120,12 +146,30 @@ def read_inputs(b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, 
     return found
 
 
-def write_outputs(b: ProgramBuilder, results: Sequence[Tensor]) -> list[Memory]:
-    """Write what a program gives to where its outputs are."""
+def _told(output: Output, memory: Array) -> tuple[int, ...]:
+    return tuple(memory[output.place : output.place + 8 * output.rank].view(np.int64).tolist())
+
+
+def write_outputs(b: ProgramBuilder, results: Sequence[Tensor], tell: bool = False) -> list[Output]:
+    """Write what a program gives to where its outputs are. `tell`: their sizes to its memory, too."""
     written = []
     for k, result in enumerate(results):
-        home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
-        written.append(b.memory(result, home) if result.count else home)
+        if result.count:
+            home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
+            b.memory(result.memory if isinstance(result, Rows) else result, home)
+        sizes = None if tell else result.sizes
+        written.append(Output(result.dtype, sizes, result.count, len(result.sizes)))
+    if not tell:
+        return written
+    place = 8  # behind the number of a failure
+    for k, result in enumerate(results):
+        written[k] = replace(written[k], place=place)
+        for axis, size in enumerate(map(str, result.sizes)):
+            told = result.filled if isinstance(result, Rows) and axis == 0 else size
+            b.code.store(told, b.code.at("%detail", place // 8, INT64), INT64)
+            place += 8
+    if place > DETAIL_BYTES:
+        raise NotNative("many outputs of sizes that the data decides")
     return written
 
 

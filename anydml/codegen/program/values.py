@@ -4,8 +4,9 @@
     Register    up to 16 elements in an LLVM value: a scalar, or a vector in row-major order
     Memory      elements at a pointer, with strides
     Lazy        an expression over others, element by element; computed where somebody needs it
+    Rows        as many rows as the data decides; only a model's outputs are such
 
-All have sizes that are numbers. A tensor is never written to once it is one.
+All others have sizes that are numbers. A tensor is never written to once it is one.
 """
 
 from __future__ import annotations
@@ -117,6 +118,19 @@ class Memory(Tensor):
     @property
     def buffers(self) -> Iterator[Buffer]:
         yield from self.lies_in
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Tensor):
+    """At most as many rows as `sizes` says, which stand in `memory`."""
+
+    memory: Memory
+    filled: str
+    """The register with their number."""
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        yield from self.memory.buffers
 
 
 @dataclass(frozen=True, eq=False)

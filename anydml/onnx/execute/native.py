@@ -57,8 +57,10 @@ class NativeStep:
         except ProgramFailed as failure:
             raise ExecutionFailed(Problem(failure.node, str(failure))) from None
 
-    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool]:
-        """A run on these arrays, which tells whether it went well."""
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
+        """A run on these arrays, which tells whether it went well; None where the data decides sizes."""
+        if not self.program.has_fixed_sizes:
+            return None
 
         def again() -> bool:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import BranchesDiffer, Iterated, choose, repeat
-from anydml.codegen.program.module import read_inputs, write_outputs
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor, scalar_type
+from anydml.codegen.program.module import Output, read_inputs, write_outputs
+from anydml.codegen.program.values import Known, Memory, NotNative, Register, Rows, Tensor, scalar_type
 from anydml.directml.fusion import row_axes
 from anydml.errors import InvalidModel
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
@@ -37,11 +37,11 @@ def write_graph(
     opsets: Mapping[str, int],
     provider: Provider,
     work: int = 1 << 62,
-) -> tuple[ProgramBuilder, list[tuple[ScalarType, tuple[int, ...]]], list[Memory]]:
+) -> tuple[ProgramBuilder, list[tuple[ScalarType, tuple[int, ...]]], list[Output]]:
     """The code of a graph, the types of its inputs, and its outputs.
 
     Where it turns out that the branches of an If give other shapes, all is written anew with what follows
-    in both of them.
+    in both of them; and anew with code that tells the sizes of outputs, where the data decides these.
 
     Args:
         builder: makes a new one.
@@ -52,10 +52,13 @@ def write_graph(
     """
     types = [type_of(v) for v in graph.inputs]
     split: set[str] = set()
+    tell = False
     while True:
         b = builder()
         try:
-            return b, types, _write(graph, b, types, _Writer(b, opsets, provider, work, split))
+            return b, types, _write(graph, b, types, _Writer(b, opsets, provider, work, split), tell)
+        except _OpenSizes:
+            tell = True
         except _ToSplit as found:
             if found.label in split or len(split) == MAX_SPLITS:
                 raise
@@ -63,19 +66,33 @@ def write_graph(
 
 
 def _write(
-    graph: Graph, b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, ...]]], writer: _Writer
-) -> list[Memory]:
-    outputs: list[Memory] = []
+    graph: Graph,
+    b: ProgramBuilder,
+    types: Sequence[tuple[ScalarType, tuple[int, ...]]],
+    writer: _Writer,
+    tell: bool,
+) -> list[Output]:
+    outputs: list[Output] = []
 
     def end(results: Sequence[Tensor]) -> list[Tensor]:
-        written = write_outputs(b, results)
-        outputs[:] = outputs or written
-        if [o.sizes for o in outputs] != [w.sizes for w in written]:
-            raise NotNative("outputs of shapes that the data decides")
+        written = write_outputs(b, results, tell)
+        before = outputs or written
+        if [(o.dtype, o.rank) for o in before] != [(w.dtype, w.rank) for w in written]:
+            raise NotNative("outputs of ranks that the data decides")
+        if not tell and (
+            [o.sizes for o in before] != [w.sizes for w in written]
+            or any(isinstance(r, Rows) for r in results)
+        ):
+            raise _OpenSizes("outputs of sizes that the data decides")
+        outputs[:] = [replace(o, count=max(o.count, w.count)) for o, w in zip(before, written, strict=True)]
         return []
 
     writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end, whole=True)
     return outputs
+
+
+class _OpenSizes(NotNative):
+    """Outputs have sizes that the data decides."""
 
 
 def type_of(value: Value) -> tuple[ScalarType, tuple[int, ...]]:
@@ -165,7 +182,7 @@ class _Writer:
             if isinstance(node, If) and node.label in self.split:
                 return self._split(scope, k, node)
             self._keep(scope, k, self._results(node))
-        results = [self.read(v, scope.whole) for v in scope.graph.outputs]
+        results = [self.read(v, scope.whole, scope.whole) for v in scope.graph.outputs]
         for value in [v for v in self.tensors if v not in scope.outside]:
             del self.tensors[value]
         return scope.follow(results)
@@ -202,9 +219,11 @@ class _Writer:
         kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
         self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
 
-    def read(self, value: Value, none: bool = False) -> Tensor:
-        """`none`: whether it may have no elements."""
+    def read(self, value: Value, none: bool = False, end: bool = False) -> Tensor:
+        """`none`: whether it may have no elements; `end`: whether it is an output of the model."""
         found = self.tensors.get(value)
+        if isinstance(found, Rows) and not end:
+            raise NotNative("rows of which it is not known how many there are")
         if found is None:
             content = self.constants[value].content
             if not isinstance(content, np.ndarray) or not (content.size or none):

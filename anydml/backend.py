@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from anydml.errors import InvalidInput, Problem, Unsupported, short_repr
+from anydml.errors import InvalidInput, Problem, Unsupported, counted, short_repr
 from anydml.session import Session, load
 
 
@@ -37,7 +37,7 @@ class SessionRep(BackendRep):
         names = [i.name for i in self.session.get_inputs()]
         names += [i.name for i in self.session.get_overridable_initializers()]
         if len(given) > len(names):
-            message = f"expected at most {len(names)} inputs, but got {len(given)}"
+            message = f"expected at most {counted(len(names), 'input')}, but got {len(given)}"
             raise InvalidInput(Problem("inputs", message))
         return tuple(self.session.run(None, dict(zip(names, given, strict=False))))
 

@@ -25,7 +25,7 @@ from anydml.directml.tensor_policy import TensorPolicy, read_policy
 from anydml.directml.type_inference import as_number, infer_types
 from anydml.directml.validation import check, check_tensor
 from anydml.eager import asked_type
-from anydml.errors import InvalidInput, InvalidOperator, Problem, short_repr, type_name
+from anydml.errors import InvalidInput, InvalidOperator, Problem, counted, short_repr, type_name
 from anydml.expression import ANY_TENSOR, Expression
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code
@@ -225,7 +225,8 @@ class GraphBuilder:
         return Expression(self, value, tensors[out.name])
 
     def __repr__(self) -> str:
-        return f"<GraphBuilder: {len(self._nodes)} nodes on {', '.join(map(repr, self._inputs.values()))}>"
+        inputs = ", ".join(map(repr, self._inputs.values()))
+        return f"<GraphBuilder: {counted(len(self._nodes), 'node')} on {inputs}>"
 
     def record_tensors(
         self, operator: Operator, given: Mapping[str, Any], output_data_type: Any = None

@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from anydml.display import page, table, text
-from anydml.errors import InvalidInput, Problem, nearest, translate_memory_error
+from anydml.errors import InvalidInput, Problem, counted, nearest, translate_memory_error
 from anydml.flatten_report import path_to
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.onnx.input_shapes import Shapes, check_request
@@ -149,7 +149,7 @@ class CheckReport:
 
     def __repr__(self) -> str:
         taken = self.count("graph", "device")
-        return f"<CheckReport: {self.target} takes {taken:,} of {len(self.nodes):,} nodes>"
+        return f"<CheckReport: {self.target} takes {taken:,} of {counted(len(self.nodes), 'node')}>"
 
     def _repr_html_(self) -> str:
         rows = [(n.operator, count, n.where, n.because) for n, count in kinds(self)]

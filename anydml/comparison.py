@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anydml.display import page, table
-from anydml.errors import InvalidInput, Problem, VerificationFailed, translate_memory_error
+from anydml.errors import InvalidInput, Problem, VerificationFailed, counted, translate_memory_error
 from anydml.flatten_report import Size, size_of
 from anydml.ir.graph import Graph, TensorType, Value
 from anydml.ir.transforms import replace_values
@@ -52,7 +52,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         told = {True: "the same", False: self.difference, None: "not compared"}[self.same]
-        return f"<Comparison: {told}; {self.first.nodes:,} and {self.second.nodes:,} nodes>"
+        return f"<Comparison: {told}; {self.first.nodes:,} and {counted(self.second.nodes, 'node')}>"
 
     def _repr_html_(self) -> str:
         sizes = self.first, self.second

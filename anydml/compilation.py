@@ -13,7 +13,15 @@ from anydml.codegen.jit import PROCESSORS
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
-from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, translate_memory_error
+from anydml.errors import (
+    InvalidInput,
+    Problem,
+    Unsupported,
+    counted,
+    nearest,
+    short_repr,
+    translate_memory_error,
+)
 from anydml.onnx.execute.native_writer import write_graph
 from anydml.onnx.execute.program import specialized
 from anydml.onnx.input_shapes import Shapes, check_request
@@ -72,7 +80,7 @@ class CompiledModel:
         guard = f"{self.name.upper()}_H"
         arguments = [f"const {p.c_type} *{p.name}" for p in self.inputs]
         arguments += [f"{p.c_type} *{p.name}" for p in self.outputs]
-        told = [f"{p.name}: {p}, {prod(p.sizes)} elements" for p in (*self.inputs, *self.outputs)]
+        told = [f"{p.name}: {p}, {counted(prod(p.sizes), 'element')}" for p in (*self.inputs, *self.outputs)]
         results = [f"{k}: {text}" for k, text in enumerate(self.failures, start=1)]
         comment = "\n".join(
             f" * {line}".replace("*/", "* /")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anydml.compiled_graph import CompiledGraph
 from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_desc, to_graph
 from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
-from anydml.errors import InvalidInput, InvalidOperator, Problem
+from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.heavy import implementation_of
 from anydml.ops.call import names_of
 from anydml.ops.dtypes import SIZE
@@ -229,7 +229,9 @@ class OperatorInitializer:
             InvalidInput: with everything that is wrong; no operator is changed then.
         """
         if len(inputs) != len(self._operators):
-            message = f"expected arrays for {len(self._operators)} operators, but got {len(inputs)}"
+            message = (
+                f"expected arrays for {counted(len(self._operators), 'operator')}, but got {len(inputs)}"
+            )
             raise InvalidInput(Problem("initializer", message))
         given, problems = [], []
         for k, (operator, arrays) in enumerate(zip(self._operators, inputs, strict=True)):

@@ -28,7 +28,7 @@ from anydml.directml.descriptions import OperatorDesc  # noqa: F401  (annotation
 from anydml.directml.type_inference import as_number
 from anydml.directml.validation import check
 from anydml.eager import Out, Tensor, asked_type, in_parameters, overlaps, to_array  # noqa: F401
-from anydml.errors import InvalidInput, InvalidOperator, Problem
+from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.expression import Expression
 from anydml.heavy import implementation_of
 from anydml.lazy import compute_lazily, is_lazy
@@ -299,7 +299,9 @@ def _targets(operator: Operator, out: Any, outputs: Mapping[str, TensorDesc]) ->
     problems = []
     if len(given) != len(outputs):
         problems.append(
-            Problem(f"{operator.name}: out", f"expected {len(outputs)} arrays, but got {len(given)}")
+            Problem(
+                f"{operator.name}: out", f"expected {counted(len(outputs), 'array')}, but got {len(given)}"
+            )
         )
     for (name, desc), y in zip(outputs.items(), given, strict=False):
         where = f"{operator.name}: out" + (f" for {name}" if len(outputs) > 1 else "")

@@ -123,6 +123,11 @@ def type_name(value: object) -> str:
     return "nothing" if value is None else type(value).__name__
 
 
+def counted(count: int, word: str) -> str:
+    """How many there are, in words: `1 node`, `2,000 nodes`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 _MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
 """Comparing takes time, which a hostile file has none to ask for."""
 

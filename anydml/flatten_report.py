@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from anydml.display import page, table, text
+from anydml.errors import counted
 from anydml.ir.graph import If, Node, TensorType
 from anydml.onnx.conditions import Condition
 from anydml.onnx.if_conversion.convert import Decision
@@ -83,6 +84,13 @@ class Report:
         return sum(self.after.operators.get(name, 0) for name in ("Loop", "Scan"))
 
     @property
+    def remains(self) -> str:
+        """How many Ifs are left of how many, in words."""
+        if self.before.ifs == 1:
+            return "the If remains"
+        return f"{self.left} of {self.before.ifs} Ifs {'remains' if self.left == 1 else 'remain'}"
+
+    @property
     def verdict(self) -> str:
         """What is left, and what could be done about it, in lines of at most 80 characters."""
         total, loops = self.before.ifs, self.loops_left
@@ -92,11 +100,9 @@ class Report:
         elif not total and not self.left:
             lines.append("the model has no If")
         elif self.left:
-            remains = f"{self.left} of {total} Ifs {'remains' if self.left == 1 else 'remain'}"
-            remains = "the If remains" if total == 1 else remains
             kept = [one for one in self.ifs if one.decision == "kept"]
             kept.sort(key=lambda one: len(one.path))  # an outer If before those in it: its remedy helps more
-            lines.append(f"{remains}:")
+            lines.append(f"{self.remains}:")
             lines += [_about(one) for one in kept[:MAX_TOLD]]
             if len(kept) > MAX_TOLD:
                 lines.append(f"  and {len(kept) - MAX_TOLD} more")
@@ -104,7 +110,9 @@ class Report:
             if remedies:
                 lines += wrap("try " + ", or ".join(remedies[:MAX_TOLD]), 80, break_long_words=False)
         if loops:
-            lines.append(f"{loops} {'loop remains' if loops == 1 else 'loops remain'}, of no known count")
+            lines.append(
+                f"{counted(loops, 'loop')} {'remains' if loops == 1 else 'remain'}, of no known count"
+            )
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,8 +123,8 @@ class Report:
         return self.verdict
 
     def __repr__(self) -> str:
-        nodes = f"{self.before.nodes:,} -> {self.after.nodes:,} nodes"
-        return f"<Report: {self.before.ifs} -> {self.left} Ifs, {nodes}>"
+        nodes = f"{self.before.nodes:,} -> {counted(self.after.nodes, 'node')}"
+        return f"<Report: {self.before.ifs} -> {counted(self.left, 'If')}, {nodes}>"
 
     def _repr_html_(self) -> str:
         rows = [(one.path, one.decision, one.because) for one in self.ifs]
@@ -181,5 +189,9 @@ def size_of(proto: ModelProto, work: int) -> Size:
 
 def report_unrolled(unrolled: Unrolled) -> IfReport:
     inside = sum(1 for body in unrolled.node.bodies.values() for _ in body.walk(bodies=True))
-    times = f"{unrolled.count} iterations" if unrolled.count > 1 else "one iteration"
-    return IfReport(path_to(unrolled.node), "unrolled", times, nodes=(unrolled.count - 1) * inside - 1)
+    return IfReport(
+        path_to(unrolled.node),
+        "unrolled",
+        counted(unrolled.count, "iteration"),
+        nodes=(unrolled.count - 1) * inside - 1,
+    )

@@ -15,7 +15,7 @@ from onnx import GraphProto
 
 from anydml.display import page, signature, table
 from anydml.drawing import Drawing, written
-from anydml.errors import AnyDMLError, translate_memory_error
+from anydml.errors import AnyDMLError, counted, translate_memory_error
 from anydml.flatten_report import IfReport, path_to
 from anydml.flattening import flatten
 from anydml.ir.graph import Graph, If, Node, Value
@@ -86,8 +86,12 @@ class Inspection:
         """In types that JSON has."""
         return asdict(self)
 
+    @property
+    def _counts(self) -> str:
+        return f"{counted(self.nodes, 'node')}, {counted(self.ifs, 'If')}"
+
     def __repr__(self) -> str:
-        return f"<Inspection: {self.nodes:,} nodes, {self.ifs} Ifs, {signature(self.inputs, self.outputs)}>"
+        return f"<Inspection: {self._counts}, {signature(self.inputs, self.outputs)}>"
 
     def _repr_html_(self) -> str:
         opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
@@ -95,8 +99,8 @@ class Inspection:
         rows += [("output", f"{n} {t}") for n, t in self.outputs.items()]
         rows += [("opset", opsets), ("weights", f"{self.weights:,} bytes")]
         rows += [("operators", ", ".join(f"{count} {name}" for name, count in self.operators.items()))]
-        rows += [(f"{count} Ifs decided by", told) for told, count in self.decided.items()]
-        return page(f"{self.nodes:,} nodes, {self.ifs} Ifs", table(("", ""), rows))
+        rows += [(f"{counted(count, 'If')} decided by", told) for told, count in self.decided.items()]
+        return page(self._counts, table(("", ""), rows))
 
 
 @translate_memory_error
@@ -152,8 +156,9 @@ class _Looked:
     def page(self, title: str) -> str:
         opsets = ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())
         nodes, ifs = sum(self.operators.values()), self.operators["If"]
-        counts = f"{nodes:,} {'node' if nodes == 1 else 'nodes'}, {ifs} {'If' if ifs == 1 else 'Ifs'}"
-        facts = f"{counts}, opset {opsets}, {self.proto.ByteSize():,} bytes"
+        facts = (
+            f"{counted(nodes, 'node')}, {counted(ifs, 'If')}, opset {opsets}, {self.proto.ByteSize():,} bytes"
+        )
         drawing = Drawing(self.inspector.fate)
         return written({"title": title, "facts": facts, "graph": drawing.graph(self.graph, {})})
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 import anydml as dml
+from anydml.errors import counted
 from anydml.sample import sample_model
 
 EVIL = '<script>alert("x")</script>'
@@ -34,7 +35,7 @@ def objects():
         "folded: node",
     )
     yield g.compile({"y": x + 1}), "<CompiledGraph (x float32[2,3]) -> (y float32[2,3])>", "1 kernel"
-    yield g, "<GraphBuilder: 1 nodes on <x: float32 [2, 3]>>", None
+    yield g, "<GraphBuilder: 1 node on <x: float32 [2, 3]>>", None
     yield dml.Device("5_0"), "Device(feature_level='5_0')", None
 
 
@@ -57,6 +58,22 @@ def test_a_report_prints_its_verdict():
     _, report = dml.flatten(sample_model(), fixed={"sr": 16000})
     assert str(report) == report.verdict == "no If remains of 6"
     assert str(dml.check_model(sample_model())).startswith("control flow: 6 (If)")
+
+
+def test_one_is_no_plural():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (bool c, float[2] x) => (float[2] y) {'
+        "y = If (c) <then_branch = t () => (float[2] x) {}, else_branch = e () => (float[2] x) {}> }"
+    )
+    one = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (float[2] y) { y = Relu (x) }'
+    )
+    told = "".join(repr(dml.inspect(m)) + dml.inspect(m)._repr_html_() for m in (model, one))
+    told += f"{dml.flatten(one)[1]!r}{dml.check_model(one)!r}{dml.compare(one, one)!r}"
+    assert "1 node" in told
+    assert "1 If" in told
+    assert not re.search(r"\b1 [A-Za-z]+s\b", told)
+    assert counted(2000, "node") == "2,000 nodes"
 
 
 class Tags(HTMLParser):

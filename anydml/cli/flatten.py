@@ -163,7 +163,7 @@ def flatten_command(
         told = "nothing was written (--dry-run)" if dry_run or out is None else f"written to {out.name}"
         _print(report, None if refused else told, errors)
     if refused:
-        click.echo(f"anydml: {report.left} of {report.before.ifs} Ifs remain; nothing was written", err=True)
+        click.echo(f"anydml: {report.remains}; nothing was written", err=True)
         sys.exit(2)
 
 
@@ -179,12 +179,12 @@ def _print(report: Report, told: str | None, errors: bool) -> None:
     before, after = report.before, report.after
     if before.ifs > len(report.ifs):
         others = before.ifs - len(report.ifs)
-        out.print(f"the other {others} of {before.ifs} Ifs were in branches that are gone")
+        word = "one was in a branch that is" if others == 1 else f"{others} were in branches that are"
+        out.print(f"of {before.ifs} Ifs, {word} gone")
     out.print(compared(before, after, brief))
     done = report.verified
     if done is not None:
-        refused = f", both refused {done.refused} others" if done.refused else ""
-        out.print(f"verified on {done.agreed} random inputs with {done.provider}{refused} (seed {done.seed})")
+        out.print(f"verified on {done}")
         if done.time_ratio is not None:
             out.print(f"the new one took {done.time_ratio:.2f} times as long on them, on one thread")
         if not done.agreed:

@@ -13,6 +13,7 @@ from rich.tree import Tree
 
 from anydml.cli.common import busy, console, short
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.errors import counted
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
 
 _MOST = 12
@@ -66,22 +67,22 @@ def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
             table.add_row(word, escape(name), escape(type))
     out.print(table)
     listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
-    more = f", and {len(found.operators) - _MOST} others" if len(found.operators) > _MOST else ""
-    out.print(f"{found.nodes:,} {'node' if found.nodes == 1 else 'nodes'}: {', '.join(listed)}{more}")
+    more = f", and {counted(len(found.operators) - _MOST, 'other')}" if len(found.operators) > _MOST else ""
+    out.print(f"{counted(found.nodes, 'node')}: {', '.join(listed)}{more}")
     out.print(f"weights: {found.weights:,} bytes")
     if not found.control:
         out.print("no control flow")
         return
     for decided, count in found.decided.items():
-        out.print(f"{count} {'If' if count == 1 else 'Ifs'} decided by {escape(decided)}", soft_wrap=True)
+        out.print(f"{counted(count, 'If')} decided by {escape(decided)}", soft_wrap=True)
     loops = sum(n for name, n in found.operators.items() if name in ("Loop", "Scan"))
     counts = ((found.ifs, "If"), (loops, "loop"))
-    counted = ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)
-    counted = f"control flow: {counted or 'SequenceMap'}"
+    told = ", ".join(counted(n, word) for n, word in counts if n)
+    told = f"control flow: {told or 'SequenceMap'}"
     if not as_tree:
-        out.print(f"{counted} (--tree shows it, `anydml flatten` removes it)")
+        out.print(f"{told} (--tree shows it, `anydml flatten` removes it)")
         return
-    tree = Tree(counted)
+    tree = Tree(told)
     for control in found.control:
         _grow(tree, control, brief)
     out.print(tree)
@@ -99,8 +100,8 @@ def _grow(tree: Tree, control: Control, brief: Callable[[str], str]) -> None:
 
 
 def _sprout(tree: Tree, word: str, inside: Branch, brief: Callable[[str], str]) -> None:
-    count = "1 node" if inside.nodes == 1 else f"{inside.nodes:,} nodes"
-    leaf = tree.add(f"[bold]{word}[/]: {count}, about {inside.work:,} operations")
+    told = f"{counted(inside.nodes, 'node')}, about {counted(inside.work, 'operation')}"
+    leaf = tree.add(f"[bold]{word}[/]: {told}")
     leaf.add(f"returns {brief(', '.join(inside.returns)) or 'nothing'}")
     if inside.captures:
         leaf.add(f"uses {brief(', '.join(inside.captures))}")

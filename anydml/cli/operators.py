@@ -13,7 +13,7 @@ import anydml
 from anydml.builder import GraphBuilder
 from anydml.cli.common import EMIT, console, is_terminal
 from anydml.compiled_graph import CompiledGraph
-from anydml.errors import InvalidInput, InvalidOperator, Problem, nearest, short_repr
+from anydml.errors import InvalidInput, InvalidOperator, Problem, counted, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words
 from anydml.ops.enums import FeatureLevel, OperatorType, parse, short_name
@@ -79,7 +79,7 @@ def _list_operators(level: FeatureLevel) -> None:
         return
     out = console()
     shown = range(len(heads)) if out.width >= _WIDE else (0, 2, 3)
-    table = Table(title=f"{len(rows)} operators", title_justify="left")
+    table = Table(title=counted(len(rows), "operator"), title_justify="left")
     for k in shown:
         table.add_column(heads[k], no_wrap=k < 3, overflow="fold", min_width=16 if k == 3 else None)
     for row in rows:

@@ -21,7 +21,7 @@ from anydml.dxdispatch.model import DispatchModel, find_model
 from anydml.dxdispatch.no_effect import NO_EFFECT
 from anydml.dxdispatch.onnx_models import denoted_dims
 from anydml.dxdispatch.timing import DispatchTiming
-from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, short_repr
+from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, counted, short_repr
 from anydml.runtime.threads import default_threads
 from anydml.session import Session, load
 
@@ -188,7 +188,7 @@ def run_command(
     """
     if show_adapters:
         threads = default_threads()
-        click.echo(f"anydml: this machine's CPU ({platform.machine()}, {threads} threads)")
+        click.echo(f"anydml: this machine's CPU ({platform.machine()}, {counted(threads, 'thread')})")
         context.meta.setdefault(_GIVEN, []).append("--show_adapters")
     if model is None and named is None and context.meta.get(_GIVEN):
         return

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.errors import InvalidModel, Problem
+from anydml.errors import InvalidModel, Problem, counted
 
 MAX_DEPTH = 32
 """How many tables lie behind one another at most: real files have some six."""
@@ -96,7 +96,7 @@ class Table:
         count = _unpack(self.data, "<I", at)
         kind = np.dtype(dtype)
         if count * kind.itemsize > len(self.data) - at - 4:
-            raise _broken(at, f"expected {count} elements of {kind}, but the file ends before")
+            raise _broken(at, f"expected {counted(count, 'element')} of {kind}, but the file ends before")
         return np.frombuffer(self.data, kind, count, at + 4)
 
     def tables(self, field: int) -> list[Table]:

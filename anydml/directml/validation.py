@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from anydml.errors import Problem, short_repr
+from anydml.errors import Problem, counted, short_repr
 from anydml.ops.call import Call, described, field, fields_of
 from anydml.ops.dtypes import BITS, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
@@ -116,9 +116,8 @@ def _lengths(
         values = attributes[a.name]
         if wanted is not None and values is not None and len(values) != wanted:
             which = "each dimension" if a.per == "dimension" else "each dimension behind the first two"
-            yield Problem(
-                operator.name, f"{a.name}: expected {wanted} values, one for {which}, but got {len(values)}"
-            )
+            many = counted(wanted, "value")
+            yield Problem(operator.name, f"{a.name}: expected {many}, one for {which}, but got {len(values)}")
 
 
 def rank_of(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:

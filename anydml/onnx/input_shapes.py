@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from anydml.errors import InvalidInput, Problem, nearest, short_repr
+from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
 from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
 from anydml.onnx.serde.deserialize import Model
@@ -95,7 +95,7 @@ def _wrong(value: Value, asked: object) -> str:
     if declared is None:
         return "expected a tensor, which has sizes"
     if declared.sizes is not None and len(declared.sizes) != len(asked):
-        return f"expected {len(declared.sizes)} sizes, but got {list(asked)}"
+        return f"expected {counted(len(declared.sizes), 'size')}, but got {list(asked)}"
     return ""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from anydml.errors import InvalidModel, Problem
+from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.schema import MAX_VARIADIC, form_of, wrong_type
@@ -120,4 +120,5 @@ def _body_problems(
         yield f"expected inputs and outputs of a {op.name}, but got {given} and {taken}"
     elif (len(body.input), len(body.output)) != (inputs, outputs):
         got = f"{len(body.input)} and {len(body.output)}"
-        yield f"expected a body with {inputs} inputs and {outputs} outputs, but got {got}"
+        wanted = f"{counted(inputs, 'input')} and {counted(outputs, 'output')}"
+        yield f"expected a body with {wanted}, but got {got}"

@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, helper
 
-from anydml.errors import nearest
+from anydml.errors import counted, nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name
 
@@ -228,6 +228,6 @@ def wrong_type(op: OnnxOp, node: Node) -> str | None:
         if found is not None and found not in wanted:
             name = form.names[min(k, len(allowed) - 1)]
             told = sorted(wanted)
-            shown = ", ".join(told[:6]) + (f" or {len(told) - 6} others" if len(told) > 6 else "")
+            shown = ", ".join(told[:6]) + (f" or {counted(len(told) - 6, 'other')}" if len(told) > 6 else "")
             return f"expected input {name} of {op.name} to be {shown}, but got {found}"
     return None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from anydml.errors import Problem, Unsupported, VerificationFailed
+from anydml.errors import Problem, Unsupported, VerificationFailed, counted
 from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import (
     Constant,
@@ -78,6 +78,10 @@ class Verified:
     seed: int
     provider: str
     time_ratio: float | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        refused = f", both refused {counted(self.refused, 'other')}" if self.refused else ""
+        return f"{counted(self.agreed, 'random input')} with {self.provider}{refused} (seed {self.seed})"
 
 
 def verify(

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from anydml.errors import counted
 from anydml.ops.attributes import UINT
 from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import FLOATS_UP_TO_32_BIT, INT32, INT64, UINT32, UINT64, UP_TO_32_BIT, UP_TO_64_BIT
@@ -205,7 +206,7 @@ _ONE_HOT_RULES = (
     holds(
         "Axis below the number of dimensions of IndicesTensor",
         lambda c: c.axis < c.indices.ndim,
-        lambda c: f"{c.axis} with {c.indices.ndim} dimensions",
+        lambda c: f"{c.axis} with {counted(c.indices.ndim, 'dimension')}",
     ),
     same_ranks("indices", "values", "output"),
     holds(

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from math import isfinite
 from typing import Any
 
-from anydml.errors import short_repr
+from anydml.errors import counted, short_repr
 from anydml.ops.attributes import as_type
 from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
@@ -155,7 +155,7 @@ def axis_of(tensor: str, attribute: str = "axis") -> Rule:
     return holds(
         f"{name} below the number of dimensions of {field}",
         lambda c: getattr(c, attribute) < rank(c),
-        lambda c: f"{getattr(c, attribute)} with {rank(c)} dimensions",
+        lambda c: f"{getattr(c, attribute)} with {counted(rank(c), 'dimension')}",
     )
 
 

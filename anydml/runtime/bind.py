@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import assembly
-from anydml.errors import InvalidInput, Problem, nearest, short_repr
+from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
@@ -147,9 +147,7 @@ class Compiled:
         """The kernels: what each reads, computes and writes, and the bytes that it moves at least."""
         shown_names = {value: name for name, value in self._values.items()}
         count = len(self._plan.steps)
-        lines = [
-            f"{count} kernel{'s' if count != 1 else ''}, {self._plan.scratch:,} bytes of intermediate memory"
-        ]
+        lines = [f"{counted(count, 'kernel')}, {self._plan.scratch:,} bytes of intermediate memory"]
         for k, step in enumerate(self._plan.steps, start=1):
             names = [shown_names.get(v, v.name.removeprefix("%")) for v in step.values]
             if isinstance(step, TensorStep):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.errors import InvalidModel, Problem, Unsupported
+from anydml.errors import InvalidModel, Problem, Unsupported, counted
 from anydml.ir.graph import Graph, Node, TensorType, Type, Value
 from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
 from anydml.onnx.types import CODES
@@ -49,7 +49,7 @@ def iteration(
     captures, writes = tuple(map(slot, inner.inputs)), tuple(map(slot, node.outputs))
     own = int(node.op.name == "Loop")  # outputs that are the body's business: the condition
     if len(inner.outputs) != own + len(writes):
-        message = f"expected {own + len(writes)} outputs of its body, but got {len(inner.outputs)}"
+        message = f"expected {counted(own + len(writes), 'output')} of its body, but got {len(inner.outputs)}"
         raise InvalidModel(Problem(node.label, message))
 
     def empty(output: int, given: list[Any]) -> np.ndarray | None:

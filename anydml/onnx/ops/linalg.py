@@ -11,7 +11,7 @@ from onnx import AttributeProto
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.values import Known, NotNative, Tensor
-from anydml.errors import short_repr
+from anydml.errors import counted, short_repr
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
@@ -120,7 +120,7 @@ def _einsum(node: NodeView, *inputs: Array) -> Array:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(inputs):
-        raise ValueError(f"expected {len(terms)} inputs of {equation!r}, but got {len(inputs)}")
+        raise ValueError(f"expected {counted(len(terms), 'input')} of {equation!r}, but got {len(inputs)}")
     sizes: dict[str, int] = {}
     dots = set()
     for term, x in zip(terms, inputs, strict=True):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor, scalar_type
+from anydml.errors import counted
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
@@ -69,7 +70,7 @@ def _granular(node: NodeView, parameter: Array, x: Array) -> Array:
         raise ValueError(f"expected one number, but got {list(parameter.shape)}")
     axis = axis_in(node.int("axis"), x.ndim)
     if parameter.size != x.shape[axis]:
-        raise ValueError(f"expected {x.shape[axis]} numbers, but got {parameter.size}")
+        raise ValueError(f"expected {counted(x.shape[axis], 'number')}, but got {parameter.size}")
     return parameter.reshape(-1, *[1] * (x.ndim - axis - 1))
 
 
@@ -304,7 +305,7 @@ def _per_filter(parameter: Array, w: Array) -> Array:
     if parameter.size == 1:
         return parameter.reshape(())
     if parameter.shape != w.shape[:1]:
-        raise ValueError(f"expected {w.shape[0]} parameters, but got {list(parameter.shape)}")
+        raise ValueError(f"expected {counted(w.shape[0], 'parameter')}, but got {list(parameter.shape)}")
     return parameter.reshape(-1, *[1] * (w.ndim - 1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from anydml.errors import counted
 from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
@@ -31,7 +32,7 @@ def _place(position: Array | None, count: int, last: int) -> int:
         return last
     found: int = single(position)
     if not -count <= found <= last:
-        raise IndexError(f"expected a position in {count} tensors, but got {found}")
+        raise IndexError(f"expected a position in {counted(count, 'tensor')}, but got {found}")
     return found + count if found < 0 else found
 
 

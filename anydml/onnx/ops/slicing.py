@@ -11,6 +11,7 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor
+from anydml.errors import counted
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero, whole
 from anydml.onnx.ops import native, result_types
 from anydml.onnx.ops.native import Inputs
@@ -45,7 +46,7 @@ def _split(node: NodeView, x: Array, split: Array | None = None) -> tuple[Array,
     if given is None:
         given = _equal_parts(node, size, count)
     if len(given) != count or sum(given) != size or min(given) < 0:
-        raise ValueError(f"expected {count} sizes that add up to {size}, but got {given}")
+        raise ValueError(f"expected {counted(count, 'size')} adding up to {size}, but got {given}")
     ends = np.cumsum([0, *given]).tolist()
     along = (slice(None),) * axis
     return tuple([x[(*along, slice(a, b))] for a, b in pairwise(ends)])
@@ -59,7 +60,7 @@ def _equal_parts(node: NodeView, size: int, count: int) -> list[int]:
             raise ValueError(f"expected a size that {count} divides, but got {size}")
         return [size // count] * count
     if told != count:
-        raise ValueError(f"expected {told} outputs, but got {count}")
+        raise ValueError(f"expected {counted(told, 'output')}, but got {count}")
     part = -(-size // count)
     last = size - part * (count - 1)
     if last < 0:

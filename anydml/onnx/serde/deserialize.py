@@ -17,7 +17,7 @@ from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from anydml.errors import InvalidInput, InvalidModel, Problem, nearest, short_repr
+from anydml.errors import InvalidInput, InvalidModel, Problem, counted, nearest, short_repr
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
 from anydml.onnx.serde.local_functions import inline_functions
@@ -353,9 +353,10 @@ class _Reader:
                 self.problem(path, f"expected branches that give one type for output {k}, but got {got}")
         for name, graph in graphs.items():
             if name in branches and len(graph.output) != len(outputs):
+                wanted = counted(len(outputs), "output")
                 self.problem(
                     path,
-                    f"expected {len(outputs)} outputs of {name}, like the node, but got {len(graph.output)}",
+                    f"expected {wanted} of {name}, like the node, but got {len(graph.output)}",
                 )
         if missing or condition is None:
             return None

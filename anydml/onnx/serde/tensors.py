@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from anydml.errors import InvalidModel, Problem, short_repr
+from anydml.errors import InvalidModel, Problem, counted, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.types import DTYPES
@@ -84,7 +84,7 @@ class ConstantReader:
         if field and raw is None:
             count, wanted = len(getattr(tensor, field)), prod(map(int, tensor.dims)) * per_element
             if count != wanted:
-                self.report(where, f"expected {wanted} numbers in {field}, but got {count}", "")
+                self.report(where, f"expected {counted(wanted, 'number')} in {field}, but got {count}", "")
         if expected is not None and expected >= MIN_WEIGHT_BYTES:
             if raw is None or sys.byteorder != "little":
                 whole = _whole(tensor, raw) if isinstance(raw, memoryview) else tensor

@@ -121,7 +121,7 @@ def compare(
     if missing or outputs[0] != outputs[1]:
         told = f"inputs {sorted(missing)}" if missing else f"outputs {outputs[0]} and {outputs[1]}"
         message = f"expected the same inputs and outputs, but {told} differ"
-        remedy = "tell the contents of inputs that one lacks (`fixed`, --set), or do not run them"
+        remedy = "tell the contents of inputs that one lacks (`fixed`), or do not run them"
         raise InvalidInput(Problem("models", message, remedy))
     given = _as_both_take(read.graph, other.graph)
     try:

@@ -153,7 +153,7 @@ def compile_model(
         if len(made) < len(written):
             raise NotNative("the data decides the sizes of its outputs")
     except NotNative as reason:
-        remedy = "--shape, or `shapes`, fixes sizes" if "no fixed sizes" in str(reason) else ""
+        remedy = "`shapes` fixes sizes" if "no fixed sizes" in str(reason) else ""
         raise Unsupported(Problem("model", f"cannot be one function: {reason}", remedy)) from None
     names = _c_names([v.name for v in graph.inputs], [o.name for o in read_model.outputs])
     typed: list[tuple[str, ScalarType, tuple[int, ...]]] = [

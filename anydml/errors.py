@@ -135,6 +135,14 @@ _MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
 def nearest(name: object, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: `did you mean 'x'?`, or all names when there are few."""
     names = list(known)[:_MOST_COMPARED]
+    if close := close_names(name, names):
+        return "did you mean " + " or ".join(map(repr, close)) + "?"
+    return "known: " + ", ".join(sorted(names)) if 0 < len(names) <= 16 else ""
+
+
+def close_names(name: object, known: Iterable[str]) -> list[str]:
+    """Up to three names that somebody may have meant who wrote another one."""
+    names = list(known)[:_MOST_COMPARED]
     name = name[:_LONGEST_COMPARED] if isinstance(name, str) else ""
     folded = {n.lower(): n for n in names}
     typed = name.lower()
@@ -146,9 +154,4 @@ def nearest(name: object, known: Iterable[str]) -> str:
         shortest = min(whole, key=len)
         scores[shortest] = max(scores[shortest], 0.99)
     best = max(scores.values(), default=0)
-    close = [n for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
-    if close:
-        return "did you mean " + " or ".join(repr(folded[c]) for c in close) + "?"
-    if 0 < len(names) <= 16:
-        return "known: " + ", ".join(sorted(names))
-    return ""
+    return [folded[n] for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]

@@ -250,7 +250,7 @@ def test_an_unknown_operator_is_told():
     with pytest.raises(InvalidInput, match=r"did you mean 'GELU'\?"):
         run("operators", "gleu")
     for options, message in (
-        (["--level", "9"], "expected a DML_FEATURE_LEVEL name"),
+        (["--level", "9"], "6_3 | 6_4, but got '9'"),
         (["gelu", "--level", "1_0"], "exists from feature level 5_1 on"),
     ):
         result = run("operators", *options)

@@ -82,7 +82,7 @@ def test_flatten_of_an_array_from_a_file(tmp_path):
         (["--set", "cc=true"], "did you mean 'c'"),
         (["--set", "c"], "expected NAME=VALUE"),
         (["--set", "c=true", "--set", "c=false"], "given twice"),
-        (["--set", "c=yes"], "fixed 'c': expected bool"),
+        (["--set", "c=yes"], "--set 'c': expected bool"),
         (["--set", "c=@nothing.npy"], "expected a NumPy file"),
         (["--set", f"c=@{__file__}"], "it is none"),
         (["--shape", "x=2,1.5"], "expected sizes like 1,576"),

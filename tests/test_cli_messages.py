@@ -54,6 +54,67 @@ def test_a_bool_that_is_written_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("flatten MODEL --dry-run --set lod=true", "--set: expected a name of an input, but got 'lod'"),
+        ("flatten MODEL --dry-run --shape x=2,3", "--shape 'x': expected 1 size, but got [2, 3]"),
+        ("flatten MODEL --dry-run --shape x=3", "--shape 'x', axis 0: expected 2, but got 3"),
+        ("flatten MODEL --dry-run --safe-shape z=3", "--safe-shape: expected a name of an input"),
+        ("flatten MODEL --dry-run --opset 18", "--opset: expected 13 to 17"),
+        ("check MODEL --set lod=true", "--set: expected a name of an input"),
+        ("compile MODEL -o OUT --shape z=3", "--shape: expected a name of an input"),
+        ("compile MODEL -o OUT --name 1", "--name: expected a name that C has"),
+        ("diff MODEL MODEL --set lod=true", "--set: expected a name of an input"),
+        ("bench MODEL --shape z=3", "--shape: expected a name of an input"),
+        ("bench MODEL --feed z=3", "--feed: expected a name of an input"),
+        ("run MODEL -f b:3", "--onnx_free_dim_name_override: expected a symbol"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_option(tmp_path: Path, command: str, told: str) -> None:
+    words = {"MODEL": saved(tmp_path, IF), "OUT": str(tmp_path / "m.o")}
+    assert told in said(*(words.get(word, word) for word in command.split()))
+
+
+def test_a_remedy_names_options(tmp_path: Path) -> None:
+    open_sizes = saved(tmp_path, "(float[n] x) => (float[n] y) { y = Relu (x) }")
+    assert "; --shape fixes sizes" in said("compile", open_sizes, "-o", str(tmp_path / "m.o"))
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("run MODEL --set loud=true", "'--set'; check, compile, diff, flatten have it"),
+        ("diff MODEL MODEL --tree", "'--tree'; inspect has it"),
+        ("--tree inspect MODEL", "'--tree'; inspect has it"),
+        ("flatten MODEL --dry-runs", "'--dry-runs'; did you mean --dry-run?"),
+        ("run MODEL --fed x=1", "'--fed'; did you mean --feed?"),
+        ("run MODEL --gpu", "No such option '--gpu'\n"),
+    ],
+)
+def test_options_that_there_are_not(tmp_path: Path, command: str, told: str) -> None:
+    path = saved(tmp_path, IF)
+    result = CliRunner().invoke(cli, [path if word == "MODEL" else word for word in command.split()])
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+@pytest.mark.parametrize("level", ["5_1", "5.1", "5.1f", "DML_FEATURE_LEVEL_5_1"])
+def test_feature_levels_are_written_as_people_do(tmp_path: Path, level: str) -> None:
+    path = saved(tmp_path, IF)
+    softmax = saved(tmp_path, "(float[2] x) => (float[2] y) { y = Softmax (x) }")
+    for command, told in (
+        (("check", softmax, "--require", "--directml", level), "1 of them in a compiled graph"),
+        (("operators", "gelu", "--level", level), "# ACTIVATION_GELU"),
+    ):
+        result = CliRunner().invoke(cli, command)
+        assert result.exit_code == 0, result.output
+        assert told in result.output
+    for wrong in (("check", path, "--directml", "9.9"), ("operators", "--level", "9.9")):
+        assert "6_4, but got '9.9'" in said(*wrong)
+    assert "onnxruntime's provider asks for 5_0 at least" in said("check", path, "--directml", "4.0")
+
+
+@pytest.mark.parametrize(
     ("operator", "opsets", "told"),
     [
         ("Sigmod", '"": 17', "did you mean 'Sigmoid'?"),

@@ -127,7 +127,7 @@ def test_no_compiler_for_a_library(tmp_path, monkeypatch):
         (
             {},
             dml.Unsupported,
-            r"cannot be one function: 'x' has no fixed sizes; --shape, or `shapes`, fixes sizes",
+            r"cannot be one function: 'x' has no fixed sizes; `shapes` fixes sizes",
         ),
         (
             {"shapes": {"x": (5, 3)}, "name": "a b"},

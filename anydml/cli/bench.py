@@ -13,7 +13,7 @@ import numpy as np
 from rich.table import Table
 
 from anydml.benchmark import Timing, bench
-from anydml.cli.common import bar, console, named_values, pairs, sizes_of
+from anydml.cli.common import bar, console, named_values, whole_shapes
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
 from anydml.errors import ExecutionFailed, Problem, Unsupported
 
@@ -79,14 +79,13 @@ def bench_command(
     out, source = Output(plot) if plot is not None else None, given_model(model)
     if source.is_dispatch:
         raise click.UsageError("expected an ONNX model; this one is measured by `anydml run ... -i 1000`")
-    given = {name: _array(value) for name, value in named_values("--feed", feeds).items()}
-    asked = {n: tuple(sizes_of("--shape", n, t)) for n, t in pairs("--shape", shapes)}
+    given = {name: _array(value) for name, value in named_values(feeds, "--feed").items()}
     with bar("measuring", True) as progress:
         try:
             times = bench(
                 source.source,
                 given,
-                shapes=asked,
+                shapes=whole_shapes(shapes),
                 seconds=seconds,
                 iterations=iterations,
                 warmup=warmup,

@@ -11,10 +11,11 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.checking import CONTROL_FLOW, CheckReport, NodeCheck, check_model, kinds
-from anydml.cli.common import busy, console, named_values, pairs, partial_sizes_of, short
+from anydml.checking import CONTROL_FLOW, LEAST_LEVEL, CheckReport, NodeCheck, check_model, kinds
+from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short
 from anydml.cli.files import MODEL_PATH, given_model
 from anydml.onnx.targets.tables import NAMES
+from anydml.ops.enums import FeatureLevel
 
 _WORDS = {
     "graph": "[green]compiled graph[/]",
@@ -28,7 +29,13 @@ _TAKEN = "[green]taken[/]"
 
 @click.command("check")
 @click.argument("models", metavar="MODEL...", type=MODEL_PATH, nargs=-1, required=True)
-@click.option("--directml", "level", metavar="LEVEL", help="DirectML at a feature level, such as 5_1.")
+@click.option(
+    "--directml",
+    "level",
+    metavar="LEVEL",
+    type=Level(LEAST_LEVEL, f"onnxruntime's provider asks for {LEAST_LEVEL.label} at least"),
+    help=f"DirectML at a feature level, such as 5_1.  [default: {LEAST_LEVEL.label}]",
+)
 @click.option("--target", type=click.Choice(sorted(NAMES)), help="Another runtime.  [default: directml]")
 @click.option(
     "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="See what fixing an input would mend."
@@ -41,7 +48,7 @@ _TAKEN = "[green]taken[/]"
 @click.option("--require", is_flag=True, help="Exit with 2 if a node is not taken.")
 def check_command(
     models: tuple[str, ...],
-    level: str | None,
+    level: FeatureLevel | None,
     target: str | None,
     fixed: tuple[str, ...],
     shapes: tuple[str, ...],
@@ -72,9 +79,9 @@ def check_command(
         with busy(f"looking at {short(name, errors=True)}"):
             report = reports[name] = check_model(
                 given_model(name).source,
-                f"directml:{level}" if level is not None else target or "directml",
-                fixed=named_values("--set", fixed),
-                shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+                f"directml:{level.label}" if level is not None else target or "directml",
+                fixed=named_values(fixed),
+                shapes=partial_shapes(shapes),
             )
         if not as_json:
             _print(report, name, len(models) > 1, everything)

@@ -15,8 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from anydml.errors import InvalidInput
+from anydml.errors import InvalidInput, InvalidOperator, short_repr
 from anydml.files import read_npy
+from anydml.ops.enums import FeatureLevel, parse
 from anydml.runtime.memory import limit
 
 if TYPE_CHECKING:
@@ -27,7 +28,42 @@ EMIT = click.option(
     type=click.Choice(["text", "llvm", "asm"]),
     help="Print the kernels instead of running them: formulas, LLVM's code, or this machine's.",
 )
+SET = click.option(
+    "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
+)
+SHAPE = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=N,?,b,...",
+    help="Fix the sizes of an input: a number; ?: as it is; a name: equal wherever it stands.",
+)
 _WIDE = 10_000
+
+
+class Level(click.ParamType):  # type: ignore[type-arg]
+    """A feature level: 5_1 or 5.1; as DxDispatch has it, too: 6.2f, which is a number of C.
+
+    `least`: the oldest that makes sense, because of what `why` says.
+    """
+
+    name = "level"
+
+    def __init__(self, least: FeatureLevel = FeatureLevel.FL_1_0, why: str = "") -> None:
+        self.least, self.why = least, why
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FeatureLevel:
+        number = re.fullmatch(r"(\d)(?:[._](\d))?f?", str(value))
+        try:
+            level = parse(FeatureLevel, f"{number[1]}_{number[2] or 0}" if number else value)
+        except InvalidOperator:
+            level, why = None, ""
+        else:
+            why = f"; {self.why}" if self.why else ""
+        if level is None or level < self.least:
+            known = " | ".join(known.label for known in FeatureLevel if known >= self.least)
+            self.fail(f"expected {known}, but got {short_repr(value)}{why}", param, ctx)
+        return level
 
 
 def is_terminal(errors: bool = False) -> bool:
@@ -62,7 +98,7 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def named_values(option: str, texts: tuple[str, ...]) -> dict[str, Any]:
+def named_values(texts: tuple[str, ...], option: str = "--set") -> dict[str, Any]:
     """NAME=VALUE by name: literals as JSON, arrays from files, and what is neither as a string."""
     values: dict[str, Any] = {}
     for name, text in pairs(option, texts):
@@ -88,16 +124,24 @@ def array_in(where: str, path: str) -> Any:
         raise InvalidInput(*(p.under(where) for p in error.problems)) from error
 
 
-def sizes_of(option: str, name: str, text: str) -> list[int]:
-    """N,N,... as numbers."""
+def whole_shapes(texts: tuple[str, ...], option: str = "--shape") -> dict[str, tuple[int, ...]]:
+    """NAME=N,N,... by name: numbers."""
+    return {name: tuple(_sizes(option, name, text)) for name, text in pairs(option, texts)}
+
+
+def _sizes(option: str, name: str, text: str) -> list[int]:
     try:
         return [int(n) for n in text.split(",")] if text else []
     except ValueError as error:
         raise click.UsageError(f"{option} {name}: expected sizes like 1,576, but got {text!r}") from error
 
 
-def partial_sizes_of(option: str, name: str, text: str) -> list[int | str | None]:
-    """N,N,... as numbers, names of sizes, and None for ?."""
+def partial_shapes(texts: tuple[str, ...], option: str = "--shape") -> dict[str, list[int | str | None]]:
+    """NAME=N,?,b,... by name: numbers, None for ?, and names of sizes."""
+    return {name: _partial_sizes(option, name, text) for name, text in pairs(option, texts)}
+
+
+def _partial_sizes(option: str, name: str, text: str) -> list[int | str | None]:
     found: list[int | str | None] = []
     for word in (part.strip() for part in text.split(",") if text):
         if not (word == "?" or word.isidentifier() or (word.isascii() and word.isdigit())):

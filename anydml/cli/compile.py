@@ -14,7 +14,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import busy, console, named_values, pairs, partial_sizes_of
+from anydml.cli.common import SET, SHAPE, busy, console, named_values, partial_shapes
 from anydml.cli.files import MODEL, Output, given_model
 from anydml.codegen.jit import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
@@ -28,10 +28,8 @@ _LIBRARIES = (".so", ".dylib", ".dll")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), required=True, help="An object file, or a library."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=N,N,...", help="Fix the sizes of an input.")
-@click.option(
-    "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
-)
+@SHAPE
+@SET
 @click.option("--name", help="Of the function; by default OUTPUT's.")
 @click.option("--cpu", type=click.Choice([*PROCESSORS]), help="By default the processor at hand.")
 def compile_command(
@@ -71,8 +69,8 @@ def compile_command(
     with busy("compiling"):
         compiled = compile_model(
             given.source,
-            shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
-            fixed=named_values("--set", fixed),
+            shapes=partial_shapes(shapes),
+            fixed=named_values(fixed),
             name=name or re.sub(r"[^A-Za-z0-9_]", "_", f"_{stem}" if stem[:1].isdigit() else stem),
             cpu=cpu,
         )

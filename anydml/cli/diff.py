@@ -42,7 +42,7 @@ def diff_command(
         found = compare(
             models[0].source,
             models[1].source,
-            fixed=named_values("--set", fixed),
+            fixed=named_values(fixed),
             run=not no_run,
             seed=seed,
             trials=trials,

@@ -11,7 +11,17 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.cli.common import bar, compared, console, named_values, pairs, partial_sizes_of, short, sizes_of
+from anydml.cli.common import (
+    SET,
+    SHAPE,
+    bar,
+    compared,
+    console,
+    named_values,
+    partial_shapes,
+    short,
+    whole_shapes,
+)
 from anydml.cli.files import MODEL, OUTPUT, Output, given_model
 from anydml.flatten_report import Report
 from anydml.flattening import flatten
@@ -30,16 +40,8 @@ _COLOURS = {
 @click.command("flatten")
 @MODEL
 @click.argument("output", type=OUTPUT, required=False)
-@click.option(
-    "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix an input: a literal, or @file.npy."
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="NAME=N,?,b,...",
-    help="Fix the sizes of an input: a number; ?: as it is; a name: equal wherever it stands.",
-)
+@SET
+@SHAPE
 @click.option(
     "--convert",
     type=click.Choice(["auto", "always", "never"]),
@@ -56,7 +58,7 @@ _COLOURS = {
 )
 @click.option(
     "--safe-shape",
-    "witnesses",
+    "witness",
     multiple=True,
     metavar="NAME=N,N,...",
     help="For always: sizes of an input with which no branch fails.",
@@ -75,7 +77,7 @@ _COLOURS = {
     metavar="N",
     help="Write it at an older opset, where every node means the same there.",
 )
-@click.option("--witness", "more_witnesses", multiple=True, hidden=True)
+@click.option("--witness", "old_witness", multiple=True, hidden=True)
 @click.option(
     "--verify",
     type=click.Choice(["quick", "thorough"]),
@@ -97,10 +99,10 @@ def flatten_command(
     shapes: tuple[str, ...],
     convert: Any,
     max_extra_cost: float,
-    witnesses: tuple[str, ...],
+    witness: tuple[str, ...],
     unroll: int,
     opset: int | None,
-    more_witnesses: tuple[str, ...],
+    old_witness: tuple[str, ...],
     verify: str,
     no_verify: bool,
     seed: int,
@@ -128,25 +130,21 @@ def flatten_command(
 
     Exit codes: 0, done; 1, something is wrong, and nothing was written; 2, an If remains (--require-none).
     """
-    if more_witnesses:
+    if old_witness:
         click.echo("anydml: --witness is called --safe-shape now, and will go", err=True)
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
     out, given = None if output is None else Output(output), given_model(model)
     if out is not None:
         given.check_distinct(out)
-    values = named_values("--set", fixed)
     with bar("verifying", not no_verify) as progress:
         flat, report = flatten(
             given.source,
-            fixed=values,
-            shapes={n: partial_sizes_of("--shape", n, t) for n, t in pairs("--shape", shapes)},
+            fixed=named_values(fixed),
+            shapes=partial_shapes(shapes),
             convert=convert,
             max_extra_cost=max_extra_cost,
-            witness={
-                n: sizes_of("--safe-shape", n, t)
-                for n, t in pairs("--safe-shape", (*witnesses, *more_witnesses))
-            },
+            witness=whole_shapes((*witness, *old_witness), "--safe-shape"),
             unroll=unroll,
             opset=opset,
             verify=False if no_verify else "thorough" if verify == "thorough" else True,

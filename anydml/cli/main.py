@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 
 import click
 from click.shell_completion import get_completion_class
 
 import anydml
-from anydml.errors import AnyDMLError, nearest
+from anydml.errors import AnyDMLError, Problem, close_names, nearest
 
 _COMMANDS = {
     "bench": "How long a model's runs take, beside onnxruntime's.",
@@ -57,15 +61,65 @@ class _Commands(click.Group):
             context.fail(f"No such command {args[0]!r}; {guess}" if guess else f"No such command {args[0]!r}")
         return super().resolve_command(context, args)
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        with self._options_told():
+            return super().parse_args(context, args)
+
     def invoke(self, context: click.Context) -> object:
         try:
-            return super().invoke(context)
+            with self._options_told():
+                return super().invoke(context)
+        except AnyDMLError as error:
+            command = self.get_command(context, context.invoked_subcommand or "")
+            if command is not None:
+                error.problems = tuple(_by_options(p, command) for p in error.problems)
+            raise
         except KeyboardInterrupt:
             click.echo("anydml: interrupted", err=True)
             context.exit(130)
         except BrokenPipeError:  # the reader, head perhaps, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             context.exit(0)
+
+    @contextmanager
+    def _options_told(self) -> Iterator[None]:
+        """Tell which commands have an option that this one has not, or which of its own is near."""
+        try:
+            yield
+        except click.NoSuchOption as error:
+            name, context = error.option_name, error.ctx
+            if context is None:
+                raise
+            having = [n for n in _COMMANDS if name in _options(self.get_command(context, n))]
+            own = {option.lstrip("-"): option for option in _options(context.command)}
+            close = [own[n] for n in close_names(name.lstrip("-"), own)] if len(name) > 2 else []
+            told = f"No such option {name!r}"
+            if having:
+                told += f"; {', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
+            elif close:
+                told += f"; did you mean {' or '.join(close)}?"
+            raise click.UsageError(told, context) from error
+
+
+def _options(command: click.Command | None) -> list[str]:
+    """The options of a command that its help lists, without their short forms."""
+    if command is None:
+        return []
+    shown = (p for p in command.params if isinstance(p, click.Option) and not p.hidden)
+    return [name for p in shown for name in (*p.opts, *p.secondary_opts) if name.startswith("--")]
+
+
+def _by_options(problem: Problem, command: click.Command) -> Problem:
+    """A problem with an argument of a function, told by its option: `shapes 'x'` as `--shape 'x'`.
+
+    Options have the names of the arguments that they become; files are the command line's own.
+    """
+    given = (p for p in command.params if isinstance(p, click.Option) and not isinstance(p.type, click.Path))
+    options = {p.name: max(p.opts, key=len) for p in given}
+    first = re.match(r"\w*", problem.where)
+    word = first[0] if first is not None else ""
+    remedy = re.sub(r"`(\w+)`", lambda name: options.get(name[1], name[0]), problem.remedy)
+    return replace(problem, where=options.get(word, word) + problem.where[len(word) :], remedy=remedy)
 
 
 @click.group(

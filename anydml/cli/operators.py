@@ -11,12 +11,12 @@ from rich.table import Table
 
 import anydml
 from anydml.builder import GraphBuilder
-from anydml.cli.common import EMIT, console, is_terminal
+from anydml.cli.common import EMIT, Level, console, is_terminal
 from anydml.compiled_graph import CompiledGraph
-from anydml.errors import InvalidInput, InvalidOperator, Problem, counted, nearest, short_repr
+from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words
-from anydml.ops.enums import FeatureLevel, OperatorType, parse, short_name
+from anydml.ops.enums import FeatureLevel, OperatorType, short_name
 from anydml.ops.opdef import ONE, Operator
 
 
@@ -26,9 +26,9 @@ def _complete_operator(_: click.Context, __: click.Parameter, incomplete: str) -
 
 @click.command("operators")
 @click.argument("name", required=False, shell_complete=_complete_operator)
-@click.option("--level", metavar="LEVEL", help="Only what exists at this feature level.")
+@click.option("--level", metavar="LEVEL", type=Level(), help="Only what exists at this feature level.")
 @EMIT
-def operators_command(name: str | None, level: str | None, emit: str | None) -> None:
+def operators_command(name: str | None, level: FeatureLevel | None, emit: str | None) -> None:
     """List the operators, or show NAME: formula, feature levels, constraints, example.
 
     NAME is DirectML's, with or without prefix, or the Python function's.
@@ -39,10 +39,7 @@ def operators_command(name: str | None, level: str | None, emit: str | None) -> 
       anydml operators ELEMENT_WISE_IF
       anydml operators activation_gelu --emit asm
     """
-    try:
-        reached = FeatureLevel.newest() if level is None else parse(FeatureLevel, level, "--level")
-    except InvalidOperator as error:
-        raise click.UsageError(str(error)) from error
+    reached = FeatureLevel.newest() if level is None else level
     if name is None:
         if emit is not None:
             raise click.UsageError("--emit: name an operator")

@@ -15,13 +15,14 @@ from typing import Any
 import click
 import numpy as np
 
-from anydml.cli.common import EMIT, array_in, pairs
+from anydml.cli.common import EMIT, Level, array_in, pairs
 from anydml.cli.files import GivenModel, given_model, saved
 from anydml.dxdispatch.model import DispatchModel, find_model
 from anydml.dxdispatch.no_effect import NO_EFFECT
 from anydml.dxdispatch.onnx_models import denoted_dims
 from anydml.dxdispatch.timing import DispatchTiming
 from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, counted, short_repr
+from anydml.ops.enums import FeatureLevel
 from anydml.runtime.threads import default_threads
 from anydml.session import Session, load
 
@@ -50,12 +51,6 @@ def _no_effect_options(command: Callable[..., None]) -> Callable[..., None]:
             callback=_say_no_effect,
         )(command)
     return command
-
-
-def _level(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """A feature level as it is called; as DxDispatch has it, too: 5.0, or 6.2f, which is a number of C."""
-    number = re.fullmatch(r"(\d)(?:\.(\d))?f?", text or "")
-    return f"{number[1]}_{number[2] or 0}" if number else text
 
 
 def _sizes(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:
@@ -116,7 +111,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--feature-level",
     "--dml_feature_level",
     metavar="LEVEL",
-    callback=_level,
+    type=Level(),
     help="Of the device that runs a .json model, as 5_0 or 5.0.  [default: newest]",
 )
 @click.option("--relaxed", is_flag=True, help="Take buffers that Direct3D would not, for a .json model.")
@@ -231,7 +226,7 @@ class _Chosen:
         explain: bool,
         dims: dict[str, int],
         denotations: dict[str, int],
-        feature_level: str | None,
+        feature_level: FeatureLevel | None,
         relaxed: bool,
         output_path: Path | None,
         shapes: dict[str, list[int]],

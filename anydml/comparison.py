@@ -11,11 +11,11 @@ from typing import Any
 
 from anydml.display import page, table
 from anydml.errors import InvalidInput, Problem, VerificationFailed, counted, translate_memory_error
-from anydml.flatten_report import Size, size_of
+from anydml.flatten_report import Size, not_compared, size_of
 from anydml.ir.graph import Graph, TensorType, Value
 from anydml.ir.transforms import replace_values
 from anydml.onnx.if_conversion.cost import graph_flops
-from anydml.onnx.input_shapes import check_request
+from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.parse import ModelSource
@@ -46,9 +46,27 @@ class Comparison:
             return False
         return True if self.verified is not None and self.verified.agreed else None
 
+    @property
+    def verdict(self) -> str:
+        """Whether they do the same; where they were not run, in what their files differ."""
+        if self.difference:
+            return f"they differ: {self.difference}"
+        if self.verified is not None and self.verified.agreed:
+            return f"the same on {self.verified}"
+        if self.verified is not None:
+            return not_compared(self.verified, self.first.inputs)
+        sides = (self.first, self.opsets[0]), (self.second, self.opsets[1])
+        first, second = ({**asdict(size), "opsets": dict(opsets)} for size, opsets in sides)
+        apart = [word for word in ("operators", "inputs", "outputs", "opsets") if first[word] != second[word]]
+        found = f"other {', '.join(apart)}" if apart else "the same operators, inputs, outputs and opsets"
+        return f"not run; they have {found}"
+
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
-        return {**asdict(self), "same": self.same}
+        return {**asdict(self), "same": self.same, "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        return self.verdict
 
     def __repr__(self) -> str:
         told = {True: "the same", False: self.difference, None: "not compared"}[self.same]
@@ -85,6 +103,7 @@ def compare(
     second: ModelSource,
     *,
     fixed: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
     run: bool = True,
     seed: int = 0,
     trials: int = 24,
@@ -97,13 +116,15 @@ def compare(
         first: a path, a file's bytes, or an `onnx.ModelProto`.
         second: likewise; it may lack inputs of the first whose contents are `fixed`.
         fixed: contents of inputs of the first model, by name.
+        shapes: sizes of its inputs, by name, where random ones would fit no model.
         run: whether to run both on random inputs of the first.
         seed: of these inputs.
         trials: how many of them, if that takes no more than `seconds`.
         progress: is told how many trials of how many are done.
 
     Raises:
-        InvalidInput: they have other outputs, or the second one has inputs that the first has not.
+        InvalidInput: they have other outputs, or the second one has inputs that the first has not; `fixed` or
+            `shapes` do not fit the first model.
         InvalidModel, Unsupported, OSError: as `load` does.
     """
     provider = OnnxRuntime()
@@ -111,9 +132,9 @@ def compare(
     _, b, _, other, changed = read_typed(second, provider)
     sizes = [size_of(a, graph_flops(graph)), size_of(b, graph_flops(changed))]
     opsets = (dict(read.opsets), dict(other.opsets))
+    contents, types = check_request(read, fixed or {}, shapes or {}, {}, "never")
     if not run:
         return Comparison(sizes[0], sizes[1], opsets, None, "")
-    contents, _ = check_request(read, fixed or {}, {}, {}, "never")
     known = {v.name: c.content for v, c in contents.items()}
     left = {v.name for v in read.graph.inputs} - set(known)
     missing = left ^ {v.name for v in other.graph.inputs}
@@ -123,7 +144,8 @@ def compare(
         message = f"expected the same inputs and outputs, but {told} differ"
         remedy = "tell the contents of inputs that one lacks (`fixed`), or do not run them"
         raise InvalidInput(Problem("models", message, remedy))
-    given = _as_both_take(read.graph, other.graph)
+    asked = replace_values(read.graph, {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs})
+    given = _as_both_take(asked, other.graph)
     try:
         done = verify(a, b, given, read.opsets, known, folder, seed, trials, seconds, progress)
     except VerificationFailed as failure:

@@ -113,6 +113,9 @@ class Report:
             lines.append(
                 f"{counted(loops, 'loop')} {'remains' if loops == 1 else 'remain'}, of no known count"
             )
+        if self.verified is not None and not self.verified.agreed:
+            open_inputs = {n: t for n, t in self.before.inputs.items() if n in self.after.inputs}
+            lines += wrap(not_compared(self.verified, open_inputs), 80, break_long_words=False)
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -174,6 +177,15 @@ def _about(one: IfReport) -> str:
     name = one.path if len(one.path) <= MAX_NAME else f"...{one.path[-MAX_NAME:]}"
     text = f"  {name} on {one.condition}" if one.condition else f"  {name}"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def not_compared(verified: Verified, inputs: Mapping[str, str]) -> str:
+    """What is said where no random input was accepted, with the options that give sizes to those of `inputs`
+    that have free ones; their types are written as in `float32[n,4]`."""
+    said = f"nothing was compared: none of {counted(verified.refused, 'random input')} was accepted"
+    sizes = {name: type.partition("[")[2].removesuffix("]") for name, type in inputs.items()}
+    free = [f"--shape {name}={n}" for name, n in sizes.items() if n and not n.replace(",", "").isdigit()]
+    return f"{said}; give sizes that are: {' '.join(free)} (with numbers)" if free else said
 
 
 def size_of(proto: ModelProto, work: int) -> Size:

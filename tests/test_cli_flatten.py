@@ -130,3 +130,47 @@ def test_an_option_of_an_old_name_says_the_new_one(tmp_path):
     result = CliRunner().invoke(cli, ["flatten", str(path), "--dry-run", "--witness", "sound=1,1600"])
     assert result.exit_code == 0
     assert "--witness is called --safe-shape now" in result.stderr
+
+
+LARGE = """<ir_version: 8, opset_import: ["": 17]> m (bool c, float[n, m] x) => (float[a, b] y) <int64[2] s = {2, 350}> {
+    z = Reshape (x, s)
+    y = If (c) <then_branch = t () => (float[a, b] p) { p = Neg (z) }, else_branch = e () => (float[a, b] q) { q = Abs (z) }> }"""
+"""Takes sizes that nobody draws at random."""
+
+
+def test_a_model_that_takes_no_random_input_says_how_to_give_sizes(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(LARGE), path)
+    told = " ".join(invoke("flatten", path, "--dry-run").output.split())
+    assert "nothing was compared: none of" in told
+    assert "--shape x=n,m (with numbers)" in told
+    told = invoke("flatten", path, "--dry-run", "--shape", "x=2,350").output
+    assert "verified on 24 random inputs" in told
+    assert "nothing was compared" not in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--safe-shape", "x=2"], "--safe-shape 'x': expected 2 sizes, but got [2]"),
+        (["--safe-shape", "x=2,4"], "--safe-shape 'x', axis 1: expected 3, but got 4"),
+        (["--shape", "x=4,3", "--safe-shape", "x=2,3"], "--safe-shape 'x', axis 0: expected 4, but got 2"),
+        (["--safe-shape", "xx=2,3"], "--safe-shape: expected a name of an input, but got 'xx'"),
+        (["--set", "k=true"], "--set 'k': expected int64, but got True"),
+        (["--set", "x=[[true,false,true]]"], "--set 'x': expected float32, but got"),
+        (["-o", "other.onnx"], "expected OUTPUT or -o, but got both"),
+    ],
+)
+def test_flatten_with_options_that_contradict(tmp_path, options, message):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    result = invoke("flatten", path, out, *options)
+    assert result.exit_code in (1, 2)
+    assert message in result.output + str(result.exception)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_another_way_to_give_the_output(tmp_path, option):
+    path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
+    assert invoke("flatten", path, option, out, "--set", "c=true").exit_code == 0
+    assert [i.name for i in onnx.load(out).graph.input] == ["k", "x"]

@@ -53,6 +53,28 @@ def test_a_bool_that_is_written_large(tmp_path: Path) -> None:
     assert "write true" in said("flatten", saved(tmp_path, IF), "--dry-run", "--set", "loud=True")
 
 
+def test_inputs_that_are_missing_are_told_with_what_to_type(tmp_path: Path) -> None:
+    told = said("run", saved(tmp_path, IF))
+    assert "--feed: expected loud bool[], x float32[2]; give --feed loud=true --feed x=@x.npy" in told
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    fed = ["--feed", "loud=true", "--feed", f"x=@{tmp_path / 'x.npy'}"]
+    assert CliRunner().invoke(cli, ["run", str(tmp_path / "model.onnx"), *fed]).exit_code == 0
+    told = said("run", str(tmp_path / "model.onnx"), *fed[:2])
+    assert "--feed: expected x float32[2]; give --feed x=@x.npy" in told
+
+
+@pytest.mark.parametrize(
+    "command", ["bench", "check", "compile -o OUT", "diff", "flatten --dry-run", "inspect"]
+)
+def test_a_dxdispatch_model_where_an_onnx_model_is_taken(tmp_path: Path, command: str) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    words = [str(tmp_path / "m.o") if word == "OUT" else word for word in command.split()]
+    result = CliRunner().invoke(cli, [*words, *[str(tmp_path / "x.json")] * (2 if command == "diff" else 1)])
+    assert result.exit_code == 2
+    told = " ".join(result.output.split())
+    assert "x.json is a DxDispatch model; `anydml run" in told
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -66,6 +66,42 @@ def test_diff_as_a_command(tmp_path) -> None:
     assert report["same"] is None
 
 
+LARGE = """(float[n, m] x) => (float[a, b] y) <int64[2] s = {2, 350}> { z = Reshape (x, s)  y = OP (z) }"""
+"""Takes sizes that nobody draws at random."""
+
+
+def test_sizes_that_are_given() -> None:
+    one, other = (model(LARGE.replace("OP", op)) for op in ("Neg", "Exp"))
+    found = anydml.compare(one, other)
+    assert found.same is None
+    assert "random inputs was accepted" in found.verdict
+    assert "--shape x=n,m (with numbers)" in found.verdict
+    assert anydml.compare(one, other, shapes={"x": (2, 350)}).same is False
+    assert anydml.compare(one, one, shapes={"x": (2, 350)}).same is True
+    with pytest.raises(anydml.InvalidInput, match="expected 2 sizes"):
+        anydml.compare(one, other, shapes={"x": (2,)})
+
+
+def test_a_verdict_without_a_run(tmp_path) -> None:
+    one, other = model(LARGE.replace("OP", "Neg")), model(LARGE.replace("OP", "Exp"), 18)
+    for a, b, told in (
+        (one, one, "not run; they have the same operators, inputs, outputs and opsets"),
+        (one, other, "not run; they have other operators, opsets"),
+        (one, model("(float[n, m] x) => (float[a, m] y) { y = Neg (x) }"), "other operators, outputs"),
+    ):
+        found = anydml.compare(a, b, run=False)
+        assert told in found.verdict
+        assert str(found) == found.verdict == found.as_dict()["verdict"]
+    names = [str(tmp_path / name) for name in ("a.onnx", "b.onnx")]
+    onnx.save(one, names[0])
+    onnx.save(other, names[1])
+    assert (
+        "not run; they have other operators" in CliRunner().invoke(cli, ["diff", *names, "--no-run"]).output
+    )
+    shaped = CliRunner().invoke(cli, ["diff", *names, "--shape", "x=2,350"])
+    assert (shaped.exit_code, "they differ" in shaped.output) == (2, True)
+
+
 # ---- older opsets ------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from anydml.benchmark import Timing, bench
 from anydml.cli.common import bar, console, named_values, whole_shapes
-from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
 from anydml.errors import ExecutionFailed, Problem, Unsupported
 
 
@@ -76,9 +76,7 @@ def bench_command(
       anydml bench model.onnx -i 1000 --threads 2 --json
     """
     kind = _picture_kind(plot)
-    out, source = Output(plot) if plot is not None else None, given_model(model)
-    if source.is_dispatch:
-        raise click.UsageError("expected an ONNX model; this one is measured by `anydml run ... -i 1000`")
+    out, source = Output(plot) if plot is not None else None, given_onnx_model(model)
     given = {name: _array(value) for name, value in named_values(feeds, "--feed").items()}
     with bar("measuring", True) as progress:
         try:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from anydml.checking import CONTROL_FLOW, LEAST_LEVEL, CheckReport, NodeCheck, check_model, kinds
 from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short
-from anydml.cli.files import MODEL_PATH, given_model
+from anydml.cli.files import MODEL_PATH, given_onnx_model
 from anydml.onnx.targets.tables import NAMES
 from anydml.ops.enums import FeatureLevel
 
@@ -78,7 +78,7 @@ def check_command(
     for name in models:
         with busy(f"looking at {short(name, errors=True)}"):
             report = reports[name] = check_model(
-                given_model(name).source,
+                given_onnx_model(name).source,
                 f"directml:{level.label}" if level is not None else target or "directml",
                 fixed=named_values(fixed),
                 shapes=partial_shapes(shapes),

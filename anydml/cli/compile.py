@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anydml.cli.common import SET, SHAPE, busy, console, named_values, partial_shapes
-from anydml.cli.files import MODEL, Output, given_model
+from anydml.cli.files import MODEL, Output, given_onnx_model
 from anydml.codegen.jit import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
 from anydml.files import write_atomically
@@ -63,7 +63,7 @@ def compile_command(
     if not library and path.suffix not in ("", ".o", ".obj"):
         raise click.UsageError(f"{output}: expected a name like model.o, or libmodel.so for a library")
     header = Output(str(path.with_suffix(".h")))
-    out, given = Output(output), given_model(model)
+    out, given = Output(output), given_onnx_model(model)
     given.check_distinct(out, header)
     stem = path.stem.removeprefix("lib") if library else path.stem
     with busy("compiling"):

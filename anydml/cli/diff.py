@@ -9,8 +9,8 @@ from functools import partial
 import click
 from rich.markup import escape
 
-from anydml.cli.common import bar, compared, console, named_values, short
-from anydml.cli.files import given_model
+from anydml.cli.common import SHAPE, bar, compared, console, named_values, partial_shapes, short
+from anydml.cli.files import given_onnx_model
 from anydml.comparison import compare
 
 
@@ -20,12 +20,20 @@ from anydml.comparison import compare
 @click.option(
     "--set", "fixed", multiple=True, metavar="NAME=VALUE", help="An input that SECOND does not have."
 )
+@SHAPE
 @click.option("--no-run", is_flag=True, help="Do not run them.")
 @click.option("--trials", type=click.IntRange(1), default=24, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of these inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def diff_command(
-    first: str, second: str, fixed: tuple[str, ...], no_run: bool, trials: int, seed: int, as_json: bool
+    first: str,
+    second: str,
+    fixed: tuple[str, ...],
+    shapes: tuple[str, ...],
+    no_run: bool,
+    trials: int,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Compare two models: operators, inputs and outputs, and what they give on random inputs.
 
@@ -33,16 +41,20 @@ def diff_command(
     Examples:
       anydml diff model.onnx flat.onnx
       anydml diff vad.onnx flat.onnx --set sr=16000
+      anydml diff detector.onnx flat.onnx --shape image=1,3,640,640
       anydml diff a.onnx b.onnx --no-run --json
 
-    Exit codes: 0, no difference was found; 1, something is wrong; 2, they give something else.
+    With --no-run nothing is compared but what is in the files.
+
+    Exit codes: 0, they give the same, as far as was tried; 1, something is wrong; 2, something else.
     """
-    models = [given_model(name) for name in (first, second)]
+    models = [given_onnx_model(name) for name in (first, second)]
     with bar("running", not no_run) as progress:
         found = compare(
             models[0].source,
             models[1].source,
             fixed=named_values(fixed),
+            shapes=partial_shapes(shapes),
             run=not no_run,
             seed=seed,
             trials=trials,
@@ -59,9 +71,7 @@ def diff_command(
             was, now = (o.get(domain) for o in found.opsets)
             if was != now:
                 out.print(f"opset of {domain or 'ai.onnx'}: {was or 'none'} and {now or 'none'}")
-        if found.difference:
-            out.print(f"[red]they differ: {escape(found.difference)}[/]", soft_wrap=True)
-        elif found.verified is not None:
-            out.print(f"[green]the same on {found.verified}[/]")
+        colour = {True: "green", False: "red", None: "yellow"}[found.same]
+        out.print(f"[{colour}]{escape(found.verdict)}[/]", soft_wrap=True)
     if found.difference:
         sys.exit(2)

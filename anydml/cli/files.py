@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, shor
 
 MODEL_PATH = click.Path(exists=True, dir_okay=False, allow_dash=True)
 MODEL = click.argument("model", type=MODEL_PATH)
-"""The argument; `given_model` reads what it names."""
+"""The argument; `given_model` or `given_onnx_model` reads what it names."""
 OUTPUT = click.Path(dir_okay=False, readable=False, allow_dash=True)
 """The type of arguments that `Output` is made of."""
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -92,6 +93,23 @@ def given_model(text: str) -> GivenModel:
     if path.is_file():
         return GivenModel(path, path.name, path.resolve().parent)
     return GivenModel(read_file(path, MAX_MODEL), path.name, Path())
+
+
+def given_onnx_model(text: str) -> GivenModel:
+    """What MODEL names, for a command that takes ONNX models only.
+
+    Raises:
+        OSError: as `given_model`.
+        click.UsageError: it is a DxDispatch model, which `anydml run` takes.
+    """
+    given = given_model(text)
+    if given.is_dispatch:
+        run = f"`anydml run {shlex.quote(text)}`"
+        other = (
+            f"{given.name} is a DxDispatch model; {run} runs it, with -i 1000 measures it, with --emit text"
+        )
+        raise click.UsageError(f"expected an ONNX model, but {other} prints its kernels")
+    return given
 
 
 class Output:

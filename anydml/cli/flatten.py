@@ -22,7 +22,7 @@ from anydml.cli.common import (
     short,
     whole_shapes,
 )
-from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
 from anydml.flatten_report import Report
 from anydml.flattening import flatten
 from anydml.onnx.serde.serialize import save
@@ -40,6 +40,7 @@ _COLOURS = {
 @click.command("flatten")
 @MODEL
 @click.argument("output", type=OUTPUT, required=False)
+@click.option("-o", "--output", "other_output", type=OUTPUT, help="Another way to give OUTPUT.")
 @SET
 @SHAPE
 @click.option(
@@ -95,6 +96,7 @@ _COLOURS = {
 def flatten_command(
     model: str,
     output: str | None,
+    other_output: str | None,
     fixed: tuple[str, ...],
     shapes: tuple[str, ...],
     convert: Any,
@@ -132,9 +134,12 @@ def flatten_command(
     """
     if old_witness:
         click.echo("anydml: --witness is called --safe-shape now, and will go", err=True)
+    if output is not None and other_output is not None:
+        raise click.UsageError(f"expected OUTPUT or -o, but got both, {output} and {other_output}")
+    output = output if other_output is None else other_output
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'OUTPUT'; --dry-run does without")
-    out, given = None if output is None else Output(output), given_model(model)
+    out, given = None if output is None else Output(output), given_onnx_model(model)
     if out is not None:
         given.check_distinct(out)
     with bar("verifying", not no_verify) as progress:
@@ -181,13 +186,12 @@ def _print(report: Report, told: str | None, errors: bool) -> None:
         out.print(f"of {before.ifs} Ifs, {word} gone")
     out.print(compared(before, after, brief))
     done = report.verified
-    if done is not None:
+    if done is not None and done.agreed:
         out.print(f"verified on {done}")
         if done.time_ratio is not None:
             out.print(f"the new one took {done.time_ratio:.2f} times as long on them, on one thread")
-        if not done.agreed:
-            out.print("[yellow]no random input was accepted by the original, so nothing was compared[/]")
+    fine = not report.left and (done is None or done.agreed)
     for line in report.verdict.splitlines():
-        out.print(f"[{'green' if not report.left else 'yellow'}]{escape(line)}[/]", soft_wrap=True)
+        out.print(f"[{'green' if fine else 'yellow'}]{escape(line)}[/]", soft_wrap=True)
     if told is not None:
         out.print(escape(told), soft_wrap=True)

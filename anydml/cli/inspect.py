@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from anydml.cli.common import busy, console, short
-from anydml.cli.files import MODEL, OUTPUT, Output, given_model
+from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
 from anydml.errors import counted
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
 
@@ -41,7 +41,7 @@ def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) 
       curl -s https://example.com/model.onnx | anydml inspect -
       anydml inspect model.onnx --json | jq '.control[].condition'
     """
-    out, given = Output(html) if html is not None else None, given_model(model)
+    out, given = Output(html) if html is not None else None, given_onnx_model(model)
     if out is not None:
         given.check_distinct(out)
     with busy("looking"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import signal
@@ -15,16 +14,17 @@ from typing import Any
 import click
 import numpy as np
 
-from anydml.cli.common import EMIT, Level, array_in, pairs
+from anydml.cli.common import EMIT, Level
+from anydml.cli.feeds import feed, how_to_feed
 from anydml.cli.files import GivenModel, given_model, saved
 from anydml.dxdispatch.model import DispatchModel, find_model
 from anydml.dxdispatch.no_effect import NO_EFFECT
 from anydml.dxdispatch.onnx_models import denoted_dims
 from anydml.dxdispatch.timing import DispatchTiming
-from anydml.errors import InvalidInput, Problem, UnknownFieldWarning, counted, short_repr
+from anydml.errors import InvalidInput, UnknownFieldWarning, counted
 from anydml.ops.enums import FeatureLevel
 from anydml.runtime.threads import default_threads
-from anydml.session import Session, load
+from anydml.session import load
 
 
 def _say_no_effect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -292,8 +292,12 @@ def _run_session(given: GivenModel, chosen: _Chosen) -> None:
         click.echo(f"anydml: {option}: nothing is done: it is for .json models", err=True)
     symbols = _symbols(given, chosen)
     session = load(given.source, threads=chosen.threads, dims=symbols or None)
-    with interruptible():
-        results = session.run(None, _feed(session, chosen.feeds))
+    given_inputs = feed(session, chosen.feeds)
+    try:
+        with interruptible():
+            results = session.run(None, given_inputs)
+    except InvalidInput as error:
+        raise InvalidInput(*error.problems, *how_to_feed(session, given_inputs)) from error
     names = [o.name for o in session.get_outputs()]
     output = chosen.output or chosen.short_output
     if output is not None:  # first, so that a reader who closes the pipe loses no file
@@ -334,84 +338,6 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
-    declared = {i.name: i for i in session.get_inputs()}
-    values: dict[str, Any] = {}
-    for name, text in pairs("--feed", feeds):
-        argument = declared.get(name)
-        if text.startswith("@"):
-            values[name] = array_in(f"input {name!r}", text[1:])
-        elif argument is None:
-            values[name] = np.zeros(0)  # the session names the inputs that exist
-        else:
-            rank = None if argument.shape is None else len(argument.shape)
-            values[name] = _literal(name, text, argument.type, rank)
-    return values
-
-
-def _intended(text: str) -> str:
-    """What somebody may have meant who did not write JSON."""
-    if text.lower() in ("true", "false"):
-        return f"write {text.lower()}"
-    if text.endswith((".npy", ".npz")):
-        return f"did you mean @{text}?"
-    if re.fullmatch(r"[-+.\deE]+(, *[-+.\deE]+)+", text):
-        return f"write '[{text}]'"
-    return ""
-
-
-_NUMPY = {"float": "float32", "double": "float64", "string": "object"}
-
-
-def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
-    """A JSON literal as the input's type; a single value fills an input of any rank with size 1."""
-    where = f"input {name!r}"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
-        if "string" not in type:
-            hint = _intended(text)
-            message = f"expected a JSON literal or @file.npy, but got {short_repr(text)}"
-            raise InvalidInput(Problem(where, message, hint)) from error
-        value = text
-    sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
-    tensor = re.fullmatch(r"tensor\((\w+)\)", type)
-    if sequence and isinstance(value, list):
-        return [_array(where, v, sequence[1], None) for v in value]
-    if tensor:
-        return _array(where, value, tensor[1], rank)
-    raise InvalidInput(
-        Problem(where, f"expected {type}, which a literal cannot give", "use the Python interface")
-    )
-
-
-def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
-    dtype = np.dtype(_NUMPY.get(type, type))
-    if dtype.kind == "b" and _all_of(value, (0, 1)):
-        return _shape_to_rank(np.array(value, bool), rank)
-    try:
-        natural = np.array(value)
-        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
-        if natural.size and natural.dtype.kind not in exact:
-            raise ValueError(f"it is {natural.dtype}")
-        array = np.array(value, dtype)
-        if dtype.kind in "iu" and natural.size and (array != natural).any():
-            raise ValueError("a number is out of range")
-    except (ValueError, OverflowError, TypeError) as error:
-        message = f"expected a literal of {dtype}, but got {short_repr(value)}"
-        why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
-        raise InvalidInput(Problem(where, message, why)) from error
-    return _shape_to_rank(array, rank)
-
-
-def _shape_to_rank(array: Any, rank: int | None) -> Any:
-    return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
-
-
-def _all_of(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return all(_all_of(v, allowed) for v in value) if isinstance(value, list) else value in allowed
 
 
 def _show(name: str, result: Any) -> None:

@@ -31,8 +31,11 @@ def unknown_names(word: str, given: Mapping[str, object], inputs: Mapping[str, V
     ]
 
 
-def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type], list[Problem]]:
-    """The types of inputs, symbols that were given a size included; and what is wrong with the sizes."""
+def sized(
+    inputs: Mapping[str, Value], shapes: Shapes, word: str = "shapes"
+) -> tuple[dict[Value, Type], list[Problem]]:
+    """The types of inputs, symbols that were given a size included; and what is wrong with the sizes, which
+    the user gave as `word`."""
     problems: list[Problem] = []
     named = {n.name: n for v in inputs.values() for n in v.sizes or () if isinstance(n, Affine) and n.name}
     told: dict[Affine, int | Affine] = {}
@@ -44,7 +47,7 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
             continue
         wrong = _wrong(value, asked)
         if wrong:
-            problems.append(Problem(f"shapes {name!r}", wrong))
+            problems.append(Problem(f"{word} {name!r}", wrong))
             continue
         declared = _content_type(value.type)
         assert declared is not None
@@ -56,7 +59,7 @@ def sized(inputs: Mapping[str, Value], shapes: Shapes) -> tuple[dict[Value, Type
             size = named.setdefault(m, Affine.of(Symbol(m))) if isinstance(m, str) else m
             problem = _unify(n, size, told)
             if problem:
-                problems.append(Problem(f"shapes {name!r}, axis {k}", problem))
+                problems.append(Problem(f"{word} {name!r}, axis {k}", problem))
             result.append(size)
         asked_types[value] = TensorType(declared.dtype, tuple(result))
     types: dict[Value, Type] = {}
@@ -143,6 +146,9 @@ def check_request(
     fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
     types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
     problems += wrong_sizes or _wrong_defaults(model, types)
+    if not problems:  # sizes on which nothing fails are such as the model may be given
+        asked = {name: Value(name, types.get(v, v.type)) for name, v in inputs.items()}
+        problems += sized(asked, witness, "witness")[1]
     if problems:
         raise InvalidInput(*problems)
     return contents, types | absent
@@ -177,7 +183,9 @@ def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, st
     except (TypeError, ValueError, OverflowError):
         return None, f"expected {type.dtype}, but got {short_repr(value)}"
     if type.dtype != "string" and (
-        given.dtype.kind in "OUS" or not np.array_equal(array.astype(given.dtype), given)
+        given.dtype.kind in "OUS"
+        or (given.dtype.kind == "b" and type.dtype != "bool")
+        or not np.array_equal(array.astype(given.dtype), given)
     ):
         return None, f"expected {type.dtype}, but got {short_repr(value)}"
     rank = None if type.sizes is None else len(type.sizes)

@@ -1,0 +1,120 @@
+"""What `anydml run` feeds to an ONNX model: literals and files as arrays of its inputs' types."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from anydml.cli.common import array_in, pairs
+from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.session import NodeArg, Session
+
+
+def feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
+    declared = {i.name: i for i in session.get_inputs()}
+    values: dict[str, Any] = {}
+    for name, text in pairs("--feed", feeds):
+        argument = declared.get(name)
+        if text.startswith("@"):
+            values[name] = array_in(f"input {name!r}", text[1:])
+        elif argument is None:
+            values[name] = np.zeros(0)  # the session names the inputs that exist
+        else:
+            rank = None if argument.shape is None else len(argument.shape)
+            values[name] = _literal(name, text, argument.type, rank)
+    return values
+
+
+def how_to_feed(session: Session, given: Mapping[str, Any]) -> Iterator[Problem]:
+    """What to type for the inputs that were not given."""
+    missing = [i for i in session.get_inputs() if i.name not in given and not i.type.startswith("optional")]
+    if missing:
+        options = " ".join(f"--feed {shlex.quote(f'{i.name}={_sample(i)}')}" for i in missing)
+        listed = ", ".join(f"{i.name} {_declared(i)}" for i in missing)
+        remedy = f"give {options}, or others of numpy.save's files and literals such as [[1, 2]]"
+        yield Problem("--feed", f"expected {listed}", remedy)
+
+
+def _sample(argument: NodeArg) -> str:
+    """What could be written for an input: a literal for a scalar, a file for more."""
+    if argument.shape != []:
+        return f"@{argument.name}.npy"
+    return {"tensor(bool)": "true", "tensor(string)": "text"}.get(argument.type, "1")
+
+
+def _declared(argument: NodeArg) -> str:
+    """As in `float32[n,4]`."""
+    element = re.fullmatch(r"tensor\((\w+)\)", argument.type)
+    if element is None or argument.shape is None:
+        return argument.type
+    sizes = ",".join("?" if n is None else str(n) for n in argument.shape)
+    name = _NUMPY.get(element[1], element[1]) if element[1] != "string" else "string"
+    return f"{name}[{sizes}]"
+
+
+def _intended(text: str) -> str:
+    """What somebody may have meant who did not write JSON."""
+    if text.lower() in ("true", "false"):
+        return f"write {text.lower()}"
+    if text.endswith((".npy", ".npz")):
+        return f"did you mean @{text}?"
+    if re.fullmatch(r"[-+.\deE]+(, *[-+.\deE]+)+", text):
+        return f"write '[{text}]'"
+    return ""
+
+
+_NUMPY = {"float": "float32", "double": "float64", "string": "object"}
+
+
+def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
+    """A JSON literal as the input's type; a single value fills an input of any rank with size 1."""
+    where = f"input {name!r}"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # no JSON, or absurdly long or deep
+        if "string" not in type:
+            hint = _intended(text)
+            message = f"expected a JSON literal or @file.npy, but got {short_repr(text)}"
+            raise InvalidInput(Problem(where, message, hint)) from error
+        value = text
+    sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
+    tensor = re.fullmatch(r"tensor\((\w+)\)", type)
+    if sequence and isinstance(value, list):
+        return [_array(where, v, sequence[1], None) for v in value]
+    if tensor:
+        return _array(where, value, tensor[1], rank)
+    raise InvalidInput(
+        Problem(where, f"expected {type}, which a literal cannot give", "use the Python interface")
+    )
+
+
+def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
+    dtype = np.dtype(_NUMPY.get(type, type))
+    if dtype.kind == "b" and _all_of(value, (0, 1)):
+        return _shape_to_rank(np.array(value, bool), rank)
+    try:
+        natural = np.array(value)
+        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
+        if natural.size and natural.dtype.kind not in exact:
+            raise ValueError(f"it is {natural.dtype}")
+        array = np.array(value, dtype)
+        if dtype.kind in "iu" and natural.size and (array != natural).any():
+            raise ValueError("a number is out of range")
+    except (ValueError, OverflowError, TypeError) as error:
+        message = f"expected a literal of {dtype}, but got {short_repr(value)}"
+        why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
+        raise InvalidInput(Problem(where, message, why)) from error
+    return _shape_to_rank(array, rank)
+
+
+def _shape_to_rank(array: Any, rank: int | None) -> Any:
+    return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
+
+
+def _all_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return all(_all_of(v, allowed) for v in value) if isinstance(value, list) else value in allowed

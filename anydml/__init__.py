@@ -18,7 +18,8 @@ from anydml.names import FUNCTIONS
 
 if TYPE_CHECKING:
     from anydml.builder import GraphBuilder
-    from anydml.checking import CheckReport, check_model
+    from anydml.check_report import CheckReport
+    from anydml.checking import check_model
     from anydml.comparison import Comparison, compare
     from anydml.compilation import CompiledModel, compile_model
     from anydml.compiled_graph import CompiledGraph
@@ -92,7 +93,8 @@ _HOME = {
         "validate",
     ),
     "anydml.comparison": ("Comparison", "compare"),
-    "anydml.checking": ("CheckReport", "check_model"),
+    "anydml.check_report": ("CheckReport",),
+    "anydml.checking": ("check_model",),
     "anydml.flatten_report": ("Report",),
     "anydml.flattening": ("flatten",),
     "anydml.functions": FUNCTIONS,

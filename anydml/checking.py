@@ -6,17 +6,15 @@ print(report.verdict)
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from textwrap import wrap
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from anydml.display import page, table, text
-from anydml.errors import InvalidInput, Problem, counted, nearest, translate_memory_error
+from anydml.check_report import CONTROL_FLOW, CheckReport, NodeCheck, Where
+from anydml.errors import AnyDMLError, InvalidInput, Problem, nearest, translate_memory_error
 from anydml.flatten_report import path_to
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
+from anydml.flattening import flatten
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Value
+from anydml.onnx.if_conversion.convert import Convert
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.partial_eval.evaluator import specialize
@@ -24,137 +22,21 @@ from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.schema import form_of, schema_of
 from anydml.onnx.serde.deserialize import read as read_model
 from anydml.onnx.serde.parse import ModelSource
-from anydml.onnx.targets.tables import NAMES, Registration, registrations, source, supported
-from anydml.onnx.types import onnx_name
+from anydml.onnx.targets.tables import (
+    BRANCHES,
+    NAMES,
+    Registration,
+    registered,
+    registrations,
+    source,
+    supported,
+)
+from anydml.onnx.types import onnx_name, type_text
 from anydml.ops.catalog import BY_NAME
 from anydml.ops.enums import FeatureLevel, TensorDataType
 
-Where = Literal["graph", "device", "cpu", "refused", "unknown"]
 LEAST_LEVEL = FeatureLevel.FL_5_0
 """What onnxruntime's DirectML provider asks of a device."""
-CONTROL_FLOW = frozenset(["If", "Loop", "Scan", "SequenceMap"])
-ON_HOST = frozenset(["Constant", "Shape", "Size", "Identity"])
-"""What costs nothing wherever it runs: a constant, or a few integers on the processor."""
-
-
-@dataclass(frozen=True)
-class NodeCheck:
-    """Where a node runs.
-
-    Attributes:
-        path: the way through branches and bodies to it, and its name.
-        operator: with its domain, if it is not ONNX's own.
-        since: the opset of its revision.
-        where: `graph`: in a compiled graph of the device; `device`: there, but by itself; `cpu`: on the
-            processor instead; `refused`: the runtime does not take the model; `unknown`: nobody says.
-        kind: what kind of reason there is, in a word: `operator`, `revision`, `type`, `constants`, `sizes`,
-            `level`, `control flow`; nothing where there is none.
-        because: the reason.
-        becomes: DirectML operators that it may become.
-    """
-
-    path: str
-    operator: str
-    since: int
-    where: Where
-    kind: str = ""
-    because: str = ""
-    becomes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, repr=False)
-class CheckReport:
-    """What a runtime takes of a model. `source`: what that was read from."""
-
-    target: str
-    name: str
-    nodes: tuple[NodeCheck, ...]
-    opset: int
-    source: str
-
-    def count(self, *where: Where) -> int:
-        """How many nodes run there."""
-        return sum(node.where in where for node in self.nodes)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the runtime takes every node."""
-        return self.count("graph", "device") == len(self.nodes)
-
-    @property
-    def control_flow(self) -> int:
-        """Ifs, Loops and Scans."""
-        return sum(node.operator in CONTROL_FLOW for node in self.nodes)
-
-    @property
-    def remedy(self) -> str:
-        """The one command that repairs most."""
-        counts = Counter(node.kind for node in self.nodes if node.kind)
-        control = [node for node in self.nodes if node.operator in CONTROL_FLOW]
-        if control:
-            return "anydml flatten MODEL FLAT" if self.opset <= self._lower else self._lowered
-        if counts["revision"] and self._lower < self.opset:
-            return self._lowered
-        if counts["sizes"] + counts["constants"]:
-            return "anydml check MODEL --shape NAME=N,N,... (sizes that never change)"
-        return ""
-
-    @cached_property
-    def _lower(self) -> int:
-        """The newest opset of which the target has the revisions of all operators here that it has at all."""
-        if self.target != "directml":
-            return self.opset
-        best, most = self.opset, -1
-        for opset in range(self.opset, 12, -1):
-            names = Counter(n.operator for n in self.nodes if n.operator in registrations())
-            taken = sum(c for name, c in names.items() if _registered(OnnxOp("", name, opset)) is not None)
-            if taken > most:
-                best, most = opset, taken
-        return best
-
-    @property
-    def _lowered(self) -> str:
-        return f"anydml flatten MODEL FLAT --opset {self._lower}"
-
-    @property
-    def verdict(self) -> str:
-        """How much of the model runs there, and what to do next, in lines of at most 80 characters."""
-        total, lines = len(self.nodes), []
-        flow = self.control_flow
-        words = sorted({node.operator for node in self.nodes} & CONTROL_FLOW)
-        lines.append(f"control flow: {flow} ({', '.join(words)})" if flow else "control flow: none")
-        if self.target == "directml":
-            lines.append(
-                f"{self.count('graph', 'device')} of {total} nodes run on DirectML, "
-                f"{self.count('graph')} of them in a compiled graph"
-            )
-        else:
-            lines.append(f"{self.count('graph', 'device')} of {total} nodes are taken by {self.name}")
-        if cpu := self.count("cpu"):
-            lines.append(f"{cpu} run on the processor instead")
-        if refused := self.count("refused"):
-            lines.append(f"{refused} are refused, and with them the model")
-        if unknown := self.count("unknown"):
-            lines.append(f"of {unknown} nothing is known")
-        if self.remedy:
-            lines.append(f"next: {self.remedy}")
-        return "\n".join(part for line in lines for part in wrap(line, 80, break_long_words=False))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report in types that JSON has."""
-        return {**asdict(self), "verdict": self.verdict, "remedy": self.remedy}
-
-    def __str__(self) -> str:
-        return self.verdict
-
-    def __repr__(self) -> str:
-        taken = self.count("graph", "device")
-        return f"<CheckReport: {self.target} takes {taken:,} of {counted(len(self.nodes), 'node')}>"
-
-    def _repr_html_(self) -> str:
-        rows = [(n.operator, count, n.where, n.because) for n, count in kinds(self)]
-        heads = "operator", "nodes", "where", "why"
-        return page(repr(self)[1:-1], table(heads, rows), text(self.verdict))
 
 
 @translate_memory_error
@@ -195,7 +77,41 @@ def check_model(
                 nodes.append(_on_directml(node, constants, level, id(within) in flow, opset))
             else:
                 nodes.append(_elsewhere(node, name, opset))
-    return CheckReport(name, NAMES[name], tuple(nodes), opset, source(name))
+    in_the_way = any(node.kind == "control flow" for node in nodes)
+    return CheckReport(
+        name,
+        NAMES[name],
+        tuple(nodes),
+        opset,
+        source(name),
+        level.label if name == "directml" else "",
+        _flattening(model, fixed, shapes) if in_the_way else None,
+        {v.name: _sizes_text(v) for v in graph.inputs if v.sizes is not None and v.known_sizes is None},
+    )
+
+
+def _flattening(
+    model: ModelSource, fixed: Mapping[str, Any] | None, shapes: Shapes | None
+) -> tuple[str, ...] | None:
+    """The fewest options with which `flatten` removes control flow; None where it removes none."""
+    for options in ((), ("--convert always",)):
+        try:
+            convert: Convert = "always" if options else "auto"
+            _, report = flatten(model, fixed=fixed, shapes=shapes, convert=convert, verify=False)
+        except AnyDMLError:
+            return None
+        before, after = (
+            sum(size.operators.get(name, 0) for name in CONTROL_FLOW)
+            for size in (report.before, report.after)
+        )
+        if after < before:
+            return options
+    remedies = [remedy for one in report.ifs for remedy in one.remedies]
+    return tuple(remedies[:1]) or None
+
+
+def _sizes_text(value: Value) -> str:
+    return type_text(value.type).partition("[")[2].removesuffix("]")
 
 
 def _target(target: str) -> tuple[str, FeatureLevel]:
@@ -234,13 +150,6 @@ def _has_control_flow(graph: Graph) -> bool:
 # ---- DirectML ----------------------------------------------------------------------------------------
 
 
-def _registered(op: OnnxOp) -> Registration | None:
-    """The registration of exactly the revision that an operator has at an opset."""
-    form = form_of(op)
-    rows = registrations().get(str(op), ())
-    return next((r for r in rows if form is None or r.since == form.since), None)
-
-
 def _on_directml(
     node: Node | If,
     constants: Mapping[Value, Constant],
@@ -259,12 +168,10 @@ def _on_directml(
     if isinstance(node, If) or node.bodies:
         because = "the processor runs it, and nothing beside it is compiled as a graph"
         return at("cpu", "control flow", because)
-    if name == "Constant":
-        return at("graph")
     rows = registrations().get(name)
     if not rows:
         return at("cpu", "operator", "DirectML's provider does not have it")
-    row = _registered(op)
+    row = registered(op)
     if row is None:
         listed = ", ".join(str(r.since) for r in rows)
         return at("cpu", "revision", f"revision {since} is not registered, but {listed}")
@@ -363,7 +270,31 @@ def _elsewhere(node: Node | If, target: str, opset: int) -> NodeCheck:
     wrong = _types_outside(node, row.types)
     if wrong:
         return NodeCheck(path, name, since, where, "type", wrong)
+    if isinstance(node, If) and target in BRANCHES:
+        apart = _apart(node, BRANCHES[target])
+        if apart is not None:
+            return NodeCheck(path, name, since, where if apart[0] else "unknown", "control flow", apart[1])
     return NodeCheck(path, name, since, "device", "", row.note)
+
+
+def _apart(node: If, equal: Literal["ranks", "sizes"]) -> tuple[bool, str] | None:
+    """Why the results of an If's branches are not what a runtime takes, and whether that is sure."""
+    doubt = None
+    for a, b in zip(node.then_branch.outputs, node.else_branch.outputs, strict=True):
+        told = f"the branches give {type_text(a.type)} and {type_text(b.type)}: expected"
+        if isinstance(a.type, OptionalType) or isinstance(b.type, OptionalType):
+            return True, f"{told} tensors"
+        if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
+            continue
+        if a.sizes is None or b.sizes is None:
+            doubt = False, f"{told} ranks that are known before the run"
+        elif len(a.sizes) != len(b.sizes):
+            return True, f"{told} equal {equal}"
+        elif equal == "sizes" and (a.known_sizes is None or a.sizes != b.sizes):
+            if a.known_sizes is not None and b.known_sizes is not None:
+                return True, f"{told} equal sizes"
+            doubt = False, f"{told} equal sizes that are known before the run"
+    return doubt
 
 
 def _types_outside(node: Node | If, types: frozenset[str]) -> str:
@@ -372,12 +303,3 @@ def _types_outside(node: Node | If, types: frozenset[str]) -> str:
     if not types or first is None or first.type is None or _type_name(first) in types:
         return ""
     return f"{_type_name(first)}: expected {', '.join(sorted(types))}"
-
-
-def kinds(report: CheckReport) -> Sequence[tuple[NodeCheck, int]]:
-    """One node of each operator and reason, and how many there are like it; the most frequent first."""
-    counts = Counter((n.operator, n.since, n.where, n.kind, n.because, n.becomes) for n in report.nodes)
-    firsts = {(n.operator, n.since, n.where, n.kind, n.because, n.becomes): n for n in reversed(report.nodes)}
-    order = {"refused": 0, "cpu": 1, "unknown": 2, "device": 3, "graph": 4}
-    pairs = ((firsts[k], count) for k, count in counts.items())
-    return sorted(pairs, key=lambda pair: (order[pair[0].where], -pair[1], pair[0].operator))

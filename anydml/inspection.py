@@ -7,7 +7,7 @@ report.ifs[0].condition    ->    Equal(sr, 16000)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Control:
         condition: of an If: what it is computed from, as far back as four operators.
         branches: `then` and `else` of an If, `body` of the others.
         same_types: whether both branches of an If return the same types and sizes.
-        flatten: what `flatten` would do with an If, and why.
+        flatten: what `flatten` would do with it, and why; nothing of a loop that it leaves.
     """
 
     name: str
@@ -81,6 +81,12 @@ class Inspection:
     decided: Mapping[str, int]
     """Of the Ifs, how many are decided by what: `the content of sr`, `sizes of x`, `the data of x`."""
     control: tuple[Control, ...]
+
+    @property
+    def flattens(self) -> str:
+        """How much of its control flow `flatten` removes by itself: `all`, `some` or `none`."""
+        stays = [not c.flatten or c.flatten.startswith("kept:") for c in _all(self.control)]
+        return "none" if all(stays) else "some" if any(stays) else "all"
 
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
@@ -163,6 +169,14 @@ class _Looked:
         return written({"title": title, "facts": facts, "graph": drawing.graph(self.graph, {})})
 
 
+def _all(controls: Iterable[Control]) -> Iterator[Control]:
+    """With those inside."""
+    for control in controls:
+        yield control
+        for branch in control.branches.values():
+            yield from _all(branch.inside)
+
+
 def _decided(condition: Condition) -> str:
     """What decides an If, in words."""
     fixes = [fix.partition("=")[0] for fix in condition.fixes]
@@ -218,7 +232,9 @@ class _Inspector:
 
     def _loop(self, node: Node) -> Control:
         branches = {name: self._branch(body, {}) for name, body in node.bodies.items()}
-        return Control(node.name or str(node.op), str(node.op), "", branches, True, "")
+        one = self.decisions.get(path_to(node))
+        fate = "" if one is None else f"{one.decision}: {one.because}"
+        return Control(node.name or str(node.op), str(node.op), "", branches, True, fate)
 
     def _branch(self, graph: Graph, makers: Mapping[Value, Node]) -> Branch:
         return Branch(

@@ -62,7 +62,7 @@ def test_a_node_in_a_compiled_graph_and_what_it_becomes() -> None:
     assert report.ok
     assert report.verdict.splitlines() == [
         "control flow: none",
-        "1 of 1 nodes run on DirectML, 1 of them in a compiled graph",
+        "1 of 1 node (without Constants) on DirectML 5_0, 1 in a compiled graph",
     ]
 
 
@@ -147,6 +147,83 @@ def test_what_another_runtime_refuses() -> None:
     assert "refused" in report.verdict
 
 
+RANKS = """(bool c, float[2, 1] x) => (y) {
+    y = If (c) <then_branch = t () => (a) { a = Squeeze (x) }, else_branch = e () => (b) { b = Neg (x) }> }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "where"),
+    [  # nothing but the condition's content helps where ranks differ
+        (RANKS, "openvino", "refused"),
+        (RANKS, "tensorrt", "refused"),
+        (RANKS, "qnn", "cpu"),
+        (RANKS.replace("Squeeze (x)", "Concat <axis = 0> (x, x)"), "openvino", "device"),
+        (RANKS.replace("Squeeze (x)", "Concat <axis = 0> (x, x)"), "qnn", "cpu"),
+        (RANKS.replace("Squeeze (x)", "Abs (x)"), "qnn", "device"),
+        (RANKS.replace("float[2, 1] x", "float[n, 1] x").replace("Squeeze", "Abs"), "qnn", "unknown"),
+        (
+            RANKS.replace("Squeeze (x)", "Reshape (x, s)").replace("x)", "x, int64[k] s)", 1),
+            "openvino",
+            "unknown",
+        ),
+    ],
+)
+def test_what_the_branches_of_an_if_give(text: str, target: str, where: str) -> None:
+    report = anydml.check_model(model(text), target)
+    (node,) = [n for n in report.nodes if n.operator == "If"]
+    assert node.where == where
+    assert ("the branches give" in node.because) == (where != "device")
+    assert report.ok == (where == "device") == (report.remedy == "")
+    if text == RANKS:
+        assert report.remedy == "anydml flatten MODEL FLAT --set c=true"
+
+
+def test_an_optional_from_branches() -> None:
+    built = model("""(bool c, optional(float[2]) x, optional(float[2]) z) => (optional(float[2]) y) {
+        y = If (c) <then_branch = t () => (optional(float[2]) a) { a = Identity (x) },
+                    else_branch = e () => (optional(float[2]) b) { b = Identity (z) }> }""")
+    (node,) = [n for n in anydml.check_model(built, "openvino").nodes if n.operator == "If"]
+    assert (node.where, node.because.endswith("expected tensors")) == ("refused", True)
+
+
+# ---- what to do next ---------------------------------------------------------------------------------
+
+LOOP = """(int64 n, float[2] x) => (float[2] y) <bool go = {1}> {
+    y = Loop (n, go, x) <body = b (int64 k, bool c, float[2] s) => (bool d, float[2] t) { d = Identity (c)  t = Neg (s) }> }"""
+"""As often as it is told in the run."""
+
+
+def test_flatten_is_proposed_where_it_helps() -> None:
+    report = anydml.check_model(model(LOOP))
+    assert report.remedy == ""
+    assert report.verdict.startswith("control flow: 1 (Loop), which `anydml flatten` does not remove")
+    known = anydml.check_model(model(LOOP), fixed={"n": 3})
+    assert known.remedy == "anydml flatten MODEL FLAT"
+    assert "does not remove" not in known.verdict
+
+
+COSTLY = """(int64 rate, float[n] x) => (y) <int64 wide = {16000}> {
+    c = Equal (rate, wide)
+    y = If (c) <then_branch = t () => (a) { u, v, w, z = Unique (x)  a = Neg (u) }, else_branch = e () => (b) { b = Exp (x) }> }"""
+
+
+def test_what_is_proposed_was_not_done() -> None:
+    """Where flatten left an If, it is proposed with what helps, if anything does."""
+    flat, report = anydml.flatten(model(COSTLY))
+    assert report.left == 1
+    found = anydml.check_model(flat)
+    assert found.remedy == "anydml flatten MODEL FLAT --set rate=16000"
+    flat, report = anydml.flatten(model(COSTLY), fixed={"rate": 16000})
+    assert anydml.check_model(flat).flattening is None
+
+
+def test_sizes_are_proposed_for_inputs_that_have_free_ones() -> None:
+    open_sizes = model("(float[n, 3] x, float[3] z) => (y) { y = Add (x, z) }")
+    assert "anydml check MODEL --shape x=n,3 (" in anydml.check_model(open_sizes).remedy
+    computed = model("(float[2] x) => (y) { y = NonZero (x) }")
+    assert anydml.check_model(computed).remedy == ""
+
+
 # ---- what cannot be asked ----------------------------------------------------------------------------
 
 
@@ -192,5 +269,8 @@ def test_check_as_a_command(tmp_path) -> None:
     told_of_both = CliRunner().invoke(cli, ["check", *several, "--require"])
     assert (told_of_both.exit_code, told_of_both.output.count("control flow: 1 (If)")) == (2, 2)
     assert f"next: anydml flatten {several[1]} flat.onnx" in told_of_both.output
+    shaped = CliRunner().invoke(cli, ["check", str(path), "--shape", "x=2"])
+    assert "on DirectML 5_0" in shaped.output
+    assert f"next: anydml flatten {path} flat.onnx --shape x=2\n" in shaped.output
     both = CliRunner().invoke(cli, ["check", str(path), "--directml", "5_0", "--target", "webnn"])
     assert both.exit_code == 2

@@ -43,6 +43,32 @@ def test_inspect():
     assert inner.flatten == "converted: both branches can always run"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (TEXT, "7 nodes, 1 of them Constants: "),
+        (TEXT, "control flow: 2 Ifs (--tree shows it, `anydml flatten` removes some of it)"),
+        (
+            TEXT.replace("Concat <axis = 0> (x, x)", "Exp (x)"),
+            "(--tree shows it, `anydml flatten` removes it)",
+        ),
+        (LOOP, "control flow: 1 If, 1 loop (--tree shows it, `anydml flatten` removes some of it)"),
+    ],
+)
+def test_what_is_told_of_control_flow_and_constants(tmp_path, text, told):
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert told in CliRunner().invoke(cli, ["inspect", str(tmp_path / "m.onnx")]).output
+
+
+def test_a_loop_that_stays():
+    loop = """<ir_version: 8, opset_import: ["": 17]> m (int64 n, float[3] x) => (float[3] y) <bool go = {1}> {
+        y = Loop (n, go, x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1) { k1 = Identity (k)  s1 = Neg (s) }> }"""
+    assert anydml.inspect(onnx.parser.parse_model(loop)).flattens == "none"
+    three = loop.replace("int64 n, ", "").replace("bool go = {1}", "bool go = {1}, int64 n = {3}")
+    found = anydml.inspect(onnx.parser.parse_model(three))
+    assert (found.flattens, found.control[0].flatten) == ("all", "unrolled: 3 iterations")
+
+
 def test_loops_and_what_is_in_them():
     found = anydml.inspect(onnx.parser.parse_model(LOOP))
     (loop,) = found.control

@@ -11,7 +11,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from anydml.checking import CONTROL_FLOW, LEAST_LEVEL, CheckReport, NodeCheck, check_model, kinds
+from anydml.check_report import CONTROL_FLOW, CheckReport, NodeCheck, kinds
+from anydml.checking import LEAST_LEVEL, check_model
 from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short
 from anydml.cli.files import MODEL_PATH, given_onnx_model
 from anydml.onnx.targets.tables import NAMES
@@ -73,6 +74,8 @@ def check_command(
     """
     if level is not None and target not in (None, "directml"):
         raise click.UsageError("--directml is a target of its own; leave out --target")
+    inputs = [f"--set {shlex.quote(t)}" for t in fixed] + [f"--shape {shlex.quote(t)}" for t in shapes]
+    of_target = f"--directml {level.label}" if level is not None else f"--target {target}" if target else ""
     reports: dict[str, CheckReport] = {}
     models = tuple(dict.fromkeys(models))
     for name in models:
@@ -84,7 +87,11 @@ def check_command(
                 shapes=partial_shapes(shapes),
             )
         if not as_json:
-            _print(report, name, len(models) > 1, everything)
+            _print(report, name if len(models) > 1 else None, everything)
+            if report.remedy:
+                command = _command(report.remedy, shlex.quote(name), of_target, inputs)
+                console().print(escape(f"next: {command}"), soft_wrap=True)
+            console().print(f"[dim]source: {escape(report.source)}[/]")
     if as_json:
         told = {name: report.as_dict() for name, report in reports.items()}
         click.echo(json.dumps(told if len(models) > 1 else told[models[0]], indent=2))
@@ -92,10 +99,20 @@ def check_command(
         sys.exit(2)
 
 
-def _print(report: CheckReport, name: str, titled: bool, everything: bool) -> None:
+def _command(remedy: str, model: str, of_target: str, inputs: list[str]) -> str:
+    """A remedy for this model, with the options that were given."""
+
+    def arguments(words: re.Match[str]) -> str:
+        own = [model, "flat.onnx"] if "FLAT" in words[0] else [model, *filter(None, [of_target])]
+        return " ".join([*own, *inputs])
+
+    return re.sub("MODEL( FLAT)?", arguments, remedy, count=1)
+
+
+def _print(report: CheckReport, title: str | None, everything: bool) -> None:
     out = console()
-    if titled:
-        out.print(f"[bold]{escape(name)}[/]", soft_wrap=True)
+    if title is not None:
+        out.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
     found = kinds(report)
     reasons: dict[tuple[str, str], list[tuple[NodeCheck, int]]] = {}
     for node, count in found:
@@ -115,9 +132,5 @@ def _print(report: CheckReport, name: str, titled: bool, everything: bool) -> No
             becomes = ", ".join(node.becomes)
             table.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
         out.print(table)
-    names = {"MODEL": shlex.quote(name), "FLAT": "flat.onnx"}
-    for line in report.verdict.splitlines():
-        if line.startswith("next: "):
-            line = re.sub(r"\b(MODEL|FLAT)\b", lambda word: names[word[0]], line)
+    for line in report.summary.splitlines():
         out.print(escape(line), soft_wrap=True)
-    out.print(f"[dim]source: {escape(report.source)}[/]")

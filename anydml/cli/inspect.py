@@ -68,7 +68,9 @@ def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
     out.print(table)
     listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
     more = f", and {counted(len(found.operators) - _MOST, 'other')}" if len(found.operators) > _MOST else ""
-    out.print(f"{counted(found.nodes, 'node')}: {', '.join(listed)}{more}")
+    constants = found.operators.get("Constant", 0)
+    of_them = f", {constants:,} of them Constants" if constants else ""
+    out.print(f"{counted(found.nodes, 'node')}{of_them}: {', '.join(listed)}{more}")
     out.print(f"weights: {found.weights:,} bytes")
     if not found.control:
         out.print("no control flow")
@@ -80,7 +82,8 @@ def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
     told = ", ".join(counted(n, word) for n, word in counts if n)
     told = f"control flow: {told or 'SequenceMap'}"
     if not as_tree:
-        out.print(f"{told} (--tree shows it, `anydml flatten` removes it)")
+        much = {"all": "it", "some": "some of it", "none": ""}[found.flattens]
+        out.print(f"{told} (--tree shows it{f', `anydml flatten` removes {much}' if much else ''})")
         return
     tree = Tree(told)
     for control in found.control:

@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
+
+from anydml.ir.graph import OnnxOp
+from anydml.onnx.schema import form_of
 
 NAMES: Mapping[str, str] = {
     "directml": "DirectML, through onnxruntime's provider",
@@ -18,6 +22,9 @@ NAMES: Mapping[str, str] = {
     "coreml": "CoreML, through onnxruntime's provider",
     "webnn": "WebNN, through onnxruntime's provider",
 }
+
+BRANCHES: Mapping[str, Literal["ranks", "sizes"]] = {"tensorrt": "ranks", "openvino": "ranks", "qnn": "sizes"}
+"""What has to be equal of the results of an If's branches, and known before the run."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,13 @@ def registrations() -> Mapping[str, Sequence[Registration]]:
             )
         )
     return {name: sorted(rows, key=lambda r: r.since) for name, rows in found.items()}
+
+
+def registered(op: OnnxOp) -> Registration | None:
+    """The registration of exactly the revision that an operator has at an opset."""
+    form = form_of(op)
+    rows = registrations().get(str(op), ())
+    return next((r for r in rows if form is None or r.since == form.since), None)
 
 
 @cache

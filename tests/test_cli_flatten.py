@@ -1,11 +1,13 @@
 """`anydml flatten` as a user types it."""
 
+import io
 import json
 
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from anydml.cli.main import cli
 from anydml.sample import sample_model
@@ -174,3 +176,24 @@ def test_another_way_to_give_the_output(tmp_path, option):
     path, out = flat_model(tmp_path), tmp_path / "flat.onnx"
     assert invoke("flatten", path, option, out, "--set", "c=true").exit_code == 0
     assert [i.name for i in onnx.load(out).graph.input] == ["k", "x"]
+
+
+def test_long_names_are_whole_where_a_terminal_is_narrow(tmp_path, monkeypatch):
+    names = [f"model/decoder/{'layer/' * 9}{k}/{'attention/' * 5}If" for k in range(3)]
+    ifs = "\n".join(
+        f'["{name}"] y{k} = If (c) <then_branch = t () => (float[n] p{k}) {{ p{k} = Neg (x) }},'
+        f" else_branch = e () => (float[n] q{k}) {{ q{k} = Abs (x) }}>"
+        for k, name in enumerate(names)
+    )
+    text = f'<ir_version: 8, opset_import: ["": 17]> m (bool c, float[n] x) => (y0, y1, y2) {{ {ifs} }}'
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        "anydml.cli.flatten.console", lambda errors: Console(file=screen, width=80, highlight=False)
+    )
+    assert invoke("flatten", path, "--dry-run", "--no-verify").exit_code == 0
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    told = "".join(line.split("│")[1].strip() for line in lines if line.startswith("│"))
+    assert all(name in told for name in names)

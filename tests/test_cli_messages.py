@@ -184,3 +184,10 @@ def test_help_needs_no_command() -> None:
     assert done.stdout.strip().endswith("[]")
     for name in cli.list_commands(None):  # type: ignore[arg-type]
         assert f"\n  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["", *cli.list_commands(None)])  # type: ignore[arg-type]
+def test_help_fits_eighty_columns(command: str) -> None:
+    result = CliRunner().invoke(cli, [*command.split(), "--help"], terminal_width=80)
+    assert result.exit_code == 0
+    assert [line for line in result.output.splitlines() if len(line) > 80] == []

@@ -10,10 +10,9 @@ from typing import IO, Any
 
 import click
 import numpy as np
-from rich.table import Table
 
 from anydml.benchmark import Timing, bench
-from anydml.cli.common import bar, console, named_values, whole_shapes
+from anydml.cli.common import bar, console, named_values, table, whole_shapes
 from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
 from anydml.errors import ExecutionFailed, Problem, Unsupported
 
@@ -122,14 +121,12 @@ def _array(value: Any) -> Any:
 
 def _print(times: list[Timing], alone: bool, errors: bool) -> None:
     out = console(errors)
-    table = Table()
-    for head in ("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "more memory"):
-        table.add_column(head, overflow="fold")  # a figure that lost its end would be another figure
+    made = table("µs of a run", "median", "p10", "p90", "p99", "runs", "runs/s", "more memory")
     for t in times:
         percentiles = [f"{t.percentile(p) * 1e6:,.1f}" for p in (50, 10, 90, 99)]
         counts = [f"{len(t.seconds):,}", f"{t.throughput:,.0f}", f"{t.memory:,.1f} MB"]
-        table.add_row(t.name, *percentiles, *counts)
-    out.print(table)
+        made.add_row(t.name, *percentiles, *counts)
+    out.print(made)
     if len(times) == 2:
         out.print(f"median / onnxruntime's: {times[0].percentile(50) / times[1].percentile(50):.2f}")
     elif not alone:

@@ -9,11 +9,10 @@ import sys
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from anydml.check_report import CONTROL_FLOW, CheckReport, NodeCheck, kinds
 from anydml.checking import LEAST_LEVEL, check_model
-from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short
+from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short, table
 from anydml.cli.files import MODEL_PATH, given_onnx_model
 from anydml.onnx.targets.tables import NAMES
 from anydml.ops.enums import FeatureLevel
@@ -119,18 +118,18 @@ def _print(report: CheckReport, title: str | None, everything: bool) -> None:
         if node.kind or node.where in ("cpu", "refused", "unknown") or node.operator in CONTROL_FLOW:
             reasons.setdefault((node.where, node.because), []).append((node, count))
     if reasons:
-        table = Table("where", "why", "nodes", "operators")
+        made = table("where", "why", "nodes", "operators")
         for (where, because), nodes in reasons.items():
             word = _TAKEN if report.target != "directml" and where == "device" else _WORDS[where]
             listed = ", ".join(f"{count} {short(node.operator)}" for node, count in nodes)
-            table.add_row(word, short(because), f"{sum(count for _, count in nodes):,}", listed)
-        out.print(table)
+            made.add_row(word, short(because), f"{sum(count for _, count in nodes):,}", listed)
+        out.print(made)
     if everything:
-        table = Table("operator", "nodes", "where", "becomes")
+        made = table("operator", "nodes", "where", "becomes")
         for node, count in sorted(found, key=lambda pair: pair[0].operator):
             word = _TAKEN if report.target != "directml" and node.where == "device" else _WORDS[node.where]
             becomes = ", ".join(node.becomes)
-            table.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
-        out.print(table)
+            made.add_row(f"{short(node.operator)}-{node.since}", f"{count:,}", word, short(becomes))
+        out.print(made)
     for line in report.summary.splitlines():
         out.print(escape(line), soft_wrap=True)

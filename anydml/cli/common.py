@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from anydml.errors import InvalidInput, InvalidOperator, short_repr
 from anydml.files import read_npy
@@ -76,6 +76,13 @@ def console(errors: bool = False) -> Console:
     """Where tables go: as wide as the terminal; in a file or a pipe no line breaks that nobody asked for."""
     width = None if is_terminal(errors) else _WIDE
     return Console(highlight=False, width=width, stderr=errors)
+
+
+def table(*heads: str, **options: Any) -> Table:
+    """A table whose words are folded where a terminal is narrow: names that lost an end would be others."""
+    made = Table(*(Column(head, overflow="fold") for head in heads), **options)
+    made.show_header = any(heads)
+    return made
 
 
 def short(text: str, errors: bool = False) -> str:
@@ -179,11 +186,11 @@ def compared(
     before: Size, after: Size, brief: Callable[[str], str], first: str = "before", second: str = "after"
 ) -> Table:
     """Two models side by side: what is in each, and inputs and outputs that differ."""
-    table = Table("", escape(first), escape(second))
-    table.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
-    table.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
-    table.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
-    table.add_row("operations, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
+    made = table("", escape(first), escape(second))
+    made.add_row("Ifs", f"{before.ifs:,}", f"{after.ifs:,}")
+    made.add_row("nodes", f"{before.nodes:,}", f"{after.nodes:,}")
+    made.add_row("bytes", f"{before.bytes:,}", f"{after.bytes:,}")
+    made.add_row("operations, a free size counting 16", f"{before.work:,}", f"{after.work:,}")
     for word, (was, now) in (
         ("input", (before.inputs, after.inputs)),
         ("output", (before.outputs, after.outputs)),
@@ -191,9 +198,9 @@ def compared(
         for name in dict.fromkeys((*was, *now)):
             if was.get(name) != now.get(name):
                 types = [brief(side.get(name, "-")) for side in (was, now)]
-                table.add_row(f"{word} {brief(name)}", *types)
+                made.add_row(f"{word} {brief(name)}", *types)
     for name in sorted({*before.operators, *after.operators}):
         counts = [str(side.operators.get(name, 0)) for side in (before, after)]
         if counts[0] != counts[1] and name != "If":
-            table.add_row(f"  {name}", *counts)
-    return table
+            made.add_row(f"  {name}", *counts)
+    return made

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
-from anydml.cli.common import SET, SHAPE, busy, console, named_values, partial_shapes
+from anydml.cli.common import SET, SHAPE, busy, console, named_values, partial_shapes, table
 from anydml.cli.files import MODEL, Output, given_onnx_model
 from anydml.codegen.jit import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
@@ -47,7 +46,8 @@ def compile_command(
 
     \b
     Examples:
-      anydml compile vad.onnx -o vad.o --shape input=1,576 --shape state=2,1,128 --set sr=16000
+      anydml compile vad.onnx -o vad.o --set sr=16000 --shape input=1,576 \\
+        --shape state=2,1,128
       anydml compile model.onnx -o libmodel.so
       anydml compile model.onnx -o model.o --cpu x86-64-v3
 
@@ -94,8 +94,8 @@ def _linked(compiled: CompiledModel, compiler: str, suffix: str) -> bytes:
 
 
 def _print(compiled: CompiledModel) -> None:
-    table = Table("parameter", "in the model", "C", "elements")
+    made = table("parameter", "in the model", "C", "elements")
     for k, p in enumerate((*compiled.inputs, *compiled.outputs)):
         constant = "const " if k < len(compiled.inputs) else ""
-        table.add_row(p.name, escape(str(p)), f"{constant}{p.c_type} *", f"{prod(p.sizes):,}")
-    console().print(table)
+        made.add_row(p.name, escape(str(p)), f"{constant}{p.c_type} *", f"{prod(p.sizes):,}")
+    console().print(made)

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from anydml.cli.common import (
     SET,
@@ -20,6 +19,7 @@ from anydml.cli.common import (
     named_values,
     partial_shapes,
     short,
+    table,
     whole_shapes,
 )
 from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
@@ -124,7 +124,7 @@ def flatten_command(
     \b
     Examples:
       anydml flatten model.onnx flat.onnx
-      anydml flatten vad.onnx flat.onnx --set sr=16000 --shape input=1,576 --shape state=2,1,128
+      anydml flatten vad.onnx flat.onnx --set sr=16000 --shape input=1,576
       anydml flatten depth.onnx flat.onnx --shape image=?,3,518,518
       anydml flatten model.onnx flat.onnx --convert always --require-none
       anydml flatten model.onnx --dry-run
@@ -173,12 +173,12 @@ def flatten_command(
 def _print(report: Report, told: str | None, errors: bool) -> None:
     out, brief = console(errors), partial(short, errors=errors)
     if report.ifs:
-        table = Table("If", "what became of it", "nodes", "why")
+        made = table("If", "became", "nodes", "why")
         for one in report.ifs:
             colour = _COLOURS.get(one.decision, "white")
             nodes = f"{one.nodes:+,}" if one.decision != "kept" else ""
-            table.add_row(brief(one.path), f"[{colour}]{one.decision}[/]", nodes, brief(one.because))
-        out.print(table)
+            made.add_row(escape(one.path), f"[{colour}]{one.decision}[/]", nodes, brief(one.because))
+        out.print(made)
     before, after = report.before, report.after
     if before.ifs > len(report.ifs):
         others = before.ifs - len(report.ifs)

@@ -8,10 +8,9 @@ from functools import partial
 
 import click
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
-from anydml.cli.common import busy, console, short
+from anydml.cli.common import busy, console, short, table
 from anydml.cli.files import MODEL, OUTPUT, Output, given_onnx_model
 from anydml.errors import counted
 from anydml.inspection import Branch, Control, Inspection, drawn, inspect
@@ -61,11 +60,11 @@ def _print(found: Inspection, name: str, as_tree: bool, errors: bool) -> None:
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
     made = f", made by {found.producer}" if found.producer else ""
     out.print(f"[bold]{escape(name)}[/]: {found.bytes:,} bytes, opset {opsets}{made}", soft_wrap=True)
-    table = Table(show_header=False, box=None, pad_edge=False)
+    ends = table("", "", "", box=None, pad_edge=False)
     for word, values in (("input", found.inputs), ("output", found.outputs)):
         for name, type in values.items():
-            table.add_row(word, escape(name), escape(type))
-    out.print(table)
+            ends.add_row(word, escape(name), escape(type))
+    out.print(ends)
     listed = [f"{n} {name}" for name, n in list(found.operators.items())[:_MOST]]
     more = f", and {counted(len(found.operators) - _MOST, 'other')}" if len(found.operators) > _MOST else ""
     constants = found.operators.get("Constant", 0)

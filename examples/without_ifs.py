@@ -12,17 +12,22 @@ import anydml
 from anydml.sample import sample_model
 
 
-def main() -> None:
-    model = sys.argv[1] if len(sys.argv) > 1 else sample_model()
-    given = dict(argument.split("=", 1) for argument in sys.argv[2:])
-    fixed = {name: json.loads(text) for name, text in given.items()} if len(sys.argv) > 1 else {"sr": 16000}
+def main(model: str = "", *contents: str) -> None:
+    fixed = {}
+    for name, equals, text in (content.partition("=") for content in contents):
+        try:
+            fixed[name] = json.loads(text)
+        except ValueError:
+            sys.exit(f"expected NAME=NUMBER, but got {name}{equals}{text}\n{__doc__}")
+    source = model or sample_model()
+    fixed = fixed if model else {"sr": 16000}
 
-    found = anydml.inspect(model)
-    print(f"{found.nodes} nodes, {found.ifs} Ifs:")
+    found = anydml.inspect(source)
+    print(f"nodes: {found.nodes}, Ifs: {found.ifs}")
     for decided, count in found.decided.items():
         print(f"  {count} decided by {decided}")
 
-    _, report = anydml.flatten(model, fixed=fixed)  # what comes first is the flat model, for onnx.save
+    _, report = anydml.flatten(source, fixed=fixed)  # what comes first is the flat model, for onnx.save
     for one in report.ifs:
         print(f"  {one.path}: {one.decision}, {one.because}")
     print(report)  # the verdict
@@ -33,4 +38,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(*sys.argv[1:])
+    except (anydml.AnyDMLError, OSError) as error:
+        sys.exit(f"without_ifs.py: {error}")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 import yaml
 
 from anydml.cli.main import cli
@@ -25,13 +26,37 @@ def test_digits():
 
 def test_without_ifs():
     told = said("without_ifs.py")
-    assert "36 nodes, 6 Ifs:\n  3 decided by sizes of sound\n" in told
+    assert "nodes: 36, Ifs: 6\n  3 decided by sizes of sound\n" in told
     assert "no If remains of 6\ncompared with the original on" in told
 
 
 def test_without_ifs_of_ones_own(tmp_path):
     (tmp_path / "model.onnx").write_bytes((ROOT / "tests" / "data" / "torch_cond.onnx").read_bytes())
     assert "the If is gone" in said("without_ifs.py", str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.onnx"], "nowhere.onnx"),
+        ([str(ROOT / "README.md")], "expected an ONNX model"),
+        ([str(ROOT / "tests" / "data" / "torch_cond.onnx"), "sr"], "expected NAME=NUMBER, but got sr\n"),
+        (
+            [str(ROOT / "tests" / "data" / "torch_cond.onnx"), "sr=1"],
+            "expected a name of an input, but got 'sr'",
+        ),
+    ],
+)
+def test_without_ifs_of_what_cannot_be(arguments, told):
+    """One message, and no traceback."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "without_ifs.py"), *arguments],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_boxes():

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -65,13 +64,7 @@ def test_blocks(name, tmp_path, monkeypatch):
 
 def test_readme(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = """
-        <ir_version: 8, opset_import: ["": 17]>
-        m (bool cond) => (float[2] y) {
-            y = If (cond) <then_branch = t () => (float[2] a) { a = Constant <value_floats = [1.0, 2.0]> () },
-                           else_branch = e () => (float[2] b) { b = Constant <value_floats = [3.0, 4.0]> () }>
-        }"""
-    onnx.save(onnx.parser.parse_model(text), "model.onnx")
+    assert CliRunner().invoke(cli, ["demo"]).exit_code == 0
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 4
@@ -80,8 +73,22 @@ def test_readme(tmp_path, monkeypatch):
         assert np.array_equal(eval(line[0], names), eval(line[1])), line[0]
     for line in re.findall(r"^    (ELEMENT_WISE_IF: .*)$", README, re.MULTILINE):
         assert line in told.splitlines()
-    assert "plan for cond bool[], cond = True" in told
-    assert "0 converted ['Where']" in told.splitlines()
+    assert "plan for sound float32[1,160], sr int64[], sr = 8000" in told
+    assert "no If remains of 6\n['Unsqueeze', " in told
+    shown = re.search(r"```\n\n    (no If remains.*)\n    (.*)\n", README)
+    assert shown is not None
+    assert told.endswith(f"{shown[1]}\n{shown[2]}\n")
+
+
+def test_the_commands_of_the_readme(tmp_path, monkeypatch):
+    """They run in their order, as they stand there."""
+    monkeypatch.chdir(tmp_path)
+    (section,) = re.findall(r"## In the shell\n(.*?)\n## ", README, re.DOTALL)
+    lines = re.findall(r"^    anydml (.*)$", section, re.MULTILINE)
+    assert {line.split()[0] for line in lines} == set(cli.list_commands(None))
+    for line in lines:
+        result = CliRunner().invoke(cli, shlex.split(line, comments=True))
+        assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
 
 
 @pytest.mark.parametrize("name", ["README.md"])

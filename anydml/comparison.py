@@ -41,17 +41,17 @@ class Comparison:
 
     @property
     def same(self) -> bool | None:
-        """Whether they gave the same; None if that was not tried, or on no input."""
+        """Whether they gave the same; None if that was not tried, or on no input that has elements."""
         if self.difference:
             return False
-        return True if self.verified is not None and self.verified.agreed else None
+        return True if self.verified is not None and self.verified.conclusive else None
 
     @property
     def verdict(self) -> str:
         """Whether they do the same; where they were not run, in what their files differ."""
         if self.difference:
             return f"they differ: {self.difference}"
-        if self.verified is not None and self.verified.agreed:
+        if self.verified is not None and self.verified.conclusive:
             return f"the same on {self.verified}"
         if self.verified is not None:
             return not_compared(self.verified, self.first.inputs)

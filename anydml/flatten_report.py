@@ -113,7 +113,7 @@ class Report:
             lines.append(
                 f"{counted(loops, 'loop')} {'remains' if loops == 1 else 'remain'}, of no known count"
             )
-        if self.verified is not None and not self.verified.agreed:
+        if self.verified is not None and not self.verified.conclusive:
             open_inputs = {n: t for n, t in self.before.inputs.items() if n in self.after.inputs}
             lines += wrap(not_compared(self.verified, open_inputs), 80, break_long_words=False)
         return "\n".join(lines)
@@ -180,12 +180,17 @@ def _about(one: IfReport) -> str:
 
 
 def not_compared(verified: Verified, inputs: Mapping[str, str]) -> str:
-    """What is said where no random input was accepted, with the options that give sizes to those of `inputs`
-    that have free ones; their types are written as in `float32[n,4]`."""
-    said = f"nothing was compared: none of {counted(verified.refused, 'random input')} was accepted"
+    """What is said where no random input with elements was accepted, with the options that give sizes.
+
+    inputs: types as in `float32[n,4]`, by name; those that have free sizes are told.
+    """
+    tried = counted(verified.refused + verified.agreed, "random input")
+    which = f"the {verified.agreed} accepted have" if verified.agreed > 1 else "the one accepted has"
+    found = f"{which} no elements" if verified.agreed else "none was accepted"
+    said = f"nothing was compared: of {tried}, {found}"
     sizes = {name: type.partition("[")[2].removesuffix("]") for name, type in inputs.items()}
     free = [f"--shape {name}={n}" for name, n in sizes.items() if n and not n.replace(",", "").isdigit()]
-    return f"{said}; give sizes that are: {' '.join(free)} (with numbers)" if free else said
+    return f"{said}; give sizes that fit: {' '.join(free)} (with numbers)" if free else said
 
 
 def size_of(proto: ModelProto, work: int) -> Size:

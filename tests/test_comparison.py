@@ -74,12 +74,24 @@ def test_sizes_that_are_given() -> None:
     one, other = (model(LARGE.replace("OP", op)) for op in ("Neg", "Exp"))
     found = anydml.compare(one, other)
     assert found.same is None
-    assert "random inputs was accepted" in found.verdict
+    assert "nothing was compared: of 480 random inputs, none was accepted" in found.verdict
     assert "--shape x=n,m (with numbers)" in found.verdict
     assert anydml.compare(one, other, shapes={"x": (2, 350)}).same is False
     assert anydml.compare(one, one, shapes={"x": (2, 350)}).same is True
     with pytest.raises(anydml.InvalidInput, match="expected 2 sizes"):
         anydml.compare(one, other, shapes={"x": (2,)})
+
+
+def test_models_that_were_run_on_nothing() -> None:
+    """Inputs without elements, which both take, tell nothing of what they do."""
+    text = LARGE.replace("{2, 350}", "{-1, 700}")
+    one, other = (model(text.replace("OP", op)) for op in ("Neg", "Exp"))
+    found = anydml.compare(one, other)
+    assert found.same is None
+    assert "accepted have no elements; give sizes that fit: --shape x=n,m" in found.verdict
+    assert anydml.compare(one, other, shapes={"x": (2, 350)}).same is False
+    nothing = model("(float[0] x, float[n] z) => (y) { y = Concat <axis = 0> (x, z) }")
+    assert anydml.compare(nothing, nothing).same is True
 
 
 def test_a_verdict_without_a_run(tmp_path) -> None:

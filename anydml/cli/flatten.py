@@ -186,11 +186,11 @@ def _print(report: Report, told: str | None, errors: bool) -> None:
         out.print(f"of {before.ifs} Ifs, {word} gone")
     out.print(compared(before, after, brief))
     done = report.verified
-    if done is not None and done.agreed:
+    if done is not None and done.conclusive:
         out.print(f"verified on {done}")
         if done.time_ratio is not None:
             out.print(f"the new one took {done.time_ratio:.2f} times as long on them, on one thread")
-    fine = not report.left and (done is None or done.agreed)
+    fine = not report.left and (done is None or done.conclusive)
     for line in report.verdict.splitlines():
         out.print(f"[{'green' if fine else 'yellow'}]{escape(line)}[/]", soft_wrap=True)
     if told is not None:

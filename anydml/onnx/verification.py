@@ -71,6 +71,7 @@ class Verified:
 
     `time_ratio`: how long the new model took, of the original's time, on one thread of onnxruntime; None if
     another provider ran them, or too seldom. Random inputs are small: of a large one it may be another.
+    `empty`: of those on which both ran, how many had no elements where they could have had some.
     """
 
     agreed: int
@@ -78,6 +79,12 @@ class Verified:
     seed: int
     provider: str
     time_ratio: float | None = field(default=None, compare=False)
+    empty: int = 0
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether both ran on something: many models take what has no elements, and then do nothing."""
+        return self.agreed > self.empty
 
     def __str__(self) -> str:
         refused = f", both refused {counted(self.refused, 'other')}" if self.refused else ""
@@ -123,7 +130,8 @@ def verify(
     provider, declared, first = _compile(original, names, folder, nodes, fast_too and worst != "any")
     second = provider.compile(_region(result, left, folder, declared), 1)
     numbers = _compared_with(graph)
-    agreed = refused = ended = 0
+    always_empty = {v.name for v in graph.inputs if 0 in (v.sizes or ())}
+    agreed = refused = ended = empty = 0
     good: list[Sizes_] = []
     seconds_each: list[tuple[float, float]] = []
     start = time.monotonic()
@@ -168,6 +176,7 @@ def verify(
                 where = f"verification: output {unlike[0]!r}"
                 raise VerificationFailed(Problem(where, f"differs on {_show(feeds)}, seed {seed}"))
             agreed += 1
+            empty += any(getattr(x, "size", 1) == 0 for n, x in feeds.items() if n not in always_empty)
             if agreed > WARM_UP:
                 seconds_each.append(took_both)
             good.append(shapes)
@@ -175,7 +184,7 @@ def verify(
             progress(agreed, trials)
     one, other = (sum(column) for column in zip(*seconds_each, strict=True)) if seconds_each else (0.0, 0.0)
     ratio = other / one if one and provider.name == "onnxruntime" else None
-    return Verified(agreed, refused, seed, provider.name, ratio)
+    return Verified(agreed, refused, seed, provider.name, ratio, empty)
 
 
 def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:

@@ -94,9 +94,9 @@ def _flattening(
     model: ModelSource, fixed: Mapping[str, Any] | None, shapes: Shapes | None
 ) -> tuple[str, ...] | None:
     """The fewest options with which `flatten` removes control flow; None where it removes none."""
-    for options in ((), ("--convert always",)):
+    ways: tuple[Convert, ...] = ("auto", "always")
+    for convert in ways:
         try:
-            convert: Convert = "always" if options else "auto"
             _, report = flatten(model, fixed=fixed, shapes=shapes, convert=convert, verify=False)
         except AnyDMLError:
             return None
@@ -105,8 +105,9 @@ def _flattening(
             for size in (report.before, report.after)
         )
         if after < before:
-            return options
-    remedies = [remedy for one in report.ifs for remedy in one.remedies]
+            return ("--convert always",) if convert == "always" else ()
+    remedies = [f"--unroll {report.unroll}"] if report.unroll else []
+    remedies += [remedy for one in report.ifs for remedy in one.remedies]
     return tuple(remedies[:1]) or None
 
 

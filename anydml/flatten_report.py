@@ -66,12 +66,20 @@ class Size:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What `flatten` did."""
+    """What `flatten` did.
+
+    Attributes:
+        ifs: what became of each If.
+        before, after: what the model consisted of, and consists of.
+        verified: on how many inputs both were run; None if they were not.
+        unroll: iterations of the longest loop that is left and could be unrolled; 0 if there is none.
+    """
 
     ifs: tuple[IfReport, ...]
     before: Size
     after: Size
     verified: Verified | None
+    unroll: int = 0
 
     @property
     def left(self) -> int:
@@ -110,9 +118,8 @@ class Report:
             if remedies:
                 lines += wrap("try " + ", or ".join(remedies[:MAX_TOLD]), 80, break_long_words=False)
         if loops:
-            lines.append(
-                f"{counted(loops, 'loop')} {'remains' if loops == 1 else 'remain'}, of no known count"
-            )
+            helps = f"; try --unroll {self.unroll}" if self.unroll else ", of no known count"
+            lines.append(f"{counted(loops, 'loop')} {'remains' if loops == 1 else 'remain'}{helps}")
         if self.verified is not None and not self.verified.conclusive:
             open_inputs = {n: t for n, t in self.before.inputs.items() if n in self.after.inputs}
             lines += wrap(not_compared(self.verified, open_inputs), 80, break_long_words=False)

@@ -51,6 +51,7 @@ from anydml.onnx.rewrites.hidden_sizes import hide_sizes
 from anydml.onnx.rewrites.pipeline import around_quirks, simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
+from anydml.onnx.rewrites.unroll import longest
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
 from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import functions_about_ifs, functions_with_if, inline_functions
@@ -144,7 +145,7 @@ def flatten(
         graph = make_empty_constants(graph, read.opsets.get("", 1))
         result = at_opset(graph, proto, opset) if opset is not None else model_proto(graph, proto)
         sizes = size_of(proto, work.flops_before), size_of(result, graph_flops(graph))
-        return result, Report(work.told(graph), *sizes, None)
+        return result, Report(work.told(graph), *sizes, None, longest(graph))
 
     done = attempt({})
     if not verify:

@@ -202,6 +202,17 @@ def test_flatten_is_proposed_where_it_helps() -> None:
     assert "does not remove" not in known.verdict
 
 
+def test_unrolling_is_proposed_for_loops_of_known_counts() -> None:
+    long = model(LOOP.replace("int64 n, ", "").replace("bool go = {1}", "bool go = {1}, int64 n = {40}"))
+    _, report = anydml.flatten(long)
+    assert report.verdict.splitlines()[-1] == "1 loop remains; try --unroll 40"
+    assert anydml.check_model(long).remedy == "anydml flatten MODEL FLAT --unroll 40"
+    flat, report = anydml.flatten(long, unroll=40)
+    assert anydml.check_model(flat).control_flow == report.loops_left == report.unroll == 0
+    _, report = anydml.flatten(model(LOOP))
+    assert report.verdict.splitlines()[-1] == "1 loop remains, of no known count"
+
+
 COSTLY = """(int64 rate, float[n] x) => (y) <int64 wide = {16000}> {
     c = Equal (rate, wide)
     y = If (c) <then_branch = t () => (a) { u, v, w, z = Unique (x)  a = Neg (u) }, else_branch = e () => (b) { b = Exp (x) }> }"""

@@ -105,7 +105,11 @@ def test_a_remedy_names_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("run MODEL --set loud=true", "'--set'; check, compile, diff, flatten have it"),
+        (
+            "run MODEL --set loud=true",
+            "'--set'; check, compile, diff, flatten have it, and here --feed takes NAME=VALUE",
+        ),
+        ("flatten MODEL --feed loud=true", "'--feed'; bench, run have it, and here --set takes NAME=VALUE"),
         ("diff MODEL MODEL --tree", "'--tree'; inspect has it"),
         ("--tree inspect MODEL", "'--tree'; inspect has it"),
         ("flatten MODEL --dry-runs", "'--dry-runs'; did you mean --dry-run?"),

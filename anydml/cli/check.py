@@ -34,7 +34,7 @@ _TAKEN = "[green]taken[/]"
     "level",
     metavar="LEVEL",
     type=Level(LEAST_LEVEL, f"onnxruntime's provider asks for {LEAST_LEVEL.label} at least"),
-    help=f"DirectML at a feature level, such as 5_1.  [default: {LEAST_LEVEL.label}]",
+    help=f"DirectML at a feature level, such as 5_1 or 5.1.  [default: {LEAST_LEVEL.label}]",
 )
 @click.option("--target", type=click.Choice(sorted(NAMES)), help="Another runtime.  [default: directml]")
 @click.option(

@@ -90,23 +90,26 @@ class _Commands(click.Group):
             name, context = error.option_name, error.ctx
             if context is None:
                 raise
-            having = [n for n in _COMMANDS if name in _options(self.get_command(context, n))]
-            own = {option.lstrip("-"): option for option in _options(context.command)}
-            close = [own[n] for n in close_names(name.lstrip("-"), own)] if len(name) > 2 else []
+            others = {n: _options(self.get_command(context, n)) for n in _COMMANDS}
+            having = {n: options[name] for n, options in others.items() if name in options}
+            mine = _options(context.command)
+            bare = {option.lstrip("-"): option for option in mine}
+            close = [bare[n] for n in close_names(name.lstrip("-"), bare)] if len(name) > 2 else []
+            alike = [n for n, takes in mine.items() if takes in having.values() and "=" in takes]
             told = f"No such option {name!r}"
             if having:
                 told += f"; {', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
+                told += f", and here {' and '.join(alike)} takes {mine[alike[0]]}" if alike else ""
             elif close:
                 told += f"; did you mean {' or '.join(close)}?"
             raise click.UsageError(told, context) from error
 
 
-def _options(command: click.Command | None) -> list[str]:
-    """The options of a command that its help lists, without their short forms."""
-    if command is None:
-        return []
-    shown = (p for p in command.params if isinstance(p, click.Option) and not p.hidden)
-    return [name for p in shown for name in (*p.opts, *p.secondary_opts) if name.startswith("--")]
+def _options(command: click.Command | None) -> dict[str, str]:
+    """The options of a command that its help lists, without their short forms, and what they take."""
+    params = command.params if command is not None else ()
+    shown = (p for p in params if isinstance(p, click.Option) and not p.hidden)
+    return {name: p.metavar or "" for p in shown for name in p.opts if name.startswith("--")}
 
 
 def _by_options(problem: Problem, command: click.Command) -> Problem:

@@ -68,6 +68,11 @@ def unroll(
     return replace(graph, nodes=tuple(nodes), constants=own), done
 
 
+def longest(graph: Graph) -> int:
+    """Iterations of the longest of the loops that `unroll` could take; 0 if there is none."""
+    return max((one.count for one in unroll(graph, MAX_UNROLLED_NODES)[1]), default=0)
+
+
 def _bodies(node: Node | If) -> list[Body]:
     return list(node.bodies.values()) if isinstance(node, Node) else []
 

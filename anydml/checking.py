@@ -70,13 +70,17 @@ def check_model(
         graph = annotate_types(graph, read.opsets, provider, read.declared)
     opset = read.opsets.get("", 1)
     flow = {id(g) for g in graph.graphs() if _has_control_flow(g)}
+    folded = graph
+    if name in BRANCHES:  # runtimes that look at branches fold first, too: an If on a known size is none
+        folded = specialize(graph, {}, {}, read.opsets, provider, deep=True, by_failure=False).graph
+    undecided = {n.origin: n for n in folded.walk(bodies=True) if isinstance(n, If)}
     nodes = []
     for within, constants in _with_constants(graph, {}):
         for node in within.nodes:
             if name == "directml":
                 nodes.append(_on_directml(node, constants, level, id(within) in flow, opset))
             else:
-                nodes.append(_elsewhere(node, name, opset))
+                nodes.append(_elsewhere(node, name, opset, undecided))
     in_the_way = any(node.kind == "control flow" for node in nodes)
     return CheckReport(
         name,
@@ -253,7 +257,8 @@ def _lacks(name: str, node: Node, level: FeatureLevel) -> str:
 # ---- others ------------------------------------------------------------------------------------------
 
 
-def _elsewhere(node: Node | If, target: str, opset: int) -> NodeCheck:
+def _elsewhere(node: Node | If, target: str, opset: int, undecided: Mapping[object, If]) -> NodeCheck:
+    """`undecided`: Ifs whose conditions do not follow, by origin, with what is known of what they give."""
     op = node.op if isinstance(node, Node) else OnnxOp("", "If", opset)
     form = form_of(op)
     where: Where = "refused" if target in ("tensorrt", "openvino") else "cpu"
@@ -271,8 +276,8 @@ def _elsewhere(node: Node | If, target: str, opset: int) -> NodeCheck:
     wrong = _types_outside(node, row.types)
     if wrong:
         return NodeCheck(path, name, since, where, "type", wrong)
-    if isinstance(node, If) and target in BRANCHES:
-        apart = _apart(node, BRANCHES[target])
+    if isinstance(node, If) and target in BRANCHES and node.origin in undecided:
+        apart = _apart(undecided[node.origin], BRANCHES[target])
         if apart is not None:
             return NodeCheck(path, name, since, where if apart[0] else "unknown", "control flow", apart[1])
     return NodeCheck(path, name, since, "device", "", row.note)

@@ -15,6 +15,7 @@ from anydml.ir.graph import OnnxOp
 from anydml.onnx.schema import schema_of
 from anydml.onnx.targets.tables import NAMES, registrations, supported
 from anydml.ops.catalog import BY_NAME
+from anydml.sample import sample_model
 
 
 def model(text: str, opset: int = 17) -> ModelProto:
@@ -176,6 +177,18 @@ def test_what_the_branches_of_an_if_give(text: str, target: str, where: str) -> 
     assert report.ok == (where == "device") == (report.remedy == "")
     if text == RANKS:
         assert report.remedy == "anydml flatten MODEL FLAT --set c=true"
+
+
+def test_an_if_that_is_decided_by_known_sizes_is_folded_before() -> None:
+    """As in the sample, whose squeezes are sure: OpenVINO takes it."""
+    assert anydml.check_model(sample_model(), "openvino").ok
+    squeeze = """(float[SIZES] x) => (y) <int64 k = {1}, int64 one = {1}> {
+        s = Shape (x)  n = Gather (s, k)  q = Equal (n, one)
+        y = If (q) <then_branch = t () => (a) { a = Squeeze (x) }, else_branch = e () => (b) { b = Neg (x) }> }"""
+    known, free = (
+        anydml.check_model(model(squeeze.replace("SIZES", n)), "openvino") for n in ("2, 1", "2, m")
+    )
+    assert (known.ok, free.ok) == (True, False)
 
 
 def test_an_optional_from_branches() -> None:

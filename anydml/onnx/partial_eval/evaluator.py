@@ -66,6 +66,7 @@ def specialize(
     least: int = 0,
     likely: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
     integers: Mapping[Value, Symbols] = MappingProxyType({}),
+    by_failure: bool = True,
 ) -> Specialization:
     """The graph for inputs of these types, of which some have these contents.
 
@@ -73,9 +74,9 @@ def specialize(
     `provider` evaluates the nodes whose inputs are known. `deep`: the branches of Ifs that stay are
     specialised, too, by all that is known where they stand. `least`: what sizes of inputs are at least that
     are not known; `likely`: what they were once. `integers`: what is known of inputs' contents in terms
-    of symbols.
+    of symbols. `by_failure`: an If goes, too, where its other outcome could only lead to an error.
     """
-    evaluator = _Evaluator(ShapeInference(opsets, provider), deep)
+    evaluator = _Evaluator(ShapeInference(opsets, provider), deep, by_failure)
     stood = []
     for value in graph.inputs:
         known = Value(value.name, with_fresh_symbols(types.get(value, value.type), least, likely.get(value)))
@@ -88,8 +89,8 @@ def specialize(
 
 
 class _Evaluator:
-    def __init__(self, oracle: ShapeInference, deep: bool) -> None:
-        self.oracle, self.deep = oracle, deep
+    def __init__(self, oracle: ShapeInference, deep: bool, by_failure: bool) -> None:
+        self.oracle, self.deep, self.by_failure = oracle, deep, by_failure
         self.facts: dict[Value, AbstractValue] = {}
         self.nodes: list[Node | If] = []
         self.folded: list[FoldedIf] = []
@@ -123,7 +124,7 @@ class _Evaluator:
             self._take(node, truth, f"the condition is {str(truth).lower()}")
             return
         if self.deep:
-            for truth in (True, False):
+            for truth in (True, False) if self.by_failure else ():
                 failing = self._failing(node, not truth, rest) if self._fails_unless(node, truth) else None
                 if failing is not None:
                     because = f"otherwise {failing} fails; what stays fails then, too"
@@ -156,7 +157,7 @@ class _Evaluator:
 
     def _inner(self, deep: bool) -> _Evaluator:
         """An evaluator that knows the same, for nodes that may not come to be."""
-        inner = _Evaluator(self.oracle, deep)
+        inner = _Evaluator(self.oracle, deep, self.by_failure)
         inner.facts, inner._makers = dict(self.facts), dict(self._makers)
         inner._computed = dict(self._computed)
         inner.integers = self.integers

@@ -39,7 +39,7 @@ def parsed(text, opset=17, **domains):
         ("m (float[2,4,8] q, float[2,4,8] k) => (float[2,4,8] y) { y = Attention <kv_num_heads = 0, q_num_heads = 1> (q, k, k) }", 23, "kv_num_heads of Attention to be at least 1"),
         ("m (float[2] x, int64[1,2] i) => (float[2] y) { y = GatherND <batch_dims = 4611686018427387904> (x, i) }", 17, "to fit 32 bits"),
         ("m (float[2] x) => (float[2] y) { y = Loop () <body = b (int64 k, bool c) => (bool d) { d = Identity (c) }> }", 17, "inputs of Loop|inputs and outputs of a Loop"),
-        ("m (float[2] x) => (float[2] y) { y = SequenceMap (x) <body = b (float a, float b) => (float d) { d = Identity (a) }> }", 17, "body with 1 inputs"),
+        ("m (float[2] x) => (float[2] y) { y = SequenceMap (x) <body = b (float a, float b) => (float d) { d = Identity (a) }> }", 17, "body with 1 input and"),
         ("m (float[2] x) => (float[2] y) { y = Scan <num_scan_inputs = 2147483648, body = b (float a) => (float d) { d = Identity (a) }> (x) }", 17, "inputs and outputs of a Scan"),
     ],
 )  # fmt: skip

@@ -216,6 +216,6 @@ def report_unrolled(unrolled: Unrolled) -> IfReport:
     return IfReport(
         path_to(unrolled.node),
         "unrolled",
-        counted(unrolled.count, "iteration"),
+        ("at most " if unrolled.ifs else "") + counted(unrolled.count, "iteration"),
         nodes=(unrolled.count - 1) * inside - 1,
     )

@@ -131,9 +131,11 @@ def flatten(
     contents, types = check_request(read, fixed or {}, shapes or {}, witness or {}, convert)
     witnesses = {v: tuple(s) for v in read.graph.inputs if (s := (witness or {}).get(v.name)) is not None}
 
-    def attempt(avoided: Mapping[str, str]) -> Attempt:
-        work = _Flattening(read, proto, convert, max_extra_cost, unroll, avoided)
+    def attempt(avoided: Mapping[str, str], early: bool = convert == "always") -> Attempt:
+        work = _Flattening(read, proto, convert, max_extra_cost, unroll, avoided, early)
         graph = work.flattened(read.graph, types, contents, witnesses)
+        if work.made_more_ifs(graph):  # than there were in a loop
+            return attempt(avoided, early=False)
         nested = any(isinstance(n, If) or n.bodies for n in graph.walk())
         if nested:
             refused = refused_inside(graph, read.opsets, OnnxRuntime())
@@ -213,8 +215,12 @@ class _Flattening:
         max_extra_cost: float,
         unroll: int,
         avoided: Mapping[str, str],
+        early: bool,
     ) -> None:
-        self.avoided = avoided
+        """`early`: loops are unrolled that may end before, too."""
+        self.avoided, self.early = avoided, early
+        self.asking: dict[object, str] = {}
+        """Ifs of unrolled loops, which ask whether these still run: their origins, and paths."""
         self.opsets, self.proto = model.opsets, proto
         self.convert, self.max_extra_cost, self.unroll = convert, max_extra_cost, unroll
         self.oracle = ShapeInference(model.opsets, OnnxRuntime())
@@ -235,6 +241,10 @@ class _Flattening:
         self.reports += kept
         return graph
 
+    def made_more_ifs(self, graph: Graph) -> bool:
+        """Whether Ifs are left of loops that were unrolled."""
+        return any(n.origin in self.asking for n in graph.walk(bodies=True) if isinstance(n, If))
+
     def told(self, graph: Graph) -> tuple[IfReport, ...]:
         """What became of the Ifs, with what decides those that stay."""
         left = {path_to(n): n.origin for n in graph.walk(bodies=True) if isinstance(n, If)}
@@ -244,6 +254,7 @@ class _Flattening:
             if one.decision == "kept" and one.path in left
             else one
             for one in self.reports
+            if one.path not in self.asking.values()
         )
 
     def _flatten_graph(
@@ -322,8 +333,9 @@ class _Flattening:
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""
-        graph, unrolled = unroll_loops(with_trip_counts(graph), self.unroll)
+        graph, unrolled = unroll_loops(with_trip_counts(graph), self.unroll, early=self.early)
         self.reports += map(report_unrolled, unrolled)
+        self.asking |= {made.origin: path_to(made) for one in unrolled for made in one.ifs}
         return follow_sequences(graph)
 
     def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:

@@ -148,12 +148,11 @@ class NodeBuilder:
         if x.sizes == y.sizes and known:
             if x.dtype == "string" and self.opset < 9:
                 return None  # onnxruntime loses strings on that way
-            whereable = self.own or (self.opset >= 9 and x.dtype in WHERE_TYPES)
-            return (
-                (lambda c: self._where(c, a, b, value))
-                if whereable
-                else (lambda c: self._gather(c, a, b, value))
-            )
+            if self.own or (self.opset >= 9 and x.dtype in WHERE_TYPES):
+                return lambda c: self._where(c, a, b, value)
+            if x.dtype == "bool" and self.opset >= 7:
+                return lambda c: self._logical(c, a, b, value)
+            return lambda c: self._gather(c, a, b, value)
         differ = sum(n is None or n != m for n, m in zip(x.sizes, y.sizes, strict=True))
         if anything and differ < 2 and x.dtype in WHERE_TYPES & PAD_TYPES and self.opset >= 12:
             return lambda c: self._select_padded(c, a, b, value)
@@ -167,10 +166,37 @@ class NodeBuilder:
         return self.own or onnx_name(type) in allowed_types(concat)[0]
 
     def _where(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        self.op("Where", [self._broadcasts(condition, a, value), a, b], value)
+
+    def _broadcasts(self, condition: Value, a: Value, value: Value) -> Value:
+        """A condition that broadcasts with `a`, and fails where it is not one element."""
         sizes = condition.known_sizes
         if sizes is None or len(sizes) > len(a.sizes or ()):
-            condition = self.scalar(condition, value.name)  # which fails where it is not one element
-        self.op("Where", [condition, a, b], value)
+            return self.scalar(condition, value.name)
+        return condition
+
+    def _logical(self, condition: Value, a: Value, b: Value, value: Value) -> None:
+        """Of bools, which Where lacks: in two nodes if one of them is known."""
+        c, type, name = self._broadcasts(condition, a, value), a.type, value.name
+        known = {
+            v: set(self.constants[v].content.reshape(-1).tolist()) for v in (a, b) if v in self.constants
+        }
+
+        def opposite() -> Value:
+            return self.nofail("Not", [c], Value(f"{name}~not", c.type))
+
+        if known.get(b) == {False}:
+            self.nofail("And", [c, a], value)
+        elif known.get(a) == {True}:
+            self.nofail("Or", [c, b], value)
+        elif known.get(a) == {False}:
+            self.nofail("And", [opposite(), b], value)
+        elif known.get(b) == {True}:
+            self.nofail("Or", [opposite(), a], value)
+        else:
+            then = self.nofail("And", [c, a], Value(f"{name}~then", type))
+            other = self.nofail("And", [opposite(), b], Value(f"{name}~else", type))
+            self.nofail("Or", [then, other], value)
 
     def _gather(self, condition: Value, a: Value, b: Value, value: Value) -> None:
         """For types that Where lacks, and for opsets that lack Where."""

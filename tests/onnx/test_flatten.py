@@ -326,7 +326,34 @@ def test_every_type_and_opset(opset, dtype):
     for truth in (True, False):
         (y,) = runner.run(None, {"c": np.array([truth]), "a": a, "b": b})
         np.testing.assert_array_equal(y, a if truth else b)
-    assert {"Where", "Gather"} & {n.op_type for n in flat.graph.node}
+    chooses = {"And", "Or"} if dtype == "bool" and opset >= 7 else {"Where", "Gather"}
+    assert chooses & {n.op_type for n in flat.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("then", "other", "nodes"),
+    [
+        ("a", "no", ["And"]),
+        ("yes", "b", ["Or"]),
+        ("no", "b", ["Not", "And"]),
+        ("a", "yes", ["Not", "Or"]),
+        ("a", "mixed", ["And", "Not", "And", "Or"]),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_bools_beside_known_ones(then, other, nodes, rank):
+    built = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> m (bool{[1] * rank or ""} c, bool[2,3] a, bool[2,3] b) => (bool[2,3] y)
+        <bool[2,3] no = {{0,0,0,0,0,0}}, bool[2,3] yes = {{1,1,1,1,1,1}}, bool[2,3] mixed = {{1,0,0,1,0,0}}> {{
+          y = If (c) <then_branch = t () => (bool[2,3] p) {{ p = Identity ({then}) }},
+                      else_branch = e () => (bool[2,3] q) {{ q = Identity ({other}) }}> }}"""
+    )
+    flat, _ = anydml.flatten(built, verify=False)
+    assert [n.op_type for n in flat.graph.node] == nodes
+    a, b = (np.random.default_rng(k).random((2, 3)) < 0.5 for k in (1, 2))
+    for truth in (True, False):
+        feeds = {"c": np.full([1] * rank, truth), "a": a, "b": b}
+        np.testing.assert_array_equal(*(session(m).run(None, feeds)[0] for m in (flat, built)))
 
 
 @pytest.mark.parametrize("sizes", [[], [1], [1, 1, 1]])

@@ -137,3 +137,88 @@ def test_a_constant_of_a_body_and_of_a_branch_in_it():
     assert report.loops_left == 0
     (y,) = anydml.load(flat).run(None, {"x": np.float32([7, 1, 2])})
     assert y.tolist() == [7, 8, 9]
+
+
+# ---- loops that something may end before -------------------------------------------------------------
+
+EARLY = """(float[3] x, bool begin, float limit) => (y, last) <int64 count = {COUNT}, bool yes = {1}, int64 nil = {0}, int64 one = {1}> {
+    last, y = Loop (count, FIRST, nil, x) <body = b (int64 i, bool go, int64 k, float[3] s) => (bool on, int64 n, float[3] t) {
+        n = Add (k, one)
+        top = ReduceMax <keepdims = 0> (s)
+        small = Less (top, limit)
+        t = If (small) <then_branch = p () => (float[3] u) { u = Add (s, s) }, else_branch = q () => (float[3] v) { v = Neg (s) }>
+        after = ReduceMax <keepdims = 0> (t)
+        on = Less (after, limit)
+    }> }"""
+
+
+def early_feeds() -> list[dict]:
+    return [
+        {"x": np.float32([first, -1, 0.5]), "begin": np.array(begin), "limit": np.array(limit, np.float32)}
+        for first in (0.5, 3, 70, 200)
+        for begin in (True, False)
+        for limit in (100, 4)
+    ]
+
+
+@pytest.mark.parametrize("first", ["yes", "begin"])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_loop_that_data_may_end_before(first: str, count: int) -> None:
+    built = model(EARLY.replace("COUNT", str(count)).replace("FIRST", first))
+    flat, report = check(built, early_feeds(), convert="always")
+    assert not operators(flat) & {"Loop", "If"}
+    (unrolled,) = [one for one in report.ifs if one.decision == "unrolled"]
+    assert unrolled.because == f"at most {count} iteration{'s' * (count > 1)}"
+    assert {one.path for one in report.ifs} == {"last", "last/b/t"}
+    flat, report = check(built, early_feeds())
+    assert operators(flat) & {"Loop"}, "which is quicker"
+    flat, report = check(built, early_feeds(), convert="always", unroll=0)
+    assert report.loops_left == 1
+
+
+def test_a_loop_that_may_end_before_a_failure() -> None:
+    """An iteration that does not run any more must not fail."""
+    built = model(
+        """(int64 k, float[4] x) => (y, j) <int64 count = {6}, bool yes = {1}, int64 one = {1}, int64 last = {3}> {
+        j, y = Loop (count, yes, k, x) <body = b (int64 i, bool go, int64 a, float[4] s) => (bool on, int64 n, float[4] t) {
+            n = Add (a, one)
+            item = Gather (x, a)
+            t = Add (s, item)
+            on = Less (a, last)
+        }> }"""
+    )
+    feeds = [{"k": np.array(k), "x": np.float32([1, 2, 4, 8])} for k in (0, 1, 3)]
+    flat, _ = check(built, feeds, convert="always")
+    assert not operators(flat) & {"Loop", "If"}
+
+
+def test_loops_whose_iterations_cannot_be_chosen_stay_one() -> None:
+    """Not as many Ifs as it has iterations."""
+    built = model(
+        """(float[n, m] x) => (y) <int64 count = {4}, bool yes = {1}, float limit = {100}> {
+        y = Loop (count, yes, x) <body = b (int64 i, bool go, float[n, m] s) => (bool on, float[n, m] t) {
+            d = Det (s)
+            t = Mul (s, d)
+            on = Less (d, limit)
+        }> }"""
+    )
+    feeds = [{"x": np.float32([[f, 0], [0, 2]])} for f in (0.1, 3, 20)]
+    flat, report = check(built, feeds, convert="always")
+    assert [n.op_type for n in flat.graph.node] == ["Loop"]
+    assert report.left == 0
+    assert all(one.decision != "unrolled" for one in report.ifs)
+
+
+def test_rows_of_a_loop_that_data_may_end_keep_it() -> None:
+    """Nobody knows how many they are."""
+    built = model(
+        """(float[3] x) => (y, rows) <int64 count = {4}, bool yes = {1}, float limit = {10}> {
+        y, rows = Loop (count, yes, x) <body = b (int64 i, bool go, float[3] s) => (bool on, float[3] t, float[3] row) {
+            t = Add (s, s)
+            row = Neg (s)
+            top = ReduceMax <keepdims = 0> (t)
+            on = Less (top, limit)
+        }> }"""
+    )
+    flat, _ = check(built, [{"x": np.float32([f, 0, 0])} for f in (0.1, 3, 20)], convert="always")
+    assert "Loop" in operators(flat)

@@ -3,7 +3,12 @@
     %s = Loop(3, true, %x) {(%k, %c, %v) -> (true, Mul(%v, %v))}
         ->   %a = Mul(%x, %x); %b = Mul(%a, %a); %s = Mul(%b, %b)
 
-The count has to be a constant, and nothing may end the loop before. Types are left to be inferred.
+The count has to be a constant. Where something may end the loop before, and it gathers no rows, an If asks in
+each iteration whether it still runs:
+
+    %s = Loop(3, %c, %x) {...}  ->  %on1, %s1 = If(%c) <the body of %x | false, %x>; %on2, %s2 = If(%on1) <...
+
+Types are left to be inferred.
 """
 
 from __future__ import annotations
@@ -29,24 +34,31 @@ class Unrolled:
 
     node: Node
     count: int
+    ifs: tuple[If, ...] = ()
+    """What asks in each iteration whether it still runs."""
 
 
 def unroll(
-    graph: Graph, limit: int, outer: Constants | None = None, rows: bool = True
+    graph: Graph, limit: int, outer: Constants | None = None, rows: bool = True, early: bool = False
 ) -> tuple[Graph, list[Unrolled]]:
     """The graph without loops that run at most `limit` times, in branches and bodies too.
 
-    `rows`: those that gather rows, too. In a branch they stay: if these differ in size the loop fails, and so
-    would a file that has them joined, even if the branch is never taken.
+    Args:
+        rows: those that gather rows, too. In a branch they stay: if these differ in size the loop fails, and
+            so would a file that has them joined, even if the branch is never taken.
+        early: those, too, that something may end before.
     """
     constants = {**(outer or {}), **graph.constants}
     made = NodeBuilder(constants, 0, False)
     nodes: list[Node | If] = []
     done: list[Unrolled] = []
     for node in graph.nodes:
-        node, inner = _inside(node, limit, constants, rows)
+        node, inner = _inside(node, limit, constants, rows, early)
         done += inner
         count = _count(node, constants) if isinstance(node, Node) else None
+        ends = False
+        if count is None and early and isinstance(node, Node):
+            count, ends = _most(node, constants), True
         size = 0 if count is None else count * sum(1 for b in _bodies(node) for _ in b.walk(bodies=True))
         if (
             not isinstance(node, Node)
@@ -59,9 +71,10 @@ def unroll(
             continue
         made.opset = node.op.version
         made.start(node)
-        _unroll(node, count, made)
+        (_unroll_early if ends else _unroll)(node, count, made)
         nodes += made.taken()
-        done.append(Unrolled(node, count))
+        asking = tuple(n for n in made.taken() if isinstance(n, If)) if ends else ()
+        done.append(Unrolled(node, count, asking))
     if not done:
         return graph, done
     own = {**graph.constants, **made.new_constants}
@@ -85,12 +98,12 @@ def _states(node: Node) -> int:
 
 
 def _inside(
-    node: Node | If, limit: int, constants: Constants, rows: bool
+    node: Node | If, limit: int, constants: Constants, rows: bool, early: bool
 ) -> tuple[Node | If, list[Unrolled]]:
     """A node with the loops in its branches or bodies unrolled."""
     if isinstance(node, If):
         (then_branch, first), (else_branch, second) = (
-            unroll(b, limit, constants, False) for _, b in node.branches
+            unroll(b, limit, constants, False, early) for _, b in node.branches
         )
         if not first and not second:
             return node, []
@@ -102,7 +115,7 @@ def _inside(
     done: list[Unrolled] = []
     bodies = {}
     for name, body in node.bodies.items():
-        flat, found = unroll(body, limit, constants, rows)
+        flat, found = unroll(body, limit, constants, rows, early)
         assert isinstance(flat, Body)
         bodies[name] = flat
         done += found
@@ -126,6 +139,19 @@ def _count(node: Node, constants: Constants) -> int | None:
         only = sizes.pop() if len(sizes) == 1 else None
         return only if isinstance(only, int) else None
     return None
+
+
+def _most(node: Node, constants: Constants) -> int | None:
+    """How often its body may run, of a Loop that may end before and gathers no rows."""
+    if not node.is_onnx("Loop") or len(node.outputs) > _states(node):
+        return None
+    trips, go = (*node.inputs, None)[:2]
+    if (
+        trips is None or trips not in constants or go is None
+    ):  # of which libraries do otherwise than ONNX says
+        return None
+    content = constants[trips].content
+    return int(content.reshape(-1)[0]) if content.size == 1 else None
 
 
 def _passed_on(body: Body, value: Value) -> Value:
@@ -169,6 +195,34 @@ def _unroll(node: Node, count: int, made: NodeBuilder) -> None:
     for j, (output, listed) in enumerate(zip(node.outputs[len(states) :], rows, strict=True)):
         if output is not None:
             _joined(known, j, listed, output, made)
+
+
+def _unroll_early(node: Node, count: int, made: NodeBuilder) -> None:
+    """Add what the iterations do, each in a branch that runs if the loop has not ended."""
+    body, on = node.bodies["body"], node.inputs[1]
+    assert on is not None
+    made.adopt_constants(body.constants)
+    states = [v for v in node.inputs[2:] if v is not None]
+    ended = made.constant(f"{node.name}~ended", np.array(False))
+    going = made.constant(f"{node.name}~condition", np.array(True))
+    for k in range(count):
+        name = f"{node.name or node.op.name}~{k}"
+        inner = NodeBuilder({}, made.opset, False)
+        inner.start(node)
+        counter = made.constant(f"{name}~number", np.array(k, np.int64))
+        goes_on, *after = _once(body, [counter, going, *states], name, inner)
+        scalar = inner.nofail("Squeeze", [goes_on], Value(f"{name}~goes_on"))
+        results = (scalar, *after[: len(states)])
+        branches = (
+            make_subgraph(name, inner.taken(), results, made.constants),
+            make_subgraph(f"{name}~ended", (), (ended, *states), made.constants),
+        )
+        outputs = [Value(f"{v.name}~{name}") for v in results]
+        made.add(If(on, *branches, tuple(outputs), name, node.path))
+        on, *states = outputs
+    for output, state in zip(node.outputs, states, strict=True):
+        if output is not None:
+            made.pass_on(state, output)
 
 
 def _part(known: KnownNode, j: int, k: int, count: int, name: str, made: NodeBuilder) -> Value:

@@ -53,6 +53,8 @@ def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) 
     limit = Value(f"{node.name or node.op.name}~count", TensorType("int64", ()))
     own[limit] = Constant(np.array(count, np.int64))
     counted = eliminate_dead_code(replace(body, outputs=(body.parameters[1], *body.outputs[1:])))
+    read = {*(v for n in counted.nodes for v in n.reads), *counted.outputs}
+    counted = replace(counted, inputs=tuple(v for v in counted.inputs if v in read))
     assert isinstance(counted, Body)
     return replace(node, inputs=(limit, *node.inputs[1:]), bodies={"body": counted})
 
@@ -62,13 +64,32 @@ def _trip_count(node: Node, constants: Constants) -> int | None:
     body = node.bodies["body"]
     limit, begins, *states = (_content(v, constants) for v in (*node.inputs, None)[: len(node.inputs) + 1])
     trips, go = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    if body.outputs[0] is body.parameters[1] or (trips is not None and limit is None):
+    if always_goes_on(body, constants) or (trips is not None and limit is None):
         return None
     if go is None or begins is None or not begins.all():
         return None  # without a first condition, ONNX says that nobody listens to the body; libraries do
     most = 1 << 62 if limit is None else int(limit.reshape(-1)[0])
     deciding = _deciding(body, dict(zip(body.parameters[2:], states, strict=False)), constants)
     return None if deciding is None else _simulate(body, *deciding, constants, most)
+
+
+def always_goes_on(body: Body, constants: Constants) -> bool:
+    """Whether the body of a Loop says nothing but that it goes on."""
+    goes_on = _passed_on(body, body.outputs[0])
+    return goes_on is body.parameters[1] or is_true(goes_on, {**constants, **body.constants})
+
+
+def _passed_on(body: Body, value: Value) -> Value:
+    """What a value is that Identities pass on."""
+    makers = {v: n for n in body.nodes if isinstance(n, Node) and n.is_onnx("Identity") for v in n.writes}
+    while value in makers and (given := makers[value].inputs[0]) is not None:
+        value = given
+    return value
+
+
+def is_true(value: Value, constants: Constants) -> bool:
+    content = constants[value].content if value in constants else None
+    return isinstance(content, np.ndarray) and content.size == 1 and bool(content.reshape(-1)[0])
 
 
 def _content(value: Value | None, constants: Constants) -> Any:

@@ -22,6 +22,7 @@ from anydml.ir.graph import Body, Constant, Graph, If, Node, Value
 from anydml.ir.transforms import make_subgraph, replace_values
 from anydml.onnx.node_builder import NodeBuilder
 from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.rewrites.trip_counts import always_goes_on, is_true
 
 MAX_UNROLLED_NODES = 10_000
 """Of one loop, all iterations together."""
@@ -126,10 +127,9 @@ def _count(node: Node, constants: Constants) -> int | None:
     """How often its body runs, where that is sure."""
     if node.is_onnx("Loop"):
         body, (trips, go, *_) = node.bodies["body"], (*node.inputs, None, None)
-        if trips is None or trips not in constants or (go is not None and not _is_true(go, constants)):
+        if trips is None or trips not in constants or (go is not None and not is_true(go, constants)):
             return None
-        goes_on = _passed_on(body, body.outputs[0])
-        if goes_on is not body.parameters[1] and not _is_true(goes_on, {**constants, **body.constants}):
+        if not always_goes_on(body, constants):
             return None
         return int(constants[trips].content.reshape(-1)[0]) if constants[trips].content.size == 1 else None
     if node.is_onnx("Scan") and node.op.version >= 9:
@@ -152,19 +152,6 @@ def _most(node: Node, constants: Constants) -> int | None:
         return None
     content = constants[trips].content
     return int(content.reshape(-1)[0]) if content.size == 1 else None
-
-
-def _passed_on(body: Body, value: Value) -> Value:
-    """What a value is that Identities pass on."""
-    makers = {v: n for n in body.nodes if isinstance(n, Node) and n.is_onnx("Identity") for v in n.writes}
-    while value in makers and (given := makers[value].inputs[0]) is not None:
-        value = given
-    return value
-
-
-def _is_true(value: Value, constants: Constants) -> bool:
-    content = constants[value].content if value in constants else None
-    return isinstance(content, np.ndarray) and content.size == 1 and bool(content.reshape(-1)[0])
 
 
 def _unroll(node: Node, count: int, made: NodeBuilder) -> None:

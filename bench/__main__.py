@@ -32,6 +32,7 @@ from bench.layouts import pairs_of_layouts
 from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
 from bench.peers import PEERS, calls, versions
+from bench.small import small_models
 from bench.tensors import pairs_of_tensors
 
 Row = list[str]
@@ -247,6 +248,9 @@ def models() -> list[Row]:
             if "program: " not in programs.explain():
                 return None
             what += ", native=False"
+        if native:
+            assert "program: " in ours.explain(), what
+            what += ", native=True"
         return compared(what, lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds), 1.0)
 
     def decoding() -> Row:
@@ -259,7 +263,8 @@ def models() -> list[Row]:
 
     made = list(cases())
     pairs = [row for case in made for n in (None, False) if (row := pair(*case, native=n)) is not None]
-    return [*pairs, decoding(), *_loading(*made[0], options)]
+    small = [row for case in small_models() if (row := pair(*case, native=True)) is not None]
+    return [*pairs, *small, decoding(), *_loading(*made[0], options)]
 
 
 def alone_tables() -> Iterator[tuple[str, list[Row]]]:

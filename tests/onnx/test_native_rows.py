@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import anydml as dml
 from tests.onnx.test_native import agree, expected, model, native, same
@@ -68,6 +68,16 @@ def test_only_outputs_have_such_rows():
 def test_loops_without_a_bound_are_left_to_others():
     made = doubling()
     made.graph.node[0].input[0] = ""
+    session = native(made)
+    for feeds in starts(1, 20):
+        same(session.run(None, feeds), expected(made, feeds))
+    assert "program: " not in session.explain()
+
+
+def test_many_rows_are_left_to_others():
+    """Of which a run would make room for all, however few there are."""
+    made = doubling()
+    made.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.array(100_000), "trips"))
     session = native(made)
     for feeds in starts(1, 20):
         same(session.run(None, feeds), expected(made, feeds))

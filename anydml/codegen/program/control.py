@@ -11,6 +11,8 @@ from anydml.codegen.program.values import Known, Memory, NotNative, Register, Ro
 from anydml.ops.dtypes import BOOL, INT64
 from anydml.ops.tensor_desc import packed_strides
 
+MAX_OPEN_ELEMENTS = 1 << 14
+"""Of rows that the data may end early: there is room for all of them in every run, and all are copied."""
 POLL_WORK = 1 << 18
 """Elements computed between two looks for Ctrl-C, about: some 50 us."""
 
@@ -142,6 +144,8 @@ def repeat(
     gathered = [b.here(r) for r in rows]
     if going is None and made.going is None:
         return current, [*gathered]
+    if any(r.count > MAX_OPEN_ELEMENTS for r in rows):
+        raise NotNative("rows of which there may be many, or few")
     return current, [Rows(r.dtype, r.sizes, r, number) for r in gathered]
 
 

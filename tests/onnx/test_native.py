@@ -325,6 +325,16 @@ def test_pools(sizes, attributes, op):
     agree(made, {"x": numbers(*sizes)}, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_nan_is_passed_over_by_max_pool(kernel):
+    """As libraries do, which compare; ONNX does not say."""
+    made = model(f"m (float[1,2,30] x) => (float[1,2,q] y) {{ y = MaxPool <kernel_shape = [{kernel}]> (x) }}")
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    x = numbers(1, 2, 30)
+    x[..., ::kernel] = np.nan
+    agree(made, {"x": x})
+
+
 def test_constants_of_many_elements():
     """More of them than are known before."""
     made = model(

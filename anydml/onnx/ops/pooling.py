@@ -193,6 +193,10 @@ def _without_ceil_mode(node: Node) -> Node:
     return replace(node, attributes=attributes)
 
 
+_LARGEST_NUMBER = replace(LARGEST, of=lambda x: expr.select(expr.is_nan(x), -np.inf, x))
+"""ONNX does not say what MaxPool does with NaN; libraries compare, so that it is passed over."""
+
+
 def _native_pool(folding: Folding, fill: float) -> Native:
     """Of float32; windows are views. Averages with ceil_mode, and places of maxima, are left to others."""
 
@@ -200,13 +204,17 @@ def _native_pool(folding: Folding, fill: float) -> Native:
         x, kernel = operand(inputs), n.ints("kernel_shape")
         if x.dtype is not FLOAT32 or len(x.sizes) < 3 or kernel is None or any(n.outputs[1:]):
             raise NotNative("pooling of another type than float32, or places of maxima")
-        if n.attribute("ceil_mode") and folding is not LARGEST:
+        if n.attribute("ceil_mode") and folding is AVERAGE:
             raise NotNative("averages with ceil_mode")
         where = windows(n, x.sizes[2:], kernel)
         seen = windowed(b, x, where, fill)
         axes = [*range(len(seen.sizes) - len(kernel), len(seen.sizes))]
         result = fold_axes(b, seen, axes, False, folding)
-        if folding is LARGEST or n.attribute("count_include_pad") or not any((*where.before, *where.after)):
+        if (
+            folding is not AVERAGE
+            or n.attribute("count_include_pad")
+            or not any((*where.before, *where.after))
+        ):
             return [result]
         ones = np.pad(np.ones(x.sizes[2:]), where.needed(x.sizes[2:]))
         counts = sum((ones[where.at(position)] for position in where.positions()), np.zeros(where.count))
@@ -230,7 +238,7 @@ OPS = (
     OpInfo(
         "MaxPool",
         any_batch=True,
-        native=_native_pool(LARGEST, -np.inf),
+        native=_native_pool(_LARGEST_NUMBER, -np.inf),
         result=result_types.pooled,
         fold=_max,
         impossible=window_too_long,

@@ -187,40 +187,40 @@ def atan(x: Expr) -> Expr:
     return copysign(_atan(absolute(x)), x)
 
 
-def _asin_of_small(x: Expr) -> Expr:
-    """What the arcsine of |x| up to 1/2 has more than x."""
-    square = mul(x, x)
-    return mul(mul(x, square), polynomial(square, ASIN))
-
-
-def _half_angle(t: Expr) -> tuple[Expr, Expr]:
-    """asin(sqrt((1 - t) / 2)) of 1/2 <= t <= 1 in two parts: 2 * asin(s) = acos(1 - 2 s²)."""
-    square = mul(sub(1.0, t), 0.5)
+def _asin_in_parts(t: Expr, large: Expr) -> tuple[Expr, Expr]:
+    """Of t from 0 to 1/2: t, and what its arcsine has more. Where it is `large`, up to 1, the same of
+    s = sqrt((1 - t) / 2), as 2 * asin(s) = acos(1 - 2 s²)."""
+    square = select(large, mul(sub(1.0, t), 0.5), mul(t, t))
     root = sqrt(square)
-    rest = select(eq(root, 0.0), 0.0, div(fma(neg(root), root, square), add(root, root)))
-    return root, fma(mul(root, square), polynomial(square, ASIN), rest)
+    # what the root lacks is a half unit in its last place: a reciprocal to 3 in 100 is exact enough for that
+    reciprocal = bitcast(sub(0x5F3759DF, shr(bitcast(square, INT32), 1)), FLOAT32)
+    lost = mul(fma(neg(root), root, square), mul(reciprocal, 0.5))
+    start = select(large, root, t)
+    return start, fma(mul(start, square), polynomial(square, ASIN), select(large, lost, 0.0))
 
 
 @single
 def asin(x: Expr) -> Expr:
     t = absolute(x)
-    s, rest = _half_angle(t)
+    large = gt(t, 0.5)
+    s, rest = _asin_in_parts(t, large)
     high = fma(s, -2.0, HALF_PI[0])
     lost = fma(s, -2.0, sub(HALF_PI[0], high))
-    large = add(high, add(lost, fma(rest, -2.0, HALF_PI[1])))
-    return copysign(select(gt(t, 0.5), large, add(t, _asin_of_small(t))), x)
+    result = select(large, add(high, add(lost, fma(rest, -2.0, HALF_PI[1]))), add(s, rest))
+    return copysign(result, x)
 
 
 @single
 def acos(x: Expr) -> Expr:
-    s, rest = _half_angle(absolute(x))
+    t = absolute(x)
+    large = gt(t, 0.5)
+    s, rest = _asin_in_parts(t, large)
     near_one = mul(add(s, rest), 2.0)
     near_minus_one = mul(sub(HALF_PI[0], add(s, sub(rest, HALF_PI[1]))), 2.0)
     high = sub(HALF_PI[0], x)
     lost = sub(sub(HALF_PI[0], high), x)
-    middle = add(high, add(lost, sub(HALF_PI[1], _asin_of_small(x))))
-    large = select(lt(x, 0.0), near_minus_one, near_one)
-    return select(gt(absolute(x), 0.5), large, middle)
+    middle = add(high, add(lost, sub(HALF_PI[1], copysign(rest, x))))
+    return select(large, select(lt(x, 0.0), near_minus_one, near_one), middle)
 
 
 @single

@@ -122,7 +122,8 @@ def atanh(x: Expr) -> Expr:
     top, bottom = add(1.0, t), sub(1.0, t)
     top_low = sub(t, sub(top, 1.0))
     q = div(top, bottom)
-    rest = div(add(fma(neg(q), bottom, top), top_low), top)
+    # what the quotient lacks is half a unit in its last place, and 1/top between 1/2 and 2/3 where it counts
+    rest = mul(add(fma(neg(q), bottom, top), top_low), fma(top, -1 / 3, 7 / 6))
     grown = mul(_log(q, rest), 0.5)
     result = select(lt(t, 0.5), _odd(t, ATANH), select(lt(t, 1.0), grown, nan))
     return copysign(select(eq(t, 1.0), inf, result), x)

@@ -7,8 +7,9 @@ stands for a list of equal ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from inspect import Parameter, Signature
 from itertools import combinations
 from typing import Any
@@ -64,12 +65,24 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
     """The operator's function, as one of `module`."""
     form = signature(operator)
     bind = _binder(operator, form)
+    manners: dict[Any, _Manner] = {}
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        named = (len(args), *kwargs)
+        manner = manners.get(named)
+        kind = None if manner is None else manner.kind_of((*args, *kwargs.values()))
+        if kind is not None:
+            prepared = _KNOWN.get(kind[0])
+            if prepared is not None:
+                return prepared.results(dict(zip(prepared.names, kind[1], strict=True)))
         given = bind(args, kwargs)
+        if manner is None:
+            manners[named] = _Manner(operator, [*list(form.parameters)[: len(args)], *kwargs])
         out, output_data_type = given.pop("out"), given.pop("output_data_type", None)
         for s in operator.inputs:
             x = given[s.parameter]
+            if x.__class__ is np.ndarray or x is None:
+                continue
             for one in x if s.array and isinstance(x, list | tuple) else [x]:
                 if isinstance(one, Expression):
                     if out is not None:
@@ -78,7 +91,7 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
                     return one._builder.record_tensors(operator, given, output_data_type)
                 if is_lazy(one):
                     return compute_lazily(operator, call, bind(args, kwargs))
-        return _compute(operator, given, output_data_type, out)
+        return _compute(operator, given, output_data_type, out, kind)
 
     call.__signature__ = form  # type: ignore[attr-defined]
     call.__module__, call.__name__, call.__qualname__ = module, operator.function, operator.function
@@ -117,19 +130,104 @@ def _binder(operator: Operator, form: Signature) -> Callable[[Any, Any], dict[st
 class _Prepared:
     """What calls like an earlier one need not find out again."""
 
+    operator: Operator
     computation: Computation
     outputs: Mapping[str, TensorDesc]
+    names: Sequence[str]
+    """Of the inputs that are arrays."""
     numbers: Mapping[str, Array]
     """Python numbers as arrays."""
     repeated: Mapping[str, tuple[int, ...]]
     """The sizes of inputs that are repeated."""
+
+    def made(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The results, by field name, and the inputs that they are computed of."""
+        for name, x in inputs.items():
+            if x.dtype.char == "?":
+                inputs[name] = x.view(np.uint8)
+        if self.numbers:
+            inputs |= self.numbers
+        for name, sizes in self.repeated.items():
+            inputs[name] = np.broadcast_to(inputs[name], sizes)
+        return self.computation(inputs), inputs
+
+    def results(self, inputs: dict[str, Array]) -> Any:
+        """What the function gives."""
+        made, given = self.made(inputs)
+        operator = self.operator
+        if not operator.gives_several:
+            return _own(made[operator.outputs[0].name], given)
+        results = {n: _own(x, given) for n, x in made.items()}
+        listed = [
+            tuple(x for n, x in results.items() if n.startswith(s.name + "["))
+            if s.array
+            else results.get(s.name)
+            for s in operator.outputs
+        ]
+        return tuple(listed) if len(listed) > 1 else listed[0]
 
 
 _KNOWN: dict[Any, _Prepared] = {}
 _MOST_KNOWN = 4096
 
 
-def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any, out: Any) -> Any:
+def _know(key: Any, prepared: _Prepared) -> None:
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN[key] = prepared
+
+
+class _Manner:
+    """How calls are written, with arguments of these names: which of them are tensors."""
+
+    def __init__(self, operator: Operator, names: Sequence[str]) -> None:
+        tensors = [s.parameter for s in operator.inputs]
+        self._tensors = [names.index(n) for n in tensors if n in names]
+        self._others = [k for k, n in enumerate(names) if n not in tensors]
+        self._written = operator, tuple(names)
+
+    def kind_of(self, values: Sequence[Any]) -> tuple[Any, list[Array]] | None:
+        """What tells such calls apart, and their arrays; None of arguments that need a closer look."""
+        key: list[Any] = [self._written]
+        arrays: list[Array] = []
+        for k in self._tensors:
+            x = values[k]
+            several = x.__class__ is list or x.__class__ is tuple
+            if several:
+                key.append(len(x))
+            for one in x if several else (x,):
+                if one.__class__ is np.ndarray:
+                    arrays.append(one)
+                    key += one.dtype, one.shape
+                elif one is None and not several:
+                    key.append(None)
+                else:
+                    return None
+        for k in self._others:
+            x = values[k]
+            kind = x.__class__
+            if kind in _PLAIN or isinstance(x, Enum):
+                key += kind, x
+            elif kind is float:
+                key.append(x.hex())
+            elif (kind is list or kind is tuple) and {*map(type, x)} <= _NUMBERS:
+                key.append(_key(x))
+            else:
+                return None
+        return tuple(key), arrays
+
+
+_PLAIN = {int, bool, str, type(None)}
+_NUMBERS = {int, float}
+
+
+def _compute(
+    operator: Operator,
+    given: Mapping[str, Any],
+    output_data_type: Any,
+    out: Any,
+    kind: tuple[Any, list[Array]] | None,
+) -> Any:
     inputs, numbers = _arrays(operator, given)
     if numbers and not inputs:
         where = f"{operator.name}: {next(iter(numbers))[0].parameter}"
@@ -154,39 +252,27 @@ def _compute(operator: Operator, given: Mapping[str, Any], output_data_type: Any
     if prepared is None:
         prepared = _prepare(operator, given, inputs, numbers, output_data_type)
         if key is not None:
-            if len(_KNOWN) >= _MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[key] = prepared
-    targets = None if out is None else _targets(operator, out, prepared.outputs)
-    seen = {n: x.view(np.uint8) if x.dtype == np.bool_ else x for n, x in inputs.items()}
-    seen |= prepared.numbers
-    for name, sizes in prepared.repeated.items():
-        seen[name] = np.broadcast_to(seen[name], sizes)
-    made = prepared.computation(seen)
-    if targets is None:
-        results = {n: _own(x, seen.values()) for n, x in made.items()}
-    else:
-        results = targets
-        for name, x in _apart(made, targets.values()).items():
-            np.copyto(targets[name], x)
-    if out is not None:
-        return out
-    listed = [
-        tuple(x for n, x in results.items() if n.startswith(s.name + "[")) if s.array else results.get(s.name)
-        for s in operator.outputs
-    ]
-    return tuple(listed) if len(listed) > 1 else listed[0]
+            _know(key, prepared)
+    if out is None:
+        if kind is not None and all(x is y for x, y in zip(inputs.values(), kind[1], strict=True)):
+            _know(kind[0], prepared)  # the arrays are taken as they are
+        return prepared.results(inputs)
+    targets = _targets(operator, out, prepared.outputs)
+    for name, x in _apart(prepared.made(inputs)[0], targets.values()).items():
+        np.copyto(targets[name], x)
+    return out
 
 
 def _key(value: Any) -> Any:
     """What tells values of attributes apart: 1, 1.0 and True are not the same, nor are 0.0 and -0.0."""
-    if isinstance(value, list | tuple):
-        return tuple([_key(v) for v in value])
+    kind = value.__class__
+    if kind is list or kind is tuple:
+        return (list, *value) if {*map(type, value)} == {int} else tuple([_key(v) for v in value])
     if isinstance(value, Mapping):
         return tuple([(k, _key(v)) for k, v in value.items()])
     if isinstance(value, float):
         return value.hex()
-    return value.__class__, value
+    return kind, value
 
 
 def _prepare(
@@ -222,14 +308,18 @@ def _prepare(
         told = [[in_parameters(operator, text) for text in (p.where, p.message, p.remedy)] for p in problems]
         raise InvalidOperator(*(Problem(*texts) for texts in told))
     by = implementation_of(operator, tensors | outputs, attributes, None)
-    return _Prepared(Computation(operator, outputs, attributes, by, apply_activation), outputs, made, sizes)
+    computation = Computation(operator, outputs, attributes, by, apply_activation)
+    return _Prepared(operator, computation, outputs, [*inputs], made, sizes)
 
 
-def _own(x: Array, inputs: Any) -> Array:
+def _own(x: Array, given: Mapping[str, Array]) -> Array:
     """A result that is nobody else's memory."""
-    flags = x.flags
+    flags, inputs = x.flags, given.values()
     if flags.owndata and flags.c_contiguous and flags.writeable:
-        return x.copy() if any(x is y for y in inputs) else x
+        for y in inputs:
+            if x is y:
+                return x.copy()
+        return x
     whole = not isinstance(x.base, np.ndarray) or x.base.nbytes == x.nbytes
     if not (whole and x.flags.c_contiguous and x.flags.writeable):
         return x.copy()

@@ -255,3 +255,42 @@ def test_a_number_alone_is_no_tensor():
 def test_sizes_beyond_all_bounds_are_refused():
     with pytest.raises(dml.InvalidOperator, match="Sizes"):
         dml.resample(np.float32([1, 2]), interpolation_mode="LINEAR", scales=[3e38])
+
+
+def test_calls_that_look_alike_are_told_apart():
+    """Again and again in turns: types, attributes, ways to write them, layouts."""
+    x = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
+    rows = np.int32([[2, -3]])
+    calls = [
+        lambda: dml.gather(x, rows, axis=0, index_dimensions=1),
+        lambda: dml.gather(x.astype(np.float16), rows, axis=0, index_dimensions=1),
+        lambda: dml.gather(x > 0, rows, axis=0, index_dimensions=1),
+        lambda: dml.gather(x.astype(">f4"), rows, 0, 1),
+        lambda: dml.gather(x, rows, index_dimensions=1, axis=1),
+        lambda: dml.gather(x.T, rows, 0, 1),
+        lambda: dml.split(x, [1, 3], axis=1),
+        lambda: dml.split(x, (3, 1), axis=1),
+        lambda: dml.join([x, x[:, 1:]], axis=1),
+        lambda: dml.join((x[:, 1:], x), axis=1),
+        lambda: dml.reduce(x, "SUM", [1]),
+        lambda: dml.reduce(x, dml.ReduceFunction.SUM, [0]),
+        lambda: dml.reduce(x.astype(np.float16), "SUM", [1]),
+        lambda: dml.mean_variance_normalization1(x, axes=[1], normalize_variance=True, epsilon=0.0),
+        lambda: dml.mean_variance_normalization1(x, axes=[1], normalize_variance=False, epsilon=0.0),
+        lambda: dml.mean_variance_normalization1(x, None, x[:1], axes=[1], normalize_variance=True),
+        lambda: dml.mean_variance_normalization1(x, x[:1], axes=[1], normalize_variance=True),
+        lambda: dml.mean_variance_normalization1(x, x[:1], None, axes=[1], normalize_variance=True),
+    ]
+    first = [call() for call in calls]
+    for _ in range(3):
+        for call, wanted in zip(calls, first, strict=True):
+            got = call()
+            assert type(got) is type(wanted)
+            pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
+            for y, z in pairs:
+                assert y.dtype == z.dtype
+                assert y.tobytes() == z.tobytes()
+                assert y.flags.writeable
+                y[...] = 0  # it is the caller's: no later call shows it
+    assert not np.array_equal(first[4], first[5])
+    assert first[1].dtype == np.float16

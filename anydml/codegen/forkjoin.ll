@@ -188,12 +188,10 @@ return:
   ret void
 }
 
-; The same for a job whose bases are not addresses yet, but where the addresses stand: the data fields of
-; the caller's array objects, which it holds. Saves it from asking each of them.
-define void @anydml_run_arrays(ptr %descriptor) {
+; The same for a job whose first k bases are not addresses yet, but where the addresses stand: the data fields
+; of the caller's array objects, which it holds. Saves it from asking each of them.
+define void @anydml_run_arrays(ptr %descriptor, i64 %k) {
 entry:
-  %k.p = getelementptr i64, ptr %descriptor, i64 FIELD(operands)
-  %k = load i64, ptr %k.p
   %bases = getelementptr i64, ptr %descriptor, i64 FIELD(addresses)
   br label %loop
 loop:

@@ -283,7 +283,7 @@ def driver() -> Driver:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return Driver(
         ctypes.CFUNCTYPE(None, pointer)(run),
-        ctypes.CFUNCTYPE(None, pointer)(run_arrays),
+        ctypes.CFUNCTYPE(None, pointer, number)(run_arrays),
         ctypes.CFUNCTYPE(None, pointer, number)(work),
         ctypes.CFUNCTYPE(None, pointer)(stop),
     )

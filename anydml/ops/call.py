@@ -31,15 +31,22 @@ class Call:
     Rules and sizes look at `shape`, `ndim` and `dtype` alone: there the inputs are stand-ins, too.
     """
 
+    operator: Operator
     types: Mapping[str, TensorDataType]
     """The outputs' data types, by parameter."""
 
     def __init__(
         self, operator: Operator, values: Mapping[str, Any], outputs: Mapping[str, TensorDesc]
     ) -> None:
-        self.operator = operator
-        self.__dict__.update(values)
-        self.types = {s.parameter: outputs[s.name].data_type for s in operator.outputs if s.name in outputs}
+        types = {s.parameter: outputs[s.name].data_type for s in operator.outputs if s.name in outputs}
+        self.__dict__.update(values, operator=operator, types=types)
+
+    def like(self, values: Mapping[str, Any]) -> Call:
+        """Another call, of which these values differ."""
+        made = Call.__new__(Call)
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(values)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         """What functions are told and descriptions do not say."""
@@ -118,31 +125,38 @@ class Computation:
         result, and may do so in its memory."""
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
-        self._compute = by or operator.compute
+        self._compute: Callable[[Call], Any] = by or operator.compute
+        self._inputs = [(s.parameter, s.name, s.array) for s in operator.inputs]
+        self._wanted = {name: (desc.sizes, IN_ARRAYS[desc.data_type]) for name, desc in outputs.items()}
+        self._only = None
+        """The output's name, if it can have but one."""
+        if len(operator.outputs) == 1 and not operator.outputs[0].array:
+            (self._only,) = outputs
         values = by_parameter(operator, {name: stand_in(desc) for name, desc in outputs.items()})
-        self._values = {s.parameter: values[s.parameter] for s in operator.outputs}
-        self._values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
-        self._activation, self._apply = attributes.get("FusedActivation"), apply or activate
+        values = {s.parameter: values[s.parameter] for s in operator.outputs}
+        values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
+        self._call = Call(operator, values, outputs)
+        fused = attributes.get("FusedActivation")
+        self._activation = fused if isinstance(fused, Activation) else None
+        self._apply = apply or activate
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, by field name: arrays of the described sizes and types, or views of such."""
-        operator = self._operator
-        wide = inputs
-        if not operator.moves:
-            wide = {n: x.astype(np.float32) if x.dtype == np.float16 else x for n, x in inputs.items()}
+        if not self._operator.moves and any(x.dtype.char == "e" for x in inputs.values()):
+            inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
         given: dict[str, Any] = {}
-        for operand in operator.inputs:
-            if operand.array:
-                given[operand.parameter] = [wide[n] for n in fields_of(operand.name, wide)]
-            else:
-                given[operand.parameter] = wide.get(operand.name)
-        call = Call(operator, given | self._values, self._outputs)
+        for parameter, name, several in self._inputs:
+            given[parameter] = [inputs[n] for n in fields_of(name, inputs)] if several else inputs.get(name)
         with np.errstate(all="ignore"):
-            results = _by_field(operator, self._compute(call), self._outputs)
-            if isinstance(self._activation, Activation):
+            made = self._compute(self._call.like(given))
+            if self._only is None:
+                results = _by_field(self._operator, made, self._outputs)
+            else:
+                results = {self._only: np.asarray(made)}
+            if self._activation is not None:
                 first = next(iter(results))
                 results[first] = self._apply(self._activation, results[first])
-            return {name: _as_type(results[name], desc) for name, desc in self._outputs.items()}
+            return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
 
 
 def activate(activation: Activation, x: Array) -> Array:
@@ -164,7 +178,7 @@ def _by_field(operator: Operator, made: Any, outputs: Mapping[str, TensorDesc]) 
     return {name: np.asarray(x) for name, x in found.items()}
 
 
-def _as_type(x: Array, desc: TensorDesc) -> Array:
+def _as_type(x: Array, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A result in the type of its tensor: floats rounded, whole numbers taken modulo their width."""
-    assert x.shape == desc.sizes, (x.shape, desc.sizes)
-    return x.astype(IN_ARRAYS[desc.data_type], copy=False)
+    assert x.shape == sizes, (x.shape, sizes)
+    return x if x.dtype == dtype else x.astype(dtype)

@@ -48,7 +48,7 @@ class Operand:
         dtype = self.dtypes[min(k, len(self.dtypes) - 1)] if self.dtypes else self.dtype
         return replace(self, name=f"{self.name}[{k}]", dtype=dtype, count="", dtypes=())
 
-    @property
+    @cached_property
     def array(self) -> bool:
         """Whether several tensors stand behind the field."""
         return bool(self.count)

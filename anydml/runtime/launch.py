@@ -54,7 +54,7 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
         if kernel.axes is None and not streams(kernel, size):
             fields = [id(a) + DATA for a in arrays]
             descriptor = packed_descriptor(kernel, size, fields, pool=pool.address, threads=count)
-            driver().run_arrays(descriptor.buffer_info()[0])
+            driver().run_arrays(descriptor.buffer_info()[0], len(fields))
             return
     operands = [MemoryOperand(address(a), a.strides) for a in arrays]
     descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
@@ -71,24 +71,33 @@ class RepeatedLaunch:
         self._kernel, self._threads = kernel, threads
         self._known: dict[Any, DescriptorTemplate] = {}
 
-    def __call__(self, arrays: Sequence[Array]) -> None:
-        """As `launch`; inputs of fewer elements than the output are repeated."""
-        kernel, last = self._kernel, arrays[-1]
+    def __call__(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
+        """As `launch`; arrays of fewer elements than `shape` (the output's, by default) are repeated."""
         count = threads_for(self._threads)
-        key = (count, pool.address, *[(a.shape, a.strides) for a in arrays])
+        key = (count, shape, *[a.shape for a in arrays], *[a.strides for a in arrays])
         template = self._known.get(key)
         if template is None:
-            arrays = [np.broadcast_to(a, last.shape) for a in arrays]
-            if streams(kernel, last.size) or any(s < 0 for a in arrays for s in a.strides):
-                launch(kernel, arrays, self._threads)  # what the descriptor says depends on addresses
+            template = self._template(arrays, arrays[-1].shape if shape is None else shape, count)
+            if template is None:
                 return
-            operands = [MemoryOperand(address(a), a.strides) for a in arrays]
-            descriptor = make_descriptor(kernel, last.shape, operands, pool=pool.address, threads=count)
             if len(self._known) >= 16:
                 self._known.clear()
-            template = self._known[key] = template_of(descriptor, len(arrays))
-        descriptor = template.at([address(a) for a in arrays])
-        driver().run(descriptor.buffer_info()[0])
+            self._known[key] = template
+        descriptor = template.at([id(a) + DATA for a in arrays])
+        driver().run_arrays(descriptor.buffer_info()[0], len(arrays))
+
+    def _template(
+        self, arrays: Sequence[Array], shape: tuple[int, ...], count: int
+    ) -> DescriptorTemplate | None:
+        """None where what the descriptor says depends on addresses: then it has run."""
+        given = [np.broadcast_to(a, shape) for a in arrays]
+        kernel = self._kernel
+        if streams(kernel, given[-1].size) or any(s < 0 for a in given for s in a.strides):
+            launch(kernel, given, self._threads)
+            return None
+        operands = [MemoryOperand(address(a), a.strides) for a in given]
+        descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
+        return template_of(descriptor, len(arrays))
 
 
 def apply_activation(activation: Activation, x: Array) -> Array:

@@ -68,7 +68,7 @@ class PreparedGraph:
             descriptor = template[:]
             for at, k in places:
                 descriptor[at] = id(arrays[k]) + DATA
-            self._driver.run_arrays(descriptor.buffer_info()[0])
+            self._driver.run_arrays(descriptor.buffer_info()[0], len(places))
         else:
             self._each(inputs, results)
         return results

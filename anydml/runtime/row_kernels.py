@@ -129,7 +129,7 @@ def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implem
         result = np.empty(
             [1 if d - c.input.ndim in rows.axes else n for d, n in enumerate(c.input.shape)], dtype
         )
-        launch([c.input, np.broadcast_to(result, c.input.shape)])
+        launch([c.input, result], c.input.shape)
         return result
 
     return compute

@@ -241,9 +241,41 @@ def access_of(group: KernelSpec, inner: int, steps: Sequence[int]) -> tuple[Acce
 
 def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> array[int]:
     """The launch descriptor, with chunks for so many threads."""
-    row = layout.row
-    elements = layout.inner * prod(size for size, _ in layout.outer)
-    work = elements * row * group.cost
+    return shared_out(
+        kernel_address(group, layout.shape),
+        layout.inner,
+        layout.outer,
+        layout.addresses,
+        layout.steps,
+        row=layout.row,
+        cost=group.cost,
+        pool=pool,
+        threads=threads,
+    )
+
+
+def shared_out(
+    kernel: int,
+    inner: int,
+    outer: Sequence[tuple[int, Sequence[int]]],
+    addresses: Sequence[int],
+    steps: Sequence[int],
+    *,
+    row: int,
+    cost: int,
+    pool: int,
+    threads: int,
+) -> array[int]:
+    """A launch descriptor, with chunks for so many threads.
+
+    Args:
+        kernel: the address of the kernel body.
+        inner, outer, addresses, steps: see `descriptor`.
+        row: elements of a tensor behind one of the iteration space.
+        cost: how many bytes take about as long to move as one element of a tensor takes to compute.
+    """
+    elements = inner * prod(size for size, _ in outer)
+    work = elements * row * cost
     chunk = elements
     if threads > 1 and work >= MIN_SPLIT_BYTES:
         least = -(-MIN_CHUNK_ELEMENTS // row)
@@ -253,14 +285,14 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
         chunks=-(-elements // chunk),
         chunk=chunk,
         elements=elements,
-        inner=layout.inner,
-        rank=len(layout.outer),
-        operands=len(layout.addresses),
-        kernel=kernel_address(group, layout.shape),
+        inner=inner,
+        rank=len(outer),
+        operands=len(addresses),
+        kernel=kernel,
         pool=pool,
         wake=int(work >= MIN_PERHAPS_BYTES) + int(work >= MIN_WAKE_BYTES),
     )
-    return write_descriptor(fields, layout.addresses, layout.steps, layout.outer)
+    return write_descriptor(fields, addresses, steps, outer)
 
 
 def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequence[int]) -> bool:

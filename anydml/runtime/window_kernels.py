@@ -1,34 +1,33 @@
-"""Pooling as kernels, axis by axis: the taps of a window are operands, the input seen from other starts.
+"""Pooling as kernels: what the definitions mean, but that averages are of float32 sums where these suffice.
 
-    y[i] = max(x[2i], x[2i + 1], x[2i + 2])        three views of x along an axis, with steps of 2
-
-Windows that reach beyond the input have fewer taps, and so a kernel of their own. Long windows, and small
-outputs, stay with the definitions.
+Windows of which a row does not fit near by, indices, and small outputs, stay with the definitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import reduce
-from itertools import groupby
-from math import isfinite, prod
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.kernel import group
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.kernel import shared_out
+from anydml.codegen.windows import WindowSpec, window_address, words_of
 from anydml.ops.call import Call
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FROM_NUMPY, NUMPY
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
 from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import Window, divisors, lowest, windows_of
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.threads import pool
 
 MAX_TAPS = 16
-"""Of a window along an axis: a kernel has so many operands, and a few more."""
+"""Of a window along an axis: code is written for each along the last one."""
+MIN_BLOCK = 8
+"""Outputs that one row near by must serve."""
 MIN_ELEMENTS = 1 << 14
 """Of the output."""
 POOLING = {
@@ -47,7 +46,7 @@ Implementation = Callable[[Call], Any]
 def window_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
-    """What computes a `Call` of a pooling by kernels; None where its definition is as good."""
+    """What computes a `Call` of a pooling by a kernel; None where its definition is as good."""
     word, given = POOLING.get(operator.name), tensors.get("InputTensor")
     if word is None or given is None:
         return None
@@ -57,84 +56,107 @@ def window_kernel(
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
     if (word != "MAX" and dtype is not FLOAT32) or (word == "LP" and attributes["P"] > 2):
         return None
-    return _Pooling(word, dtype, attributes.get("P", 0), threads)
+    dilations = attributes.get("Dilations") or [1] * len(window)
+    spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations)
+    return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
 
 
-@dataclass(frozen=True)
-class _Stretch:
-    """Windows beside each other that have the same taps within the input, by their numbers."""
+def _spec(
+    word: str,
+    dtype: TensorDataType,
+    p: int,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> WindowSpec:
+    """Of sums of squares, float64 has all that are in between."""
+    wide = FLOAT64 if word == "LP" else dtype
+    x, so_far, other = convert(read(0, dtype), wide), read(0, wide), read(1, wide)
+    after: Expr = so_far
+    if word == "LP":
+        x, after = (absolute(x), so_far) if p == 1 else (mul(x, x), sqrt(so_far))
+    if word == "AVERAGE":
+        after = div(so_far, read(1, FLOAT32))
+    return WindowSpec(
+        source=dtype,
+        wide=wide,
+        before=x,
+        combined=(maximum if word == "MAX" else add)(so_far, other),
+        after=convert(after, dtype),
+        nothing=lowest(NUMPY[dtype]) if word == "MAX" else 0,
+        divided=word == "AVERAGE",
+        axes=len(window),
+        size=window[-1],
+        stride=strides[-1],
+        dilation=dilations[-1],
+    )
 
-    first: int
-    last: int
-    taps: range
 
-    def reads(self, w: Window) -> Iterator[tuple[Any, ...]]:
-        """For each tap, where these windows find it."""
-        for k in self.taps:
-            first, last = (p * w.stride + k * w.dilation - w.start for p in (self.first, self.last))
-            yield w.at(slice(first, last + 1, w.stride))
+class _WindowLaunch(RepeatedLaunch):
+    """A kernel over windows. Arrays: the input, the output, and for averages divisors and marks of rows."""
 
+    def __init__(self, spec: WindowSpec, windows: Sequence[Window], threads: int | None) -> None:
+        self._spec, self._windows = spec, windows
+        self._threads, self._known = threads, {}
 
-def _stretches(w: Window) -> list[_Stretch]:
-    def taps(place: int) -> range:
-        first = place * w.stride - w.start
-        least = max(0, -(first // w.dilation))
-        return range(least, max(least, min(w.size, (w.length - 1 - first) // w.dilation + 1)))
-
-    found = ((k, list(places)) for k, places in groupby(range(w.places), taps))
-    return [_Stretch(places[0], places[-1], k) for k, places in found]
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, windows = self._spec, self._windows
+        x, y, *others = arrays
+        first = x.ndim - spec.axes
+        assert x.shape == (*x.shape[:first], *(w.length for w in windows))
+        assert y.shape == (*x.shape[:first], *(w.places for w in windows))
+        assert x.strides[-1] == x.itemsize == SIZE[spec.source]
+        assert y.itemsize == SIZE[spec.after.dtype]
+        assert [z.shape for z in others] == ([y.shape[first:], y.shape[:-1]] if spec.divided else [])
+        assert all(z.flags.c_contiguous for z in (y, *others))
+        *rows, last = windows
+        names, rank = words_of(spec), y.ndim - 1
+        values = {"length": last.length, "places": last.places, "padding": last.start}
+        steps = {"source": [*x.strides[:first], *[0] * len(rows)], "target": y.strides[:-1]}
+        if spec.divided:
+            steps |= {"divisors": [*[0] * first, *others[0].strides[:-1]], "marks": others[1].strides}
+        for a, w in enumerate(rows):
+            values |= {f"first{a}": -w.start, f"length{a}": w.length, f"size{a}": w.size}
+            values |= {f"pitch{a}": x.strides[first + a], f"dilation{a}": w.dilation}
+            steps[f"first{a}"] = [w.stride if d == first + a else 0 for d in range(rank)]
+        along = [[steps[n][d] if n in steps else 0 for n in names] for d in range(rank)]
+        descriptor = shared_out(
+            window_address(spec),
+            y.shape[-2],
+            list(zip(y.shape[:-2], along, strict=False)),
+            [values.get(n, 0) for n in names],
+            along[-1],
+            row=last.places,
+            cost=SIZE[spec.source] * last.stride * prod(w.size for w in rows) + SIZE[spec.wide] * last.size,
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))
 
 
 class _Pooling:
-    """Reduces one axis after the other. Sums of squares have float64 in between, averages where need be."""
-
-    def __init__(self, word: str, dtype: TensorDataType, p: int, threads: int | None) -> None:
-        self._word, self._dtype, self._p, self._threads = word, dtype, p, threads
-        self._wide = FLOAT64 if word == "LP" else dtype
-        self._windows: list[tuple[Window, list[_Stretch]]] = []
-        self._divisors = np.zeros(())
-        self._launches: dict[tuple[int, int], RepeatedLaunch] = {}
+    def __init__(self, spec: WindowSpec, threads: int | None) -> None:
+        self._spec, self._threads = spec, threads
+        self._divisors: Array | None = None
+        self._launch: _WindowLaunch | None = None
 
     def __call__(self, c: Call) -> Any:
-        if not self._windows:  # every call has the same sizes
-            windows = windows_of(c, c.input.shape)
-            if self._word == "AVERAGE":
-                self._divisors = divisors(c, windows)
-            self._windows = [(w, _stretches(w)) for w in windows]
         x = c.input
-        for w, stretches in self._windows:
-            last = w.axis == x.ndim - 1
-            dtype = NUMPY[self._dtype if last else self._wide]
-            made = np.empty((*x.shape[: w.axis], w.places, *x.shape[w.axis + 1 :]), dtype)
-            for s in stretches:
-                here = made[w.at(slice(s.first, s.last + 1))]
-                if not s.taps:
-                    here[...] = lowest(made.dtype) if self._word == "MAX" else 0
-                    continue
-                given = [x[part] for part in s.reads(w)]
-                if last and self._word == "AVERAGE":
-                    whole = np.broadcast_to(self._divisors, made.shape)
-                    given.append(whole[w.at(slice(s.first, s.last + 1))])
-                self._launch(w, x, len(s.taps), last)([*given, here])
-            x = made
-        if self._word == "AVERAGE" and not isfinite(x.sum()):
-            assert c.operator.compute is not None
-            x = c.operator.compute(c)  # sums may be too large for float32 where averages are not
-        return (x, None) if len(c.operator.outputs) > 1 else x
-
-    def _launch(self, w: Window, x: Array, taps: int, last: bool) -> RepeatedLaunch:
-        launch = self._launches.get((w.axis, taps))
-        if launch is None:
-            types = [FROM_NUMPY[x.dtype]] * taps
-            values: list[Expr] = [convert(read(k, t), self._wide) for k, t in enumerate(types)]
-            if self._word == "LP" and w.axis == 2:
-                values = [absolute(v) if self._p == 1 else mul(v, v) for v in values]
-            total = reduce(maximum if self._word == "MAX" else add, values)
-            if last and self._word == "AVERAGE":
-                total = div(total, read(taps, FLOAT32))
-                types.append(FLOAT32)
-            elif last and self._p == 2:
-                total = sqrt(total)
-            kernel = group(tuple(types), (convert(total, self._dtype) if last else total,))
-            launch = self._launches[w.axis, taps] = RepeatedLaunch(kernel, self._threads)
-        return launch
+        if x.strides[-1] != x.itemsize:
+            x = np.ascontiguousarray(x)
+        if self._launch is None:  # every call has the same sizes
+            windows = windows_of(c, x.shape)
+            if self._spec.divided:
+                places = [w.places for w in windows]
+                self._divisors = np.ascontiguousarray(np.broadcast_to(divisors(c, windows), places))
+            self._launch = _WindowLaunch(self._spec, windows, self._threads)
+        result = np.empty(c.output.shape, x.dtype)
+        if self._divisors is None:
+            self._launch([x, result])
+        else:
+            marks = np.empty(result.shape[:-1], np.uint8)
+            self._launch([x, result, self._divisors, marks])
+            if marks.any():  # sums may be too large for float32 where averages are not
+                assert c.operator.compute is not None
+                result = c.operator.compute(c)
+        return (result, None) if len(c.operator.outputs) > 1 else result

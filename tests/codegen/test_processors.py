@@ -10,6 +10,7 @@ from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.windows import window_body
 from anydml.directml.descriptions import read_attribute
 from anydml.ops.catalog import ELEMENT_WISE
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, UINT8, UINT16, UINT32
@@ -17,6 +18,7 @@ from anydml.ops.elementary import exp
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import add, convert, div, mul, ne, read, select
 from anydml.ops.reductions import row_index, row_max, row_sum
+from anydml.runtime import window_kernels
 
 VECTORS = {"aarch64": r"\b[qv]\d", "x86-64-v3": r"%ymm\d", "x86-64-v4": r"%zmm\d"}
 LIBRARY = {"fmodf", "fmod", "memcpy", "memset"}
@@ -32,7 +34,10 @@ def calls(text):
 
 
 def code(spec, variant, processor):
-    text = kernel_body(spec, variant, PROCESSORS[processor])
+    return taken(kernel_body(spec, variant, PROCESSORS[processor]), processor)
+
+
+def taken(text, processor):
     made = assembly(text, processor)
     assert emit_object_file(text, processor)[:4] == b"\x7fELF"
     assert calls(made) <= LIBRARY | (set() if processor in VECTORS else OLD)
@@ -115,6 +120,20 @@ def test_every_kind_of_loop(processor, kind):
     if variant.stream and not PROCESSORS[processor].streams:
         return
     code(spec, variant, processor)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_windows(processor):
+    for word, dtype, stride in [
+        ("MAX", FLOAT32, 2),
+        ("MAX", INT8, 5),
+        ("AVERAGE", FLOAT32, 1),
+        ("LP", FLOAT32, 3),
+    ]:
+        spec = window_kernels._spec(word, dtype, 2, [2, 3, 3], [1, 2, stride], [1, 1, 2])
+        made = taken(window_body(spec, PROCESSORS[processor]), processor)
+        if processor in VECTORS:
+            assert re.search(VECTORS[processor], made), word
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

@@ -5,6 +5,7 @@ import pytest
 
 import anydml as dml
 from anydml import eager_tensors
+from anydml.codegen import kernel
 from anydml.runtime import window_kernels
 from anydml.runtime.launch import RepeatedLaunch
 
@@ -36,6 +37,22 @@ def both(monkeypatch):
         return found
 
     return run
+
+
+def random_window(rng, axes):
+    """A window that fits into what it lies in, and how large that is."""
+    window = {
+        "window_size": rng.integers(1, 6, axes),
+        "strides": rng.integers(1, 7, axes),
+        "dilations": rng.integers(1, 4, axes),
+        "start_padding": rng.integers(0, 9, axes),
+        "end_padding": rng.integers(0, 9, axes),
+    }
+    reach = (window["window_size"] - 1) * window["dilations"] + 1
+    least = np.maximum(reach - window["start_padding"] - window["end_padding"], 1)
+    sizes = least + rng.integers(0, rng.choice([3, 40, 400]), axes)
+    sizes[:-1] = np.minimum(sizes[:-1], least[:-1] + 5)
+    return {name: n.tolist() for name, n in window.items()}, sizes.tolist()
 
 
 def inputs(dtype):
@@ -77,3 +94,37 @@ def test_means_and_norms(both, window):
             for p in (1, 2):
                 kernel, definition = both(dml.lp_pooling, x, p=p, **window)
                 np.testing.assert_allclose(kernel, definition, **limits)
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_any_windows(both, monkeypatch, seed, axes):
+    """Long and short rows, windows of nothing but padding, all steps; by several threads."""
+    for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
+        monkeypatch.setattr(kernel, limit, 0)
+    monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+    rng = np.random.default_rng([seed, axes])
+    for _ in range(4):
+        window, sizes = random_window(rng, axes)
+        x = rng.standard_normal((2, 3, *sizes)).astype(np.float32)
+        x[rng.random(x.shape) < 0.02] = NAN
+        args = {"include_padding": bool(rng.integers(2)), **window}
+        found, wanted = both(dml.average_pooling1, x, **args)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        found, wanted = both(dml.lp_pooling1, x, p=2, **window)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        if set(window.pop("dilations")) == {1}:
+            np.testing.assert_array_equal(*both(dml.max_pooling, x, **window))
+        window["window_size"] = [1 if n < 3 else 2 for n in sizes]
+        for dtype in ("float32", "int8", "int64"):
+            kept = (np.nan_to_num(x) * 20).astype(dtype) if dtype != "float32" else x
+            np.testing.assert_array_equal(*both(dml.max_pooling, kept, **window))
+
+
+def test_averages_of_numbers_whose_sums_are_too_large(both):
+    x = np.full((1, 2, 9, 40), 3e38, np.float32)
+    x[0, 0, 4, 20] = NAN
+    found, wanted = both(dml.average_pooling, x, window_size=[3, 3], include_padding=False)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.isfinite(found[0, 1]).all()
+    assert np.isnan(found).any()

@@ -1,0 +1,329 @@
+"""Kernel bodies that reduce windows: a row of outputs from the rows that its windows lie in.
+
+    rows of the input        column by column, into a row near by, with what changes nothing at its ends
+    that row                 window by window, into the output
+
+An "element" of the iteration space is a row of the output. Some words of the launch descriptor that advance
+from row to row are no addresses but numbers: where the row's windows begin along each axis but the last. So
+windows that reach beyond the input need no code of their own: along these axes their elements are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydml.codegen.emit import Emitter, element_type, literal, value_type
+from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.ops.dtypes import SIZE, ScalarType
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import Expr, is_nan, read, sub
+
+NEAR_BYTES = 3072
+"""Of the row near by: less than a page of the stack."""
+MAX_BLOCK = 256
+"""Outputs that are computed from one row near by, at most."""
+MAX_INTERLEAVED = 4
+"""Steps from window to window up to which vectors are picked from longer ones, not gathered."""
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """What is computed of each window, and how windows lie along the last axis."""
+
+    source: TensorDataType
+    wide: ScalarType
+    """What is added up, or compared."""
+    before: Expr
+    """Of an element of the input, read(0)."""
+    combined: Expr
+    """Of what there is so far, read(0), and another one, read(1)."""
+    after: Expr
+    """Of the whole, read(0), and its divisor, read(1)."""
+    nothing: int | float
+    """Combined with it, everything stays what it is."""
+    divided: bool
+    """There are divisors, and rows with a result that is not finite are marked."""
+    axes: int
+    """Along which windows lie."""
+    size: int
+    """Of a window, along the last axis; then from one to the next, and from element to element."""
+    stride: int
+    dilation: int
+
+    @property
+    def block(self) -> int:
+        """Outputs that are computed from one row near by; less than 1 where not even one fits."""
+        reach = (self.size - 1) * self.dilation + 1 + self.stride
+        return min(MAX_BLOCK, (NEAR_BYTES // SIZE[self.wide] - reach) // self.stride + 1)
+
+
+def words_of(spec: WindowSpec) -> list[str]:
+    """The words of a launch descriptor, by name; numbers behind names are axes of windows but the last."""
+    names = ["source", "target", *(["divisors", "marks"] if spec.divided else [])]
+    names += [f"first{a}" for a in range(spec.axes - 1)]
+    for a in range(spec.axes - 1):
+        names += [f"length{a}", f"pitch{a}", f"size{a}", f"dilation{a}"]
+    return [*names, "length", "places", "padding"]
+
+
+@lru_cache
+def window_address(spec: WindowSpec) -> int:
+    """The compiled kernel body."""
+    with compiling:
+        (address,) = compile_ir(window_body(spec, host()), ["row"])
+    return address
+
+
+def window_body(spec: WindowSpec, target: Target) -> str:
+    """LLVM IR of a module with the kernel body."""
+    writer = _WindowWriter(spec, target)
+    writer.write()
+    lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
+    return "\n".join([*lines, "  ret void", "}", *sorted(writer.declared)]) + "\n"
+
+
+Body = Callable[[str, list[str]], Sequence[str]]
+
+
+class _WindowWriter:
+    def __init__(self, spec: WindowSpec, target: Target) -> None:
+        self.spec, self.target = spec, target
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.lanes = max(1, target.vector_bytes // max(SIZE[spec.wide], SIZE[spec.source]))
+        self._count, self._block = 0, "entry"
+
+    # ---- instructions
+
+    def line(self, instruction: str) -> str:
+        self._count += 1
+        self.lines.append(f"  %v{self._count} = {instruction}")
+        return f"%v{self._count}"
+
+    def number(self, opcode: str, a: str, b: str | int) -> str:
+        return self.line(f"{opcode} i64 {a}, {b}")
+
+    def bounded(self, word: str, a: str, b: str | int) -> str:
+        """The smaller (smin) or larger (smax) number."""
+        self.declared.add(f"declare i64 @llvm.{word}.i64(i64, i64)")
+        return self.line(f"call i64 @llvm.{word}.i64(i64 {a}, i64 {b})")
+
+    def at(self, pointer: str, index: str | int, dtype: ScalarType | None = None) -> str:
+        kind = "i8" if dtype is None else element_type(dtype)
+        return self.line(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
+
+    def load(self, pointer: str, dtype: ScalarType, lanes: int) -> str:
+        return self.line(f"load {value_type(dtype, lanes)}, ptr {pointer}, align 1")
+
+    def store(self, value: str, pointer: str, dtype: ScalarType, lanes: int) -> None:
+        self.lines.append(f"  store {value_type(dtype, lanes)} {value}, ptr {pointer}, align 1")
+
+    def evaluate(self, expr: Expr, lanes: int, known: Mapping[Expr, str]) -> str:
+        self._count += 1
+        emitter = Emitter(self.target, lanes, known, f"e{self._count}.")
+        value = emitter.value(expr)
+        self.lines += emitter.lines
+        self.declared |= emitter.declared
+        return value
+
+    def loop(
+        self, first: str | int, end: str, step: int | str, body: Body, carried: Sequence[tuple[str, str]] = ()
+    ) -> list[str]:
+        """`for index in range(first, end, step)`; answers with what is carried in the end."""
+        self._count += 1
+        head, before = f"b{self._count}", self._block
+        self.lines += [f"  br label %{head}", f"{head}:"]
+        place, index = len(self.lines), f"%{head}.i"
+        held = [f"%{head}.c{k}" for k in range(len(carried))]
+        self.lines += [f"  %{head}.more = icmp slt i64 {index}, {end}"]
+        self.lines += [f"  br i1 %{head}.more, label %{head}.do, label %{head}.end", f"{head}.do:"]
+        self._block = f"{head}.do"
+        results = list(body(index, held))
+        following = self.number("add", index, step)
+        phis = [("i64", index, first, following)]
+        phis += [(t, h, v, new) for (t, v), h, new in zip(carried, held, results, strict=True)]
+        self.lines[place:place] = [
+            f"  {register} = phi {kind} [ {start}, %{before} ], [ {new}, %{self._block} ]"
+            for kind, register, start, new in phis
+        ]
+        self.lines += [f"  br label %{head}", f"{head}.end:"]
+        self._block = f"{head}.end"
+        return held
+
+    def all_of(self, first: str, end: str, steps: Sequence[int], body: Callable[[str, int], None]) -> None:
+        """`body(index, lanes)` for all from `first` to `end`: as many at a time as fit, the last of which are
+        those at the end, whether they have had their turn or not."""
+        for lanes in steps:
+            last = self.number("sub", end, lanes)
+            fits = self.line(f"icmp sle i64 {first}, {last}")
+            stop = self.line(f"select i1 {fits}, i64 {end}, i64 {first}")
+
+            def some(index: str, _: list[str], lanes: int = lanes, last: str = last) -> list[str]:
+                body(self.bounded("smin", index, last), lanes)
+                return []
+
+            self.loop(first, stop, lanes, some)
+            first = stop
+
+    # ---- the body
+
+    def write(self) -> None:
+        spec = self.spec
+        names = words_of(spec)
+        count = NEAR_BYTES // SIZE[spec.wide]
+        self.lines.append(f"  %near = alloca [{count} x {element_type(spec.wide)}], align 64")
+        self.base: dict[str, str] = {}
+        self.step: dict[str, str] = {}
+        for k, name in enumerate(names):
+            place = self.at("%operands", k, TensorDataType.INT64)
+            self.base[name] = self.line(f"load i64, ptr {place}")
+            if k < names.index("length0"):
+                place = self.at("%strides", k, TensorDataType.INT64)
+                self.step[name] = self.line(f"load i64, ptr {place}")
+        self.loop(0, "%n", 1, lambda row, _: self._row(row))
+
+    def _row(self, row: str) -> Sequence[str]:
+        """A row of outputs, block by block."""
+        spec, here = self.spec, {}
+        for name, step in self.step.items():
+            here[name] = self.number("add", self.base[name], self.number("mul", row, step))
+        pointers: dict[str, str] = {
+            name: self.line(f"inttoptr i64 {here[name]} to ptr")
+            for name in ("source", "target", "divisors", "marks")
+            if name in here
+        }
+        if spec.divided:
+            self.store("0", pointers["marks"], TensorDataType.INT8, 1)
+        taps = [self._taps(a, here[f"first{a}"]) for a in range(spec.axes - 1)]
+        source = pointers["source"]
+        for a, (start, _, _) in enumerate(taps):
+            source = self.at(source, self.number("mul", start, self.base[f"pitch{a}"]))
+
+        def block(first: str, _: list[str]) -> list[str]:
+            left = self.number("sub", self.base["places"], first)
+            self._outputs(first, self.bounded("smin", left, spec.block), source, taps, pointers)
+            return []
+
+        self.loop(0, self.base["places"], spec.block, block)
+        return []
+
+    def _taps(self, axis: int, first: str) -> tuple[str, str, str]:
+        """Of windows that begin at `first`, which may be outside: the first element that is inside, how many
+        there are, and how many bytes lie between two."""
+        length, dilation = self.base[f"length{axis}"], self.base[f"dilation{axis}"]
+        missing = self.number("sub", self.number("sub", dilation, 1), first)
+        skipped = self.bounded("smax", self.number("sdiv", missing, dilation), 0)
+        start = self.number("add", first, self.number("mul", skipped, dilation))
+        room = self.number("sub", self.number("sub", length, 1), start)
+        fitting = self.number("add", self.number("sdiv", room, dilation), 1)
+        left = self.number("sub", self.base[f"size{axis}"], skipped)
+        count = self.bounded("smax", self.bounded("smin", fitting, left), 0)
+        inside = self.line(f"icmp slt i64 {start}, {length}")
+        count = self.line(f"select i1 {inside}, i64 {count}, i64 0")
+        none = self.line(f"icmp eq i64 {count}, 0")
+        start = self.line(f"select i1 {none}, i64 0, i64 {start}")
+        return start, count, self.number("mul", self.base[f"pitch{axis}"], dilation)
+
+    def _outputs(
+        self,
+        first: str,
+        count: str,
+        source: str,
+        taps: Sequence[tuple[str, str, str]],
+        pointers: Mapping[str, str],
+    ) -> None:
+        """`count` outputs from `first` on."""
+        spec = self.spec
+        wide, nothing = spec.wide, literal(spec.nothing, spec.wide)
+        begin = self.number("sub", self.number("mul", first, spec.stride), self.base["padding"])
+        span = self.number("mul", self.number("sub", count, 1), spec.stride)
+        span = self.number("add", span, (spec.size - 1) * spec.dilation + 1)
+        inside = self.bounded("smin", self.bounded("smax", self.number("sub", "0", begin), 0), span)
+        end = self.bounded("smin", self.number("sub", self.base["length"], begin), span)
+        end = self.bounded("smax", end, inside)
+
+        def clear(index: str, lanes: int) -> None:
+            value = nothing if lanes == 1 else f"splat ({element_type(wide)} {nothing})"
+            self.store(value, self.at("%near", index, wide), wide, lanes)
+
+        steps = list(dict.fromkeys([self.lanes, max(self.lanes // 4, 1), 1]))
+        self.all_of("0", inside, steps, clear)
+        self.all_of(end, span, steps, clear)
+
+        def column(index: str, lanes: int) -> None:
+            place = self.at(source, self.number("add", begin, index), spec.source)
+            value = self._down(place, lanes, taps)
+            self.store(value, self.at("%near", index, wide), wide, lanes)
+
+        self.all_of(inside, end, [4 * self.lanes, *steps] if self.lanes > 1 else steps, column)
+
+        def window(index: str, lanes: int) -> None:
+            place = self.at("%near", self.number("mul", index, spec.stride), wide)
+            total = ""
+            for k in range(spec.size):
+                value = self._every(self.at(place, k * spec.dilation, wide), lanes)
+                total = self._combine(total, value, lanes) if k else value
+            output = self.number("add", first, index)
+            known = {read(0, wide): total}
+            if spec.divided:
+                place = self.at(pointers["divisors"], output, TensorDataType.FLOAT32)
+                known[read(1, TensorDataType.FLOAT32)] = self.load(place, TensorDataType.FLOAT32, lanes)
+            value, dtype = self.evaluate(spec.after, lanes, known), spec.after.dtype
+            self.store(value, self.at(pointers["target"], output, dtype), dtype, lanes)
+            if spec.divided:
+                self._mark(value, dtype, lanes, pointers["marks"])
+
+        self.all_of("0", count, steps, window)
+
+    def _down(self, place: str, lanes: int, taps: Sequence[tuple[str, str, str]]) -> str:
+        """Neighbouring columns, each reduced along all axes but the last: the first axis first."""
+        spec = self.spec
+        kind = value_type(spec.wide, lanes)
+        nothing = literal(spec.nothing, spec.wide)
+        start = nothing if lanes == 1 else f"splat ({element_type(spec.wide)} {nothing})"
+        if not taps:
+            x = self.load(place, spec.source, lanes)
+            return self.evaluate(spec.before, lanes, {read(0, spec.source): x})
+        *outer, (_, count, pitch) = taps
+
+        def one(_: str, carried: list[str]) -> list[str]:
+            total, pointer = carried
+            value = self._down(pointer, lanes, outer)
+            return [self._combine(total, value, lanes), self.at(pointer, pitch)]
+
+        return self.loop(0, count, 1, one, [(kind, start), ("ptr", place)])[0]
+
+    def _combine(self, total: str, value: str, lanes: int) -> str:
+        wide = self.spec.wide
+        return self.evaluate(self.spec.combined, lanes, {read(0, wide): total, read(1, wide): value})
+
+    def _every(self, place: str, lanes: int) -> str:
+        """Elements of the row near by, as far apart as windows are."""
+        wide, stride = self.spec.wide, self.spec.stride
+        if stride == 1 or lanes == 1:
+            return self.load(place, wide, lanes)
+        kind = value_type(wide, lanes)
+        if stride <= MAX_INTERLEAVED:
+            whole = self.load(place, wide, stride * lanes)
+            picked = ", ".join(f"i32 {j * stride}" for j in range(lanes))
+            both = value_type(wide, stride * lanes)
+            return self.line(f"shufflevector {both} {whole}, {both} poison, <{lanes} x i32> <{picked}>")
+        vector = "poison"
+        for j in range(lanes):
+            one = self.load(self.at(place, j * stride, wide), wide, 1)
+            vector = self.line(f"insertelement {kind} {vector}, {element_type(wide)} {one}, i32 {j}")
+        return vector
+
+    def _mark(self, value: str, dtype: ScalarType, lanes: int, mark: str) -> None:
+        """Remember that one of these is not finite."""
+        x = read(0, dtype)
+        self._count += 1
+        emitter = Emitter(self.target, lanes, {x: value}, f"e{self._count}.")
+        some = emitter.any_lane(emitter.value(is_nan(sub(x, x))))
+        self.lines += emitter.lines
+        self.declared |= emitter.declared
+        byte = self.line(f"zext i1 {some} to i8")
+        before = self.load(mark, TensorDataType.INT8, 1)
+        self.store(self.line(f"or i8 {byte}, {before}"), mark, TensorDataType.INT8, 1)

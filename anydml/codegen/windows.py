@@ -10,12 +10,13 @@ windows that reach beyond the input need no code of their own: along these axes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from anydml.codegen.emit import Emitter, element_type, literal, value_type
 from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, is_nan, read, sub
@@ -80,120 +81,28 @@ def window_body(spec: WindowSpec, target: Target) -> str:
     """LLVM IR of a module with the kernel body."""
     writer = _WindowWriter(spec, target)
     writer.write()
-    lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
-    return "\n".join([*lines, "  ret void", "}", *sorted(writer.declared)]) + "\n"
+    return writer.text()
 
 
-Body = Callable[[str, list[str]], Sequence[str]]
-
-
-class _WindowWriter:
+class _WindowWriter(RowWriter):
     def __init__(self, spec: WindowSpec, target: Target) -> None:
-        self.spec, self.target = spec, target
-        self.lines: list[str] = []
-        self.declared: set[str] = set()
+        super().__init__(target)
+        self.spec = spec
         self.lanes = max(1, target.vector_bytes // max(SIZE[spec.wide], SIZE[spec.source]))
-        self._count, self._block = 0, "entry"
-
-    # ---- instructions
-
-    def line(self, instruction: str) -> str:
-        self._count += 1
-        self.lines.append(f"  %v{self._count} = {instruction}")
-        return f"%v{self._count}"
-
-    def number(self, opcode: str, a: str, b: str | int) -> str:
-        return self.line(f"{opcode} i64 {a}, {b}")
-
-    def bounded(self, word: str, a: str, b: str | int) -> str:
-        """The smaller (smin) or larger (smax) number."""
-        self.declared.add(f"declare i64 @llvm.{word}.i64(i64, i64)")
-        return self.line(f"call i64 @llvm.{word}.i64(i64 {a}, i64 {b})")
-
-    def at(self, pointer: str, index: str | int, dtype: ScalarType | None = None) -> str:
-        kind = "i8" if dtype is None else element_type(dtype)
-        return self.line(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
-
-    def load(self, pointer: str, dtype: ScalarType, lanes: int) -> str:
-        return self.line(f"load {value_type(dtype, lanes)}, ptr {pointer}, align 1")
-
-    def store(self, value: str, pointer: str, dtype: ScalarType, lanes: int) -> None:
-        self.lines.append(f"  store {value_type(dtype, lanes)} {value}, ptr {pointer}, align 1")
-
-    def evaluate(self, expr: Expr, lanes: int, known: Mapping[Expr, str]) -> str:
-        self._count += 1
-        emitter = Emitter(self.target, lanes, known, f"e{self._count}.")
-        value = emitter.value(expr)
-        self.lines += emitter.lines
-        self.declared |= emitter.declared
-        return value
-
-    def loop(
-        self, first: str | int, end: str, step: int | str, body: Body, carried: Sequence[tuple[str, str]] = ()
-    ) -> list[str]:
-        """`for index in range(first, end, step)`; answers with what is carried in the end."""
-        self._count += 1
-        head, before = f"b{self._count}", self._block
-        self.lines += [f"  br label %{head}", f"{head}:"]
-        place, index = len(self.lines), f"%{head}.i"
-        held = [f"%{head}.c{k}" for k in range(len(carried))]
-        self.lines += [f"  %{head}.more = icmp slt i64 {index}, {end}"]
-        self.lines += [f"  br i1 %{head}.more, label %{head}.do, label %{head}.end", f"{head}.do:"]
-        self._block = f"{head}.do"
-        results = list(body(index, held))
-        following = self.number("add", index, step)
-        phis = [("i64", index, first, following)]
-        phis += [(t, h, v, new) for (t, v), h, new in zip(carried, held, results, strict=True)]
-        self.lines[place:place] = [
-            f"  {register} = phi {kind} [ {start}, %{before} ], [ {new}, %{self._block} ]"
-            for kind, register, start, new in phis
-        ]
-        self.lines += [f"  br label %{head}", f"{head}.end:"]
-        self._block = f"{head}.end"
-        return held
-
-    def all_of(self, first: str, end: str, steps: Sequence[int], body: Callable[[str, int], None]) -> None:
-        """`body(index, lanes)` for all from `first` to `end`: as many at a time as fit, the last of which are
-        those at the end, whether they have had their turn or not."""
-        for lanes in steps:
-            last = self.number("sub", end, lanes)
-            fits = self.line(f"icmp sle i64 {first}, {last}")
-            stop = self.line(f"select i1 {fits}, i64 {end}, i64 {first}")
-
-            def some(index: str, _: list[str], lanes: int = lanes, last: str = last) -> list[str]:
-                body(self.bounded("smin", index, last), lanes)
-                return []
-
-            self.loop(first, stop, lanes, some)
-            first = stop
-
-    # ---- the body
 
     def write(self) -> None:
         spec = self.spec
         names = words_of(spec)
         count = NEAR_BYTES // SIZE[spec.wide]
         self.lines.append(f"  %near = alloca [{count} x {element_type(spec.wide)}], align 64")
-        self.base: dict[str, str] = {}
-        self.step: dict[str, str] = {}
-        for k, name in enumerate(names):
-            place = self.at("%operands", k, TensorDataType.INT64)
-            self.base[name] = self.line(f"load i64, ptr {place}")
-            if k < names.index("length0"):
-                place = self.at("%strides", k, TensorDataType.INT64)
-                self.step[name] = self.line(f"load i64, ptr {place}")
+        self.base, self.step = self.words(names, names.index("length0"))
         self.loop(0, "%n", 1, lambda row, _: self._row(row))
 
     def _row(self, row: str) -> Sequence[str]:
         """A row of outputs, block by block."""
-        spec, here = self.spec, {}
-        for name, step in self.step.items():
-            here[name] = self.number("add", self.base[name], self.number("mul", row, step))
-        pointers: dict[str, str] = {
-            name: self.line(f"inttoptr i64 {here[name]} to ptr")
-            for name in ("source", "target", "divisors", "marks")
-            if name in here
-        }
+        spec, here = self.spec, self.here(row, self.base, self.step)
+        named = ["source", "target", *(["divisors", "marks"] if spec.divided else [])]
+        pointers = {name: self.pointer(here[name]) for name in named}
         if spec.divided:
             self.store("0", pointers["marks"], TensorDataType.INT8, 1)
         taps = [self._taps(a, here[f"first{a}"]) for a in range(spec.axes - 1)]

@@ -10,10 +10,23 @@ from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.taken import TakenSpec, taken_body
 from anydml.codegen.windows import window_body
 from anydml.directml.descriptions import read_attribute
 from anydml.ops.catalog import ELEMENT_WISE
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, UINT8, UINT16, UINT32
+from anydml.ops.dtypes import (
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from anydml.ops.elementary import exp
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.expr import add, convert, div, mul, ne, read, select
@@ -134,6 +147,17 @@ def test_windows(processor):
         made = taken(window_body(spec, PROCESSORS[processor]), processor)
         if processor in VECTORS:
             assert re.search(VECTORS[processor], made), word
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("rows", [False, True])
+def test_taken_elements(processor, rows):
+    for spec in [
+        TakenSpec(FLOAT32, INT32, terms=2, weighted=True, rows=rows),
+        TakenSpec(UINT8, UINT64, rows=rows),
+        TakenSpec(UINT16, INT64, rows=rows),
+    ]:
+        taken(taken_body(spec, PROCESSORS[processor]), processor)
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

@@ -1,0 +1,58 @@
+"""Launches of kernels that take elements from where indices say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.kernel import shared_out
+from anydml.codegen.taken import TakenSpec, taken_address
+from anydml.ops.dtypes import SIZE
+from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.threads import pool
+
+
+class TakenLaunch(RepeatedLaunch):
+    """Along an axis. Arrays, all packed: the source, the target, indices, and weights where there are any."""
+
+    def __init__(self, spec: TakenSpec, axis: int, threads: int | None) -> None:
+        self._spec, self._axis = spec, axis
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, axis = self._spec, self._axis
+        source, target, *others = arrays
+        before, length = prod(source.shape[:axis]), source.shape[axis]
+        behind, places = prod(source.shape[axis + 1 :]), others[0].size
+        width = SIZE[spec.dtype]
+        assert all(a.flags.c_contiguous for a in arrays)
+        assert source.itemsize == target.itemsize == width
+        assert length > 0
+        assert target.size == before * places * behind
+        assert spec.rows or behind == 1
+        assert len(others) == spec.terms * (2 if spec.weighted else 1)
+        assert all(a.size == places for a in others)
+        assert all(a.itemsize == SIZE[spec.index] for a in others[: spec.terms])
+        assert all(a.itemsize == width for a in others[spec.terms :])
+        names, values = spec.names, {"length": length}
+        if spec.rows:
+            values["run"], inner = behind, places
+            steps = {n: a.itemsize for n, a in zip(names[2:], others, strict=False)}
+            steps["target"] = behind * width
+            outer = {"source": length * behind * width, "target": places * behind * width}
+        else:
+            values["run"], inner, outer = places, before, {}
+            steps = {"source": length * width, "target": places * width}
+        descriptor = shared_out(
+            taken_address(spec),
+            inner,
+            [(before, [outer.get(n, 0) for n in names])] if outer else [],
+            [values.get(n, 0) for n in names],
+            [steps.get(n, 0) for n in names],
+            row=values["run"],
+            cost=(2 if spec.rows else 4) * spec.terms * width,
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))

@@ -1,0 +1,83 @@
+"""Operators that move elements: by kernels the same bytes as by their definitions."""
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import eager_tensors
+from anydml.codegen import kernel
+from anydml.runtime import move_kernels
+from anydml.runtime.launch import RepeatedLaunch
+
+
+@pytest.fixture(params=["alone", "shared"])
+def both(request, monkeypatch):
+    """The same call by a kernel, whose work is shared by threads or not, and by the definition."""
+    if request.param == "shared":
+        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
+            monkeypatch.setattr(kernel, limit, 0)
+        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+    used = []
+    launch = RepeatedLaunch.__call__
+    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
+    monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
+
+    def run(function, *args, by_kernel=True, **kwargs):
+        found = []
+        for least in (1, 1 << 60):
+            monkeypatch.setattr(move_kernels, "MIN_BYTES", least)
+            eager_tensors._KNOWN.clear()
+            used.clear()
+            made = function(*args, **kwargs)
+            found.append(made if isinstance(made, tuple) else (made,))
+            assert bool(used) is (by_kernel and least == 1)
+        for x, y in zip(*found, strict=True):
+            assert x.dtype == y.dtype
+            assert x.shape == y.shape
+            assert x.tobytes() == y.tobytes()
+
+    return run
+
+
+def numbers(rng, dtype, *sizes):
+    return rng.integers(0, 256, (*sizes, np.dtype(dtype).itemsize), np.uint8).view(dtype)[..., 0]
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 float64 int64".split())
+@pytest.mark.parametrize("index", "int32 int64 uint32 uint64".split())
+def test_gather(both, dtype, index):
+    rng = np.random.default_rng(len(dtype + index))
+    for sizes, axis in [((7, 5, 33), 0), ((7, 5, 33), 1), ((3, 4, 90), 2), ((300,), 0), ((2, 1, 5), 1)]:
+        x, n = numbers(rng, dtype, *sizes), sizes[axis]
+        least = 0 if index.startswith("u") else -n - 2
+        for count in (1, 6, 70):
+            places = rng.integers(least, n + 2, count).astype(index)
+            places[-1] = np.iinfo(index).max
+            given = places.reshape([1] * (len(sizes) - 1) + [-1])
+            both(dml.gather, x, given, axis=axis, index_dimensions=1)
+            places[-1] = np.iinfo(index).min
+            both(dml.gather, x, given, axis=axis, index_dimensions=1)
+
+
+def test_gather_of_what_is_not_packed(both):
+    rng = np.random.default_rng(0)
+    x, places = numbers(rng, "float32", 40, 30), rng.integers(0, 30, (1, 20)).astype(np.int32)
+    both(dml.gather, x.T, places, axis=0, index_dimensions=1, by_kernel=False)
+    both(dml.gather, x, np.broadcast_to(places[:, :1], (1, 9)), axis=0, index_dimensions=1, by_kernel=False)
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+def test_joins_and_splits(both, dtype):
+    rng = np.random.default_rng(1)
+    for axis in range(3):
+        for lengths in ([3, 3], [1, 4, 1, 70], [5] * 37):
+            sizes = [4, 3, 19]
+            parts = []
+            for n in lengths:
+                sizes[axis] = n
+                parts.append(numbers(rng, dtype, *sizes))
+            both(dml.join, parts, axis=axis)
+            both(dml.join, [p[::-1] for p in parts], axis=axis)
+            whole = np.concatenate(parts, axis)
+            both(dml.split, whole, lengths, axis=axis)
+            both(dml.split, np.asfortranarray(whole), lengths, axis=axis)

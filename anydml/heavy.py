@@ -11,6 +11,7 @@ from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.move_kernels import MIN_BYTES, MOVES, move_kernel
+from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
@@ -26,6 +27,8 @@ def implementation_of(
     if (kernel := row_kernel(operator, tensors, attributes, threads)) is not None:
         return kernel
     if (kernel := window_kernel(operator, tensors, attributes, threads)) is not None:
+        return kernel
+    if (kernel := resample_kernel(operator, tensors, attributes, threads)) is not None:
         return kernel
     if (kernel := move_kernel(operator, tensors, attributes, threads)) is not None:
         return kernel
@@ -73,6 +76,8 @@ def how_computed(operator: Operator) -> str:
         return f"NumPy; along last axes, from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in POOLING:
         return f"NumPy; windows up to {MAX_TAPS}, from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in RESAMPLING:
+        return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in MOVES:
         return f"NumPy; from {MIN_BYTES:,} bytes on, kernel"
     if operator.name in LIBRARY:

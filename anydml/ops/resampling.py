@@ -7,8 +7,7 @@ independent of each other: one is resampled after the other, as a sum of terms.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,121 +17,19 @@ from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import FLOATS_UP_TO_32_BIT, INT8, UINT8
 from anydml.ops.enums import AxisDirection, InterpolationMode
 from anydml.ops.families import FL_1_0, FL_2_0, FL_2_1, FL_3_0, FL_5_1, FL_6_2, FL_6_4
+from anydml.ops.interpolation import (
+    Axis,
+    Term,
+    antialiased,
+    apply,
+    is_identity,
+    linear,
+    nearest,
+    transposed,
+)
 from anydml.ops.opdef import Asked, Attribute, Levels, Operand, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
 from anydml.ops.tensor_desc import MAX_ELEMENTS
-
-# ---- one axis ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What becomes of one axis: output = (input + input_offset) * scale + output_offset."""
-
-    n_in: int
-    n_out: int
-    scale: float
-    input_offset: float
-    output_offset: float
-
-    def positions(self) -> Array:
-        """Where in the input each output element lies, in float32 as GPUs have it."""
-        outputs: Array = np.arange(self.n_out, dtype=np.float32)
-        return (outputs - np.float32(self.output_offset)) / np.float32(self.scale) - np.float32(
-            self.input_offset
-        )
-
-    def inside(self, positions: Array) -> Array:
-        """The elements that positions name; beyond an edge, the one at the edge."""
-        last = self.n_in - 1
-        found: Array = np.clip(positions, 0, last).astype(np.intp)
-        return np.minimum(found, last)  # a float32 may be above it
-
-
-Term = tuple[Any, Array, Array | None]
-"""Targets (all of them, or a list), the source of each, and its weight (None: 1)."""
-
-
-def _nearest(axis: Axis, direction: AxisDirection | None) -> list[Term]:
-    x = axis.positions()
-    if direction is AxisDirection.INCREASING:
-        x = np.ceil(x)
-    else:
-        x = np.floor(x if direction is AxisDirection.DECREASING else x + np.float32(0.5))
-    return [(slice(None), axis.inside(x), None)]
-
-
-def _linear(axis: Axis) -> list[Term]:
-    x = np.clip(axis.positions(), 0, axis.n_in - 1)
-    low = axis.inside(x)
-    share = x - low
-    if not share.any():
-        return [(slice(None), low, None)]
-    return [(slice(None), low, 1 - share), (slice(None), axis.inside(low + (share > 0)), share)]
-
-
-def _antialiased(axis: Axis) -> list[Term]:
-    """A triangle that is wider than two elements: as wide as needed that none is passed over."""
-    n, scale = axis.n_in, float(np.float32(axis.scale))
-    reach = 1 / scale
-    x = np.clip(axis.positions().astype(np.float64), -reach - 1, n + reach)
-    count = int(min(np.ceil(2 * reach), n))
-    first = np.clip(np.floor(x - reach) + 1, 0, n - count).astype(np.intp)
-    elements = first + np.arange(count)[:, np.newaxis]
-    inner = np.maximum(0, 1 - np.abs(elements - x) * scale)
-    weights = np.stack([*inner, _before(x, scale), _before(n - 1 - x, scale)])
-    weights = (weights / weights.sum(0)).astype(np.float32)
-    edges = [np.full(axis.n_out, edge) for edge in (0, n - 1)]
-    return [(slice(None), k, w) for k, w in zip([*elements, *edges], weights, strict=True) if w.any()]
-
-
-def _before(x: Array, scale: float) -> Array:
-    """The weights of all elements before the first one, for triangles around x, which count for that one."""
-
-    def ramp(t: Array) -> Array:
-        terms = np.maximum(np.ceil(t), 0)
-        found: Array = terms * t - terms * (terms - 1) / 2
-        return found
-
-    begin = -1 - x
-    total: Array = scale * (ramp(begin + 1 / scale) - 2 * ramp(begin) + ramp(begin - 1 / scale))
-    return total.clip(min=0)
-
-
-def _transposed(terms: list[Term], n_in: int) -> list[Term]:
-    """The terms that bring what each source gave back to it: at most one for each source at a time."""
-    sources = np.concatenate([source for _, source, _ in terms])
-    outputs = np.tile(np.arange(len(terms[0][1])), len(terms))
-    weights = np.concatenate([np.ones(len(s), np.float32) if w is None else w for _, s, w in terms])
-    given = weights != 0
-    order = np.argsort(sources[given], kind="stable")
-    sources, outputs, weights = (v[given][order] for v in (sources, outputs, weights))
-    counts = np.bincount(sources, minlength=n_in)
-    starts = np.cumsum(counts) - counts
-    found: list[Term] = []
-    for k in range(counts.max()):
-        targets = np.flatnonzero(counts > k)
-        chosen = starts[targets] + k
-        whole = len(targets) == n_in
-        found.append((slice(None) if whole else targets, outputs[chosen], weights[chosen]))
-    return found
-
-
-def _along(x: Array, axis: int, length: int, terms: list[Term]) -> Array:
-    """The sum of terms, along an axis."""
-    shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
-    total: Array | None = None
-    for targets, sources, weights in terms:
-        part = np.take(x, sources, axis)
-        if weights is not None:
-            part *= weights.reshape(-1, *(1,) * (x.ndim - axis - 1)).astype(x.dtype, copy=False)
-        if total is None and isinstance(targets, slice):
-            total = part
-        else:
-            total = np.zeros(shape, x.dtype) if total is None else total
-            total[(*(slice(None),) * axis, targets)] += part
-    return np.zeros(shape, x.dtype) if total is None else total
-
 
 # ---- all axes ------------------------------------------------------------------------------------------
 
@@ -147,65 +44,39 @@ def _axes(c: Call, small: Sequence[int], large: Sequence[int]) -> Iterator[Axis]
 
 def _terms(c: Call, axis: Axis) -> list[Term]:
     if c.interpolation_mode is InterpolationMode.NEAREST_NEIGHBOR:
-        return _nearest(axis, getattr(c, "rounding_direction", None))
+        return nearest(axis, getattr(c, "rounding_direction", None))
     if getattr(c, "antialiased", False) and axis.scale < 0.5:
-        return _antialiased(axis)
-    return _linear(axis)
+        return antialiased(axis)
+    return linear(axis)
 
 
-def _is_identity(axis: Axis, terms: list[Term]) -> bool:
-    one = len(terms) == 1 and axis.n_in == axis.n_out
-    return one and bool(np.array_equal(terms[0][1], np.arange(axis.n_in)))
-
-
-_AT_ONCE = 1 << 16  # elements of an output, about: what lies between stays near
-
-
-def _apply(x: Array, lengths: Sequence[int], terms: Sequence[list[Term]]) -> Array:
-    """All axes. The first ones, that stay as they are, are cut."""
-    if prod(lengths) <= _AT_ONCE or all(len(t) <= 1 for t in terms):
-        return _apply_at_once(x, lengths, terms)
-    first = next(k for k in range(x.ndim) if terms[k])
-    count, size = prod(x.shape[:first]), prod(lengths[first:])
-    rows, result = x.reshape(count, *x.shape[first:]), np.empty((count, *lengths[first:]), x.dtype)
-    block, own = max(1, _AT_ONCE // size), [[], *terms[first:]]
-    for k in range(0, count, block):
-        part = result[k : k + block]
-        part[...] = _apply_at_once(rows[k : k + block], part.shape, own)
-    return result.reshape(lengths)
-
-
-def _apply_at_once(x: Array, lengths: Sequence[int], terms: Sequence[list[Term]]) -> Array:
-    """Axes that make it smaller first, then last ones. Many terms are added in float64."""
-    for k in sorted(range(x.ndim), key=lambda k: (lengths[k] / x.shape[k], -k)):
-        if terms[k]:
-            wide = x.astype(np.float64) if len(terms[k]) > 64 and x.dtype == np.float32 else x
-            x = _along(wide, k, lengths[k], terms[k]).astype(x.dtype, copy=False)
-    return x
-
-
-def _resample_by(c: Call, axes: Sequence[Axis]) -> Array:
+def terms_of(c: Call) -> list[list[Term]]:
+    """Of each axis of what is resampled; none of those that stay as they are."""
+    small, large = c.input.shape, c.output.shape
+    if c.operator.name == "UPSAMPLE_2D":
+        scales = (*(1,) * (len(small) - 2), *c.scale_size)
+        axes = [Axis(n, m, s, 0.5, -0.5) for n, m, s in zip(small, large, scales, strict=True)]
+    else:
+        axes = list(_axes(c, small, large))
     terms = [_terms(c, axis) for axis in axes]
-    terms = [[] if _is_identity(axis, t) else t for axis, t in zip(axes, terms, strict=True)]
-    lengths = c.output.shape
-    weighted = any(w is not None for t in terms for _, _, w in t)
-    if c.input.dtype.kind == "f" or not weighted:
-        return _apply(c.input, lengths, terms)
-    return np.trunc(_apply(c.input.astype(np.float64), lengths, terms).astype(np.float32))
+    return [[] if is_identity(axis, t) else t for axis, t in zip(axes, terms, strict=True)]
 
 
 def _resample(c: Call) -> Array:
-    return _resample_by(c, list(_axes(c, c.input.shape, c.output.shape)))
+    terms, lengths = terms_of(c), c.output.shape
+    weighted = any(w is not None for t in terms for _, _, w in t)
+    if c.input.dtype.kind == "f" or not weighted:
+        return apply(c.input, lengths, terms)
+    return np.trunc(apply(c.input.astype(np.float64), lengths, terms).astype(np.float32))
 
 
 def _resample_grad(c: Call) -> Array:
     axes = list(_axes(c, c.output_gradient.shape, c.input_gradient.shape))
     terms = [_terms(c, axis) for axis in axes]
     back = [
-        [] if _is_identity(axis, t) else _transposed(t, axis.n_in)
-        for axis, t in zip(axes, terms, strict=True)
+        [] if is_identity(axis, t) else transposed(t, axis.n_in) for axis, t in zip(axes, terms, strict=True)
     ]
-    return _apply(c.input_gradient, c.output_gradient.shape, back)
+    return apply(c.input_gradient, c.output_gradient.shape, back)
 
 
 # ---- definitions ---------------------------------------------------------------------------------------
@@ -292,13 +163,6 @@ _EDGES = (
 _WHOLE = "INT8 and UINT8: a linear mean is rounded toward zero."
 
 
-def _upsample_2d(c: Call) -> Array:
-    shape = c.input.shape
-    scales = (*(1,) * (len(shape) - 2), *c.scale_size)
-    sizes = zip(shape, c.output.shape, scales, strict=True)
-    return _resample_by(c, [Axis(n, m, s, 0.5, -0.5) for n, m, s in sizes])
-
-
 _UPSAMPLE_RULES = (
     holds(
         "ScaleSize of at least 1 each way",
@@ -318,7 +182,7 @@ UPSAMPLE_2D = of_tensors(
         c.input.shape[-2] * c.scale_size[0],
         c.input.shape[-1] * c.scale_size[1],
     ),
-    compute=_upsample_2d,
+    compute=_resample,
     example=example([[[[1, 2]]]], [[[[1, 1.25, 1.75, 2]]]], scale_size=(1, 2), interpolation_mode="LINEAR"),
     notes="The documents do not say where elements lie: here, as in RESAMPLE, centers on centers.",
 )

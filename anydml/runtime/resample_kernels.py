@@ -1,0 +1,75 @@
+"""Resampling by kernels: axis after axis, terms in the order of the definitions, and so the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.taken import TakenSpec
+from anydml.ops.call import Call
+from anydml.ops.dtypes import FLOAT32, INT32, UINT8, UINT32
+from anydml.ops.interpolation import in_order
+from anydml.ops.opdef import Operator
+from anydml.ops.resampling import terms_of
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import Array
+from anydml.runtime.taken_launch import TakenLaunch
+
+MIN_ELEMENTS = 1 << 14
+"""Of the output."""
+MAX_TERMS = 8
+"""That are added up along an axis: code is written for each."""
+RESAMPLING = ("UPSAMPLE_2D", "RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3")
+
+Implementation = Callable[[Call], Any]
+
+
+def resample_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """What computes a `Call` of an operator that resamples; None where its definition is as good."""
+    if operator.name not in RESAMPLING or prod(tensors["OutputTensor"].sizes) < MIN_ELEMENTS:
+        return None
+    return _Resampling(threads)
+
+
+class _Resampling:
+    def __init__(self, threads: int | None) -> None:
+        self._threads = threads
+        self._passes: list[tuple[tuple[int, ...], TakenLaunch, list[Array]]] | None = None
+        """For each axis the sizes that it leads to, indices and weights; none, where definitions compute."""
+
+    def __call__(self, c: Call) -> Array:
+        if self._passes is None:  # every call has the same sizes
+            self._passes = self._plan(c)
+        if not self._passes:
+            assert c.operator.compute is not None
+            result: Array = c.operator.compute(c)
+            return result
+        x = np.ascontiguousarray(c.input)
+        for sizes, launch, tables in self._passes:
+            made = np.empty(sizes, x.dtype)
+            launch([x, made, *tables])
+            x = made
+        return x
+
+    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch, list[Array]]]:
+        terms, sizes, dtype = terms_of(c), list(c.input.shape), c.input.dtype
+        passes = []
+        for axis in in_order(sizes, c.output.shape):
+            along = terms[axis]
+            if not along:
+                continue
+            weights = [w.astype(np.float32) for _, _, w in along if w is not None]
+            if weights and (dtype != np.float32 or len(weights) != len(along) or len(along) > MAX_TERMS):
+                return []
+            sizes[axis] = c.output.shape[axis]
+            tables = [source.astype(np.int32) for _, source, _ in along] + weights
+            words = {1: UINT8, 4: UINT32}[dtype.itemsize] if not weights else FLOAT32
+            rows = prod(sizes[axis + 1 :]) > 1
+            spec = TakenSpec(words, INT32, len(along), bool(weights), rows)
+            passes.append((tuple(sizes), TakenLaunch(spec, axis, self._threads), tables))
+        return passes

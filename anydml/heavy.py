@@ -10,6 +10,7 @@ from anydml.ir.graph import DirectMLGraph, DirectMLNode
 from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.move_kernels import MIN_BYTES, MOVES, move_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
@@ -24,14 +25,9 @@ def implementation_of(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Callable[[Call], Any] | None:
     """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
-    if (kernel := row_kernel(operator, tensors, attributes, threads)) is not None:
-        return kernel
-    if (kernel := window_kernel(operator, tensors, attributes, threads)) is not None:
-        return kernel
-    if (kernel := resample_kernel(operator, tensors, attributes, threads)) is not None:
-        return kernel
-    if (kernel := move_kernel(operator, tensors, attributes, threads)) is not None:
-        return kernel
+    for by_kernel in (row_kernel, window_kernel, resample_kernel, move_kernel, best_kernel):
+        if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
+            return kernel
     if _work(operator, tensors) < WORTH or _without_nan(operator, attributes):
         return None
     from anydml.onnx.from_directml.library import implementation  # which loads onnxruntime
@@ -78,6 +74,8 @@ def how_computed(operator: Operator) -> str:
         return f"NumPy; windows up to {MAX_TAPS}, from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in RESAMPLING:
         return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in BEST:
+        return f"NumPy; of up to {MAX_COUNT}, kernel"
     if operator.name in MOVES:
         return f"NumPy; from {MIN_BYTES:,} bytes on, kernel"
     if operator.name in LIBRARY:

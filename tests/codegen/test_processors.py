@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.codegen.best import BestSpec, best_body
 from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
@@ -158,6 +159,12 @@ def test_taken_elements(processor, rows):
         TakenSpec(UINT16, INT64, rows=rows),
     ]:
         taken(taken_body(spec, PROCESSORS[processor]), processor)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_the_best(processor):
+    for dtype, place in [(FLOAT32, UINT32), (UINT32, UINT64), (INT8, UINT32)]:
+        taken(best_body(BestSpec(dtype, place, 3, True), PROCESSORS[processor]), processor)
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

@@ -1,0 +1,85 @@
+"""TOP_K by kernels: few elements of long rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.best import NAMES, BestSpec, best_address
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.kernel import shared_out
+from anydml.ops.call import Call
+from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
+from anydml.ops.enums import AxisDirection
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.threads import pool
+
+MAX_COUNT = 16
+"""Elements that are found: code is written for each, and a better one may move all."""
+MIN_ELEMENTS = 1 << 10
+"""Of the input."""
+BEST = ("TOP_K", "TOP_K1")
+
+Implementation = Callable[[Call], Any]
+
+
+def best_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """What computes a `Call` of TOP_K by a kernel; None where its definition is as good."""
+    if operator.name not in BEST:
+        return None
+    given, count, axis = tensors["InputTensor"], attributes["K"], attributes["Axis"]
+    dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
+    if count > MAX_COUNT or SIZE[dtype] > 4 or prod(given.sizes) < MIN_ELEMENTS:
+        return None
+    place = tensors["OutputIndexTensor"].data_type
+    greatest = attributes.get("AxisDirection") is not AxisDirection.INCREASING
+    launch = _BestLaunch(BestSpec(dtype, place, count, greatest), threads)
+
+    def compute(c: Call) -> tuple[Array, Array]:
+        rows = np.ascontiguousarray(np.moveaxis(c.input, axis, -1))
+        sizes = (*rows.shape[:-1], count)
+        values, places = np.empty(sizes, rows.dtype), np.empty(sizes, IN_ARRAYS[place])
+        launch([rows, values, places])
+        if axis == c.input.ndim - 1:
+            return values, places
+        return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+
+    return compute
+
+
+class _BestLaunch(RepeatedLaunch):
+    """Of rows that are packed, as are the arrays of what is found and where."""
+
+    def __init__(self, spec: BestSpec, threads: int | None) -> None:
+        self._spec = spec
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec = self._spec
+        rows, values, places = arrays
+        assert all(a.flags.c_contiguous for a in arrays)
+        assert values.shape == places.shape == (*rows.shape[:-1], spec.count)
+        assert spec.count <= rows.shape[-1] < 1 << 32
+        assert rows.itemsize == values.itemsize == SIZE[spec.dtype]
+        assert places.itemsize == SIZE[spec.place]
+        steps = {"source": rows.shape[-1] * rows.itemsize}
+        steps |= {"values": spec.count * values.itemsize, "places": spec.count * places.itemsize}
+        descriptor = shared_out(
+            best_address(spec),
+            prod(rows.shape[:-1]),
+            [],
+            [rows.shape[-1] if n == "length" else 0 for n in NAMES],
+            [steps.get(n, 0) for n in NAMES],
+            row=rows.shape[-1],
+            cost=2 * SIZE[spec.dtype],
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))

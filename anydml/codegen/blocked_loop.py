@@ -42,7 +42,17 @@ class BlockedLoopEmitter(LoopEmitter):
             self.until_aligned(self.lanes)
         everything = range(len(self.group.operands))
         pointers, strides = [f"%p{k}" for k in everything], [f"%s{k}" for k in everything]
-        self.blocks("%n", pointers, strides, {}, self.group.outputs, None, ())
+        self.blocks("%n", pointers, strides, self._constants(), self.group.outputs, None, ())
+
+    def _constants(self) -> dict[Expr, str]:
+        """What is the same for all elements, in every lane."""
+
+        def load(k: int) -> str:
+            self.emit_lines(f"%one{k} = load {element_type(self.types[k])}, ptr %p{k}, align 1")
+            return f"%one{k}"
+
+        found = self.of_splats(load)
+        return {e: self.broadcast(one, e.dtype, f"one.{k}") for k, (e, one) in enumerate(found.items())}
 
     def memory(self) -> None:
         """The blocks on the stack, and what the operands and their strides are."""

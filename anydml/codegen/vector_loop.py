@@ -8,7 +8,7 @@ from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.writer import LoopEmitter, stream_alignment
-from anydml.ops.expr import read
+from anydml.ops.expr import Expr, read
 
 
 class VectorLoopEmitter(LoopEmitter):
@@ -22,13 +22,14 @@ class VectorLoopEmitter(LoopEmitter):
     def write(self) -> None:
         group, everything = self.group, range(len(self.group.operands))
         self.operands(everything)
-        ones: dict[int, str] = {}
+        ones: dict[Expr, str] = {}
         for k in everything:
             if self.is_(k, Access.STRIDED):
                 self.word(f"s{k}", "%strides", k)
             elif k < self.count and self.is_(k, Access.SPLAT):
                 self.emit_lines(f"%one{k} = load {element_type(group.inputs[k])}, ptr %p{k}, align 1")
-                ones[k] = f"%one{k}"
+                ones[read(k, group.inputs[k])] = f"%one{k}"
+        ones |= self.of_splats(lambda k: f"%one{k}")
         first = "0"
         if Access.STRIDED not in self.shape.access:
             self.until_aligned(self.lanes)
@@ -43,7 +44,8 @@ class VectorLoopEmitter(LoopEmitter):
             self.loop("0", first, 1, ones)
         for lanes in self._steps():
             wide = {
-                k: self.broadcast(one, group.inputs[k], f"wide{lanes}.{k}", lanes) for k, one in ones.items()
+                e: self.broadcast(one, e.dtype, f"wide{lanes}.{k}", lanes)
+                for k, (e, one) in enumerate(ones.items())
             }
             self.emit_lines(
                 f"%span{lanes} = sub i64 %n, {first}",
@@ -66,7 +68,7 @@ class VectorLoopEmitter(LoopEmitter):
             steps.append(max(steps[-1] // 8, 4))
         return steps
 
-    def loop(self, first: str, end: str, lanes: int, splats: Mapping[int, str]) -> None:
+    def loop(self, first: str, end: str, lanes: int, splats: Mapping[Expr, str]) -> None:
         """`for i in range(first, end, lanes)`."""
         group, at, b = self.group, {}, self.label()
         streamed = self.shape.stream and lanes == self.lanes
@@ -84,11 +86,11 @@ class VectorLoopEmitter(LoopEmitter):
                 )
             elif self.is_(k, Access.PACKED):
                 self.emit_lines(f"{at[k]} = getelementptr {element_type(dtype)}, ptr %p{k}, i64 %{b}.i")
-        known = {}
+        known = dict(splats)
         for k, dtype in enumerate(group.inputs):
-            known[read(k, dtype)] = splats.get(k, f"%{b}.x{k}")
-            if k in splats:
+            if self.is_(k, Access.SPLAT):
                 continue
+            known[read(k, dtype)] = f"%{b}.x{k}"
             if lanes > 1 and self.is_(k, Access.STRIDED):
                 self._gather(f"%{b}.x{k}", at[k], k, lanes)
             else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.ops.dtypes import SIZE, ScalarType
-from anydml.ops.expr import Expr
+from anydml.ops.expr import Expr, walk
 
 
 def stream_alignment(dtype: ScalarType, lanes: int) -> int:
@@ -71,6 +71,27 @@ class LoopEmitter:
             f"%{name} = shufflevector {kind} %{name}.i, {kind} poison, <{lanes} x i32> zeroinitializer",
         )
         return f"%{name}"
+
+    def of_splats(self, load: Callable[[int], str]) -> dict[Expr, str]:
+        """What the outputs need of operands that are one element for all: computed once, as scalars.
+
+        `load`: gives the register with such an operand's element.
+        """
+        varies: dict[Expr, bool] = {}
+        words = list(walk(*self.group.outputs))
+        for e in words:
+            if e.opcode == "read":
+                varies[e] = not self.is_(e.value, Access.SPLAT)
+            else:
+                varies[e] = not e.args or any(varies[a] for a in e.args if a.opcode != "constant")
+        wanted = [a for e in words if varies[e] for a in e.args if not varies[a]]
+        wanted += [e for e in self.group.outputs if not varies[e]]
+        wanted = [e for e in dict.fromkeys(wanted) if e.opcode != "read"]
+        reads = [e for e in walk(*wanted) if e.opcode == "read"]
+        emitter = self.emitter({e: load(e.value) for e in reads}, 1)
+        found = {e: emitter.value(e) for e in wanted}
+        self.flush(emitter)
+        return found
 
     def until_aligned(self, lanes: int) -> None:
         """%head.n: elements until the first output is aligned for streaming stores."""

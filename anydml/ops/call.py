@@ -142,7 +142,7 @@ class Computation:
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, by field name: arrays of the described sizes and types, or views of such."""
-        if not self._operator.moves and any(x.dtype.char == "e" for x in inputs.values()):
+        if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
             inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
         given: dict[str, Any] = {}
         for parameter, name, several in self._inputs:

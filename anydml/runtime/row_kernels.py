@@ -321,23 +321,34 @@ def _lp(
 def _batch(
     r: _Rows, attributes: Mapping[str, Any], threads: int | None, tensors: Sequence[str]
 ) -> Implementation:
-    """What is the same for many elements is computed first, by a kernel of its own."""
-    mean, variance, scale = (convert(read(k, FLOAT32), FLOAT64) for k in range(3))
-    factor = div(scale, sqrt(add(variance, attributes["Epsilon"])))
-    size = absolute(factor)
-    near = select(lt(size, 2.0**-60), constant(2.0**-64, FLOAT64), constant(0.5, FLOAT64))
-    shift = select(gt(size, 2.0**60), constant(2.0**64, FLOAT64), near)
-    shared = tuple(map(r.single, (shift, neg(mul(mean, shift)), div(factor, shift))))
-    first = RepeatedLaunch(group((FLOAT32,) * 3, shared), 1)
-    x, shift, centre, factor, bias = (read(k, FLOAT32) for k in range(5))
-    second = RepeatedLaunch(group((FLOAT32,) * 5, (fma(fma(x, shift, centre), factor, bias),)), threads)
+    """What is the same for all of a row is computed once for it; otherwise first, by a kernel of its own."""
+
+    def shared(first: int) -> tuple[Expr, ...]:
+        """Of mean, variance and scale, the operands from `first` on: x is shifted, centred, and scaled."""
+        mean, variance, scale = (convert(read(first + k, FLOAT32), FLOAT64) for k in range(3))
+        factor = div(scale, sqrt(add(variance, attributes["Epsilon"])))
+        size = absolute(factor)
+        near = select(lt(size, 2.0**-60), constant(2.0**-64, FLOAT64), constant(0.5, FLOAT64))
+        shift = select(gt(size, 2.0**60), constant(2.0**64, FLOAT64), near)
+        return tuple(map(r.single, (shift, neg(mul(mean, shift)), div(factor, shift))))
+
+    def normalized(shift: Expr, centre: Expr, factor: Expr) -> RepeatedLaunch:
+        meaning = fma(fma(read(0, FLOAT32), shift, centre), factor, read(4, FLOAT32))
+        return RepeatedLaunch(group((FLOAT32,) * 5, (meaning,)), threads)
+
+    whole = normalized(*shared(1))
+    first = RepeatedLaunch(group((FLOAT32,) * 3, shared(0)), 1)
+    second = normalized(*(read(k, FLOAT32) for k in range(1, 4)))
 
     def compute(c: Call) -> Array:
-        given = c.mean, c.variance, c.scale
-        sizes = np.broadcast_shapes(*(x.shape for x in given))
-        parts = [np.empty(sizes, np.float32) for _ in shared]
-        first([*given, *parts])
+        given = [c.mean, c.variance, c.scale]
         result = np.empty(c.input.shape, np.float32)
+        if all(x.shape[-1] == 1 or x.strides[-1] == 0 for x in given):
+            whole([c.input, *given, c.bias, result])
+            return result
+        sizes = np.broadcast_shapes(*(x.shape for x in given))
+        parts = [np.empty(sizes, np.float32) for _ in given]
+        first([*given, *parts])
         second([c.input, *parts, c.bias, result])
         return result
 

@@ -127,6 +127,17 @@ def test_batch_normalization(kernels):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_batch_normalization_by_rows_and_by_elements(kernels):
+    """Where a mean is the same for a row it is prepared once for that, otherwise for each: the same bits."""
+    kernels(True)
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((2, 3, 4, 50)).astype(np.float32)
+    parts = [rng.random((1, 3, 1, 1), np.float32) for _ in range(4)]
+    whole = [np.ascontiguousarray(np.broadcast_to(p, x.shape)) for p in parts]
+    assert dml.batch_normalization(x, *parts).tobytes() == dml.batch_normalization(x, *whole).tobytes()
+    assert len(kernels.used) == 3
+
+
 def test_layouts(kernels):
     """Strided, turned, reversed and repeated inputs; an output of a device through strides."""
     x = np.random.default_rng(3).standard_normal((40, 60)).astype(np.float32)

@@ -157,7 +157,7 @@ class _WindowWriter(RowWriter):
             value = nothing if lanes == 1 else f"splat ({element_type(wide)} {nothing})"
             self.store(value, self.at("%near", index, wide), wide, lanes)
 
-        steps = list(dict.fromkeys([self.lanes, max(self.lanes // 4, 1), 1]))
+        steps = list(dict.fromkeys([2 * self.lanes, self.lanes, max(self.lanes // 4, 1), 1]))
         self.all_of("0", inside, steps, clear)
         self.all_of(end, span, steps, clear)
 
@@ -166,13 +166,13 @@ class _WindowWriter(RowWriter):
             value = self._down(place, lanes, taps)
             self.store(value, self.at("%near", index, wide), wide, lanes)
 
-        self.all_of(inside, end, [4 * self.lanes, *steps] if self.lanes > 1 else steps, column)
+        self.all_of(inside, end, steps, column)
 
         def window(index: str, lanes: int) -> None:
             place = self.at("%near", self.number("mul", index, spec.stride), wide)
-            total = ""
+            total, loaded = "", dict[int, str]()
             for k in range(spec.size):
-                value = self._every(self.at(place, k * spec.dilation, wide), lanes)
+                value = self._every(place, k * spec.dilation, lanes, loaded)
                 total = self._combine(total, value, lanes) if k else value
             output = self.number("add", first, index)
             known = {read(0, wide): total}
@@ -208,20 +208,24 @@ class _WindowWriter(RowWriter):
         wide = self.spec.wide
         return self.evaluate(self.spec.combined, lanes, {read(0, wide): total, read(1, wide): value})
 
-    def _every(self, place: str, lanes: int) -> str:
-        """Elements of the row near by, as far apart as windows are."""
+    def _every(self, near: str, offset: int, lanes: int, loaded: dict[int, str]) -> str:
+        """Elements of the row near by from an offset on, as far apart as windows are. `loaded`: stretches of
+        it, by their offsets, of which others are picked, too."""
         wide, stride = self.spec.wide, self.spec.stride
         if stride == 1 or lanes == 1:
-            return self.load(place, wide, lanes)
+            return self.load(self.at(near, offset, wide), wide, lanes)
         kind = value_type(wide, lanes)
         if stride <= MAX_INTERLEAVED:
-            whole = self.load(place, wide, stride * lanes)
-            picked = ", ".join(f"i32 {j * stride}" for j in range(lanes))
-            both = value_type(wide, stride * lanes)
-            return self.line(f"shufflevector {both} {whole}, {both} poison, <{lanes} x i32> <{picked}>")
+            phase = offset % stride
+            if offset - phase not in loaded:
+                loaded[offset - phase] = self.load(self.at(near, offset - phase, wide), wide, stride * lanes)
+            picked = ", ".join(f"i32 {phase + j * stride}" for j in range(lanes))
+            both = f"{value_type(wide, stride * lanes)}"
+            whole = f"{both} {loaded[offset - phase]}, {both} poison"
+            return self.line(f"shufflevector {whole}, <{lanes} x i32> <{picked}>")
         vector = "poison"
         for j in range(lanes):
-            one = self.load(self.at(place, j * stride, wide), wide, 1)
+            one = self.load(self.at(near, offset + j * stride, wide), wide, 1)
             vector = self.line(f"insertelement {kind} {vector}, {element_type(wide)} {one}, i32 {j}")
         return vector
 

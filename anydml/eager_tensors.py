@@ -139,12 +139,13 @@ class _Prepared:
     """Python numbers as arrays."""
     repeated: Mapping[str, tuple[int, ...]]
     """The sizes of inputs that are repeated."""
+    truths: Sequence[str]
+    """The inputs that are bools."""
 
     def made(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """The results, by field name, and the inputs that they are computed of."""
-        for name, x in inputs.items():
-            if x.dtype.char == "?":
-                inputs[name] = x.view(np.uint8)
+        for name in self.truths:
+            inputs[name] = inputs[name].view(np.uint8)
         if self.numbers:
             inputs |= self.numbers
         for name, sizes in self.repeated.items():
@@ -192,17 +193,20 @@ class _Manner:
         arrays: list[Array] = []
         for k in self._tensors:
             x = values[k]
-            several = x.__class__ is list or x.__class__ is tuple
-            if several:
+            if x.__class__ is np.ndarray:
+                arrays.append(x)
+                key += x.dtype, x.shape
+            elif x is None:
+                key.append(None)
+            elif x.__class__ is list or x.__class__ is tuple:
                 key.append(len(x))
-            for one in x if several else (x,):
-                if one.__class__ is np.ndarray:
+                for one in x:
+                    if one.__class__ is not np.ndarray:
+                        return None
                     arrays.append(one)
                     key += one.dtype, one.shape
-                elif one is None and not several:
-                    key.append(None)
-                else:
-                    return None
+            else:
+                return None
         for k in self._others:
             x = values[k]
             kind = x.__class__
@@ -309,7 +313,8 @@ def _prepare(
         raise InvalidOperator(*(Problem(*texts) for texts in told))
     by = implementation_of(operator, tensors | outputs, attributes, None)
     computation = Computation(operator, outputs, attributes, by, apply_activation)
-    return _Prepared(operator, computation, outputs, [*inputs], made, sizes)
+    truths = [n for n, x in inputs.items() if x.dtype == np.bool_]
+    return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths)
 
 
 def _own(x: Array, given: Mapping[str, Array]) -> Array:

@@ -41,12 +41,11 @@ class Call:
         types = {s.parameter: outputs[s.name].data_type for s in operator.outputs if s.name in outputs}
         self.__dict__.update(values, operator=operator, types=types)
 
-    def like(self, values: Mapping[str, Any]) -> Call:
-        """Another call, of which these values differ."""
-        made = Call.__new__(Call)
-        made.__dict__.update(self.__dict__)
-        made.__dict__.update(values)
-        return made
+    def by_definition(self) -> Any:
+        """What the operator's definition computes."""
+        assert self.operator.compute is not None
+        with np.errstate(all="ignore"):
+            return self.operator.compute(self)
 
     def __getattr__(self, name: str) -> Any:
         """What functions are told and descriptions do not say."""
@@ -125,7 +124,7 @@ class Computation:
         result, and may do so in its memory."""
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
-        self._compute: Callable[[Call], Any] = by or operator.compute
+        self._compute: Callable[[Call], Any] = by or Call.by_definition
         self._inputs = [(s.parameter, s.name, s.array) for s in operator.inputs]
         self._wanted = {name: (desc.sizes, IN_ARRAYS[desc.data_type]) for name, desc in outputs.items()}
         self._only = None
@@ -135,7 +134,7 @@ class Computation:
         values = by_parameter(operator, {name: stand_in(desc) for name, desc in outputs.items()})
         values = {s.parameter: values[s.parameter] for s in operator.outputs}
         values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
-        self._call = Call(operator, values, outputs)
+        self._values = vars(Call(operator, values, outputs))
         fused = attributes.get("FusedActivation")
         self._activation = fused if isinstance(fused, Activation) else None
         self._apply = apply or activate
@@ -144,26 +143,28 @@ class Computation:
         """The outputs, by field name: arrays of the described sizes and types, or views of such."""
         if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
             inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
-        given: dict[str, Any] = {}
+        values = self._values.copy()
         for parameter, name, several in self._inputs:
-            given[parameter] = [inputs[n] for n in fields_of(name, inputs)] if several else inputs.get(name)
-        with np.errstate(all="ignore"):
-            made = self._compute(self._call.like(given))
-            if self._only is None:
-                results = _by_field(self._operator, made, self._outputs)
-            else:
-                results = {self._only: np.asarray(made)}
-            if self._activation is not None:
-                first = next(iter(results))
-                results[first] = self._apply(self._activation, results[first])
-            return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
+            values[parameter] = [inputs[n] for n in fields_of(name, inputs)] if several else inputs.get(name)
+        call = Call.__new__(Call)
+        call.__dict__ = values
+        made = self._compute(call)
+        if self._only is None:
+            results = _by_field(self._operator, made, self._outputs)
+        else:
+            results = {self._only: np.asarray(made)}
+        if self._activation is not None:
+            first = next(iter(results))
+            results[first] = self._apply(self._activation, results[first])
+        return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
 
 
 def activate(activation: Activation, x: Array) -> Array:
     """An activation of every element, in the array's type."""
     dtype = FROM_NUMPY[x.dtype]
     meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
-    return np.broadcast_to(evaluate(meaning, [x]), x.shape)
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(evaluate(meaning, [x]), x.shape)
 
 
 def _by_field(operator: Operator, made: Any, outputs: Mapping[str, TensorDesc]) -> dict[str, Array]:
@@ -181,4 +182,7 @@ def _by_field(operator: Operator, made: Any, outputs: Mapping[str, TensorDesc]) 
 def _as_type(x: Array, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A result in the type of its tensor: floats rounded, whole numbers taken modulo their width."""
     assert x.shape == sizes, (x.shape, sizes)
-    return x if x.dtype == dtype else x.astype(dtype)
+    if x.dtype == dtype:
+        return x
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)

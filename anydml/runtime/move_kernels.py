@@ -57,8 +57,7 @@ def _gather(
 
     def compute(c: Call) -> Any:
         if not (c.input.flags.c_contiguous and c.indices.flags.c_contiguous):
-            assert c.operator.compute is not None
-            return c.operator.compute(c)
+            return c.by_definition()
         result = np.empty(c.output.shape, c.input.dtype)
         launch([c.input, result, c.indices])
         return result

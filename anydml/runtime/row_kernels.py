@@ -251,7 +251,8 @@ def _reduce_columns(
         launch([*(columns[:, k : whole * _TAPS : _TAPS] for k in range(_TAPS)), parts[:, :whole]])
         if length % _TAPS:
             rest([columns[:, whole * _TAPS :], parts[:, whole:]])
-        return after(parts.sum(axis=1), length).reshape(result)
+        with np.errstate(all="ignore"):
+            return after(parts.sum(axis=1), length).reshape(result)
 
     return compute
 

@@ -11,7 +11,7 @@ from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
-from anydml.runtime.move_kernels import MIN_BYTES, MOVES, move_kernel
+from anydml.runtime.move_kernels import MIN_BYTES, MIN_SHARED_BYTES, MOVES, move_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
 from anydml.runtime.threads import default_threads
@@ -77,7 +77,8 @@ def how_computed(operator: Operator) -> str:
     if operator.name in BEST:
         return f"NumPy; of up to {MAX_COUNT}, kernel"
     if operator.name in MOVES:
-        return f"NumPy; from {MIN_BYTES:,} bytes on, kernel"
+        least = MIN_BYTES if operator.name == "GATHER" else MIN_SHARED_BYTES
+        return f"NumPy; from {least:,} bytes on, kernel"
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
     return "NumPy"

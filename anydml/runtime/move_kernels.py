@@ -17,9 +17,12 @@ from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.taken_launch import TakenLaunch
+from anydml.runtime.threads import default_threads
 
 MIN_BYTES = 1 << 16
 """Of all that is moved: below, NumPy's calls take less than the launch of a kernel."""
+MIN_SHARED_BYTES = 1 << 18
+"""Of tensors that are put together or taken apart: below, and by one thread, NumPy does that as quickly."""
 MIN_RUN_BYTES = 1 << 7
 """Of neighbours that stay neighbours."""
 MAX_PARTS = 16
@@ -102,6 +105,9 @@ _Copies = Sequence[tuple[list[int], RepeatedLaunch]]
 
 
 def _copies(parts: Sequence[tuple[int, ...]], axis: int, width: int, threads: int | None) -> _Copies | None:
+    alone = (threads or default_threads()) == 1
+    if alone or sum(map(prod, parts)) * width < MIN_SHARED_BYTES:
+        return None
     alike: dict[tuple[int, ...], list[int]] = {}
     for k, sizes in enumerate(parts):
         if prod(sizes[axis:]) * width < MIN_RUN_BYTES:

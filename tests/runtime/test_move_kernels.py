@@ -21,6 +21,8 @@ def both(request, monkeypatch):
     launch = RepeatedLaunch.__call__
     monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
     monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
+    monkeypatch.setattr(move_kernels, "MIN_SHARED_BYTES", 1)
+    monkeypatch.setattr(move_kernels, "default_threads", lambda: 2)
 
     def run(function, *args, by_kernel=True, **kwargs):
         found = []

@@ -14,9 +14,12 @@ from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.move_kernels import MIN_BYTES, MIN_SHARED_BYTES, MOVES, move_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
+from anydml.runtime.running_kernels import MIN_ELEMENTS as LEAST_RUNNING
+from anydml.runtime.running_kernels import RUNNING, running_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
 
+KERNELS = (row_kernel, window_kernel, resample_kernel, move_kernel, best_kernel, running_kernel)
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 
@@ -25,7 +28,7 @@ def implementation_of(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Callable[[Call], Any] | None:
     """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
-    for by_kernel in (row_kernel, window_kernel, resample_kernel, move_kernel, best_kernel):
+    for by_kernel in KERNELS:
         if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
             return kernel
     if _work(operator, tensors) < WORTH or _without_nan(operator, attributes):
@@ -74,6 +77,8 @@ def how_computed(operator: Operator) -> str:
         return f"NumPy; windows up to {MAX_TAPS}, from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in RESAMPLING:
         return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in RUNNING:
+        return f"NumPy; from {LEAST_RUNNING:,} elements on, kernel"
     if operator.name in BEST:
         return f"NumPy; of up to {MAX_COUNT}, kernel"
     if operator.name in MOVES:

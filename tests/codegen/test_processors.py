@@ -11,6 +11,7 @@ from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.running import RunningSpec, running_body
 from anydml.codegen.taken import TakenSpec, taken_body
 from anydml.codegen.windows import window_body
 from anydml.directml.descriptions import read_attribute
@@ -165,6 +166,13 @@ def test_taken_elements(processor, rows):
 def test_the_best(processor):
     for dtype, place in [(FLOAT32, UINT32), (UINT32, UINT64), (INT8, UINT32)]:
         taken(best_body(BestSpec(dtype, place, 3, True), PROCESSORS[processor]), processor)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_running_sums(processor, beside):
+    for dtype, product, exclusive in [(FLOAT32, False, True), (INT64, True, False), (INT8, False, False)]:
+        taken(running_body(RunningSpec(dtype, product, exclusive, beside), PROCESSORS[processor]), processor)
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

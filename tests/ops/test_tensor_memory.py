@@ -9,7 +9,14 @@ import random
 import numpy as np
 import pytest
 
-from anydml.runtime import best_kernels, move_kernels, resample_kernels, row_kernels, window_kernels
+from anydml.runtime import (
+    best_kernels,
+    move_kernels,
+    resample_kernels,
+    row_kernels,
+    running_kernels,
+    window_kernels,
+)
 from tests.ops.random_descs import ALL
 from tests.robustness.guard_memory import Memory
 from tests.robustness.guard_tensors import within_its_memory
@@ -25,6 +32,7 @@ def test_nothing_beyond_the_tensors_is_read_or_written(name, kernels, monkeypatc
         monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(best_kernels, "MIN_ELEMENTS", 1)
+        monkeypatch.setattr(running_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(resample_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(move_kernels, "MIN_BYTES", 1)
         monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)

@@ -1,0 +1,87 @@
+"""Running sums and products by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.kernel import shared_out
+from anydml.codegen.running import NAMES, RunningSpec, running_address
+from anydml.ops.call import Call
+from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
+from anydml.ops.enums import AxisDirection
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.threads import pool
+
+MIN_ELEMENTS = 1 << 11
+"""Of the input."""
+RUNNING = {"CUMULATIVE_SUMMATION": "HasExclusiveSum", "CUMULATIVE_PRODUCT": "HasExclusiveProduct"}
+
+Implementation = Callable[[Call], Any]
+
+
+def running_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """What computes a `Call` of a running sum or product; None where its definition is as good."""
+    if operator.name not in RUNNING or prod(tensors["InputTensor"].sizes) < MIN_ELEMENTS:
+        return None
+    given, axis = tensors["InputTensor"], attributes["Axis"]
+    spec = RunningSpec(
+        FLOAT32 if given.data_type is FLOAT16 else given.data_type,
+        product=operator.name == "CUMULATIVE_PRODUCT",
+        exclusive=bool(attributes[RUNNING[operator.name]]),
+        beside=prod(given.sizes[axis + 1 :]) > 1,
+    )
+    backwards = attributes["AxisDirection"] is AxisDirection.DECREASING
+    launch = _RunningLaunch(spec, axis, backwards, threads)
+
+    def compute(c: Call) -> Array:
+        result = np.empty(c.input.shape, c.input.dtype)
+        launch([np.ascontiguousarray(c.input), result])
+        return result
+
+    return compute
+
+
+class _RunningLaunch(RepeatedLaunch):
+    """Along an axis of packed arrays: the input and the output."""
+
+    def __init__(self, spec: RunningSpec, axis: int, backwards: bool, threads: int | None) -> None:
+        self._spec, self._axis, self._backwards = spec, axis, backwards
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, (x, y) = self._spec, arrays
+        width, length = SIZE[spec.dtype], x.shape[self._axis]
+        before, behind = prod(x.shape[: self._axis]), prod(x.shape[self._axis + 1 :])
+        assert x.shape == y.shape
+        assert all(a.flags.c_contiguous for a in arrays)
+        assert x.itemsize == y.itemsize == width
+        assert length > 0
+        along, whole = behind * width, length * behind * width
+        values = {"length": length, "along": along, "first": 0}
+        if self._backwards:
+            values |= {"along": -along, "first": whole - along}
+        inner, step, outer = (behind, width, [(before, [whole, whole, 0, 0, 0])])
+        if not spec.beside:
+            assert behind == 1
+            inner, step, outer = before, whole, []
+        descriptor = shared_out(
+            running_address(spec),
+            inner,
+            outer,
+            [values.get(n, 0) for n in NAMES],
+            [step, step, 0, 0, 0],
+            row=length,
+            cost=4 * width,
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))

@@ -82,7 +82,7 @@ def how_computed(operator: Operator) -> str:
     if operator.name in BEST:
         return f"NumPy; of up to {MAX_COUNT}, kernel"
     if operator.name in MOVES:
-        least = MIN_BYTES if operator.name == "GATHER" else MIN_SHARED_BYTES
+        least = MIN_SHARED_BYTES if operator.name in ("JOIN", "SPLIT") else MIN_BYTES
         return f"NumPy; from {least:,} bytes on, kernel"
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"

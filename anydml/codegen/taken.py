@@ -2,6 +2,7 @@
 
     target[b, j, :] = source[b, index[j], :]                        along an axis with others behind it: rows
     target[b, j] = source[b, index0[j]] * weight0[j] + ...          along the last one: elements
+    target[b, j, c] = source[b, index[b, j, c], c]                  an index for each
 
 An "element" of the iteration space is a row of the target: the elements behind the axis, or those along it.
 """
@@ -31,6 +32,8 @@ class TakenSpec:
     """They are numbers, and there is a weight for each, of their type."""
     rows: bool = True
     """Along an axis that is not the last one."""
+    own: bool = False
+    """Every element of the target has an index."""
 
     @property
     def names(self) -> list[str]:
@@ -69,7 +72,7 @@ class _TakenWriter(RowWriter):
 
     def _row(self, row: str, _: list[str]) -> list[str]:
         here = {n: self.pointer(word) for n, word in self.here(row, self.base, self.step).items()}
-        self._whole_row(here) if self.spec.rows else self._elements(here)
+        self._whole_row(here) if self.spec.rows and not self.spec.own else self._elements(here)
         return []
 
     def _whole_row(self, here: Mapping[str, str]) -> None:
@@ -105,6 +108,9 @@ class _TakenWriter(RowWriter):
                 ones = []
                 for j in range(lanes):
                     place = self._place(self.at(first, j, spec.index))
+                    if spec.rows:  # which are as long as what lies behind the axis
+                        column = self.number("add", index, j)
+                        place = self.number("add", self.number("mul", place, self.base["run"]), column)
                     ones.append(self.load(self.at(here["source"], place, spec.dtype), spec.dtype, 1))
                 values.append(self._joined(ones))
                 if spec.weighted:

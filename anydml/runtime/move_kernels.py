@@ -55,7 +55,20 @@ def _gather(
     behind = prod(sizes[axis + 1 :])
     if (behind > 1 and behind * width < MIN_RUN_BYTES) or 0 in sizes:
         return None
-    spec = TakenSpec(_BITS[width], tensors["IndicesTensor"].data_type, rows=behind > 1)
+    return _taken(tensors, axis, width, threads, own=False)
+
+
+def _gather_elements(
+    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None
+) -> Implementation | None:
+    return None if 0 in tensors["InputTensor"].sizes else _taken(tensors, axis, width, threads, own=True)
+
+
+def _taken(
+    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None, own: bool
+) -> Implementation:
+    rows = prod(tensors["InputTensor"].sizes[axis + 1 :]) > 1
+    spec = TakenSpec(_BITS[width], tensors["IndicesTensor"].data_type, rows=rows, own=own)
     launch = TakenLaunch(spec, axis, threads)
 
     def compute(c: Call) -> Any:
@@ -139,6 +152,7 @@ def _copy(copies: _Copies, sources: Sequence[Array], targets: Sequence[Array]) -
 
 MOVES: Mapping[str, Callable[[Mapping[str, TensorDesc], int, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
+    "GATHER_ELEMENTS": _gather_elements,
     "JOIN": _join,
     "SPLIT": _split,
 }

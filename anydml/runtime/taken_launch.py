@@ -24,7 +24,8 @@ class TakenLaunch(RepeatedLaunch):
         spec, axis = self._spec, self._axis
         source, target, *others = arrays
         before, length = prod(source.shape[:axis]), source.shape[axis]
-        behind, places = prod(source.shape[axis + 1 :]), others[0].size
+        behind = prod(source.shape[axis + 1 :])
+        places = others[0].shape[axis] if spec.own else others[0].size
         width = SIZE[spec.dtype]
         assert all(a.flags.c_contiguous for a in arrays)
         assert source.itemsize == target.itemsize == width
@@ -32,7 +33,8 @@ class TakenLaunch(RepeatedLaunch):
         assert target.size == before * places * behind
         assert spec.rows or behind == 1
         assert len(others) == spec.terms * (2 if spec.weighted else 1)
-        assert all(a.size == places for a in others)
+        assert spec.terms == 1 or not spec.own
+        assert all(a.size == (target.size if spec.own else places) for a in others)
         assert all(a.itemsize == SIZE[spec.index] for a in others[: spec.terms])
         assert all(a.itemsize == width for a in others[spec.terms :])
         names, values = spec.names, {"length": length}
@@ -41,9 +43,14 @@ class TakenLaunch(RepeatedLaunch):
             steps = {n: a.itemsize for n, a in zip(names[2:], others, strict=False)}
             steps["target"] = behind * width
             outer = {"source": length * behind * width, "target": places * behind * width}
+            if spec.own:
+                steps["index0"] = behind * others[0].itemsize
+                outer["index0"] = places * behind * others[0].itemsize
         else:
             values["run"], inner, outer = places, before, {}
             steps = {"source": length * width, "target": places * width}
+            if spec.own:
+                steps["index0"] = places * others[0].itemsize
         descriptor = shared_out(
             taken_address(spec),
             inner,
@@ -51,7 +58,7 @@ class TakenLaunch(RepeatedLaunch):
             [values.get(n, 0) for n in names],
             [steps.get(n, 0) for n in names],
             row=values["run"],
-            cost=(2 if spec.rows else 4) * spec.terms * width,
+            cost=(2 if spec.rows and not spec.own else 4) * spec.terms * width,
             pool=pool.address,
             threads=count,
         )

@@ -158,6 +158,7 @@ def test_taken_elements(processor, rows):
         TakenSpec(FLOAT32, INT32, terms=2, weighted=True, rows=rows),
         TakenSpec(UINT8, UINT64, rows=rows),
         TakenSpec(UINT16, INT64, rows=rows),
+        TakenSpec(UINT32, INT32, rows=rows, own=True),
     ]:
         taken(taken_body(spec, PROCESSORS[processor]), processor)
 

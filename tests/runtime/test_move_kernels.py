@@ -61,6 +61,21 @@ def test_gather(both, dtype, index):
             both(dml.gather, x, given, axis=axis, index_dimensions=1)
 
 
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+@pytest.mark.parametrize("index", "int32 int64 uint32 uint64".split())
+def test_gather_elements(both, dtype, index):
+    rng = np.random.default_rng(len(dtype + index))
+    for sizes in ((7, 5, 33), (3, 1, 90), (4, 20, 1)):
+        for axis in range(3):
+            x, n = numbers(rng, dtype, *sizes), sizes[axis]
+            for count in (1, 6, 70):
+                shape = [*sizes[:axis], count, *sizes[axis + 1 :]]
+                places = rng.integers(0 if index.startswith("u") else -n - 2, n + 2, shape).astype(index)
+                places[0, 0, 0], places[-1, -1, -1] = np.iinfo(index).max, np.iinfo(index).min
+                both(dml.gather_elements, x, places, axis=axis)
+                both(dml.gather_elements, x, places[..., ::-1], axis=axis, by_kernel=shape[2] == 1)
+
+
 def test_gather_of_what_is_not_packed(both):
     rng = np.random.default_rng(0)
     x, places = numbers(rng, "float32", 40, 30), rng.integers(0, 30, (1, 20)).astype(np.int32)

@@ -10,10 +10,10 @@ An "element" of the iteration space is a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from anydml.codegen.emit import element_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import FLOATING, INT32, INT64, SIGNED, SIZE
 from anydml.ops.enums import TensorDataType
@@ -47,22 +47,7 @@ class BestSpec:
         return found if self.greatest else xor(found, -1)
 
 
-@lru_cache
-def best_address(spec: BestSpec) -> int:
-    """The compiled kernel body."""
-    with compiling:
-        (address,) = compile_ir(best_body(spec, host()), ["row"])
-    return address
-
-
-def best_body(spec: BestSpec, target: Target) -> str:
-    """LLVM IR of a module with the kernel body."""
-    writer = _BestWriter(spec, target)
-    writer.write()
-    return writer.text()
-
-
-class _BestWriter(RowWriter):
+class BestWriter(RowWriter):
     def __init__(self, spec: BestSpec, target: Target) -> None:
         super().__init__(target)
         self.spec = spec

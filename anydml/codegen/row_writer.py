@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from anydml.codegen.emit import Emitter, element_type, value_type
-from anydml.codegen.jit import Target
+from anydml.codegen.jit import Target, compile_ir, compiling, host
 from anydml.ops.dtypes import ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
@@ -14,7 +17,7 @@ Body = Callable[[str, list[str]], Sequence[str]]
 """(index, what is carried) -> what is carried on."""
 
 
-class RowWriter:
+class RowWriter(ABC):
     """Instructions, loops, and the words of a launch descriptor of which some advance from row to row."""
 
     def __init__(self, target: Target) -> None:
@@ -22,6 +25,10 @@ class RowWriter:
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self._count, self._block = 0, "entry"
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write the body."""
 
     def text(self) -> str:
         """The module with the body."""
@@ -117,3 +124,22 @@ class RowWriter:
 
     def pointer(self, word: str) -> str:
         return self.line(f"inttoptr i64 {word} to ptr")
+
+
+Writer = Callable[[Any, Target], RowWriter]
+"""Of a kernel's spec, and of the machine that its body is for."""
+
+
+def body_text(writer: Writer, spec: Hashable, target: Target) -> str:
+    """LLVM IR of a module with the kernel body."""
+    made = writer(spec, target)
+    made.write()
+    return made.text()
+
+
+@lru_cache
+def body_address(writer: Writer, spec: Hashable) -> int:
+    """The compiled kernel body."""
+    with compiling:
+        (address,) = compile_ir(body_text(writer, spec, host()), ["row"])
+    return address

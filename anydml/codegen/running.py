@@ -7,10 +7,10 @@ vectors, others some at a time, so that none waits for the sum of another.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from anydml.codegen.emit import element_type, literal, value_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
@@ -37,22 +37,7 @@ class RunningSpec:
         return FLOAT64 if self.dtype in FLOATING else self.dtype
 
 
-@lru_cache
-def running_address(spec: RunningSpec) -> int:
-    """The compiled kernel body."""
-    with compiling:
-        (address,) = compile_ir(running_body(spec, host()), ["row"])
-    return address
-
-
-def running_body(spec: RunningSpec, target: Target) -> str:
-    """LLVM IR of a module with the kernel body."""
-    writer = _RunningWriter(spec, target)
-    writer.write()
-    return writer.text()
-
-
-class _RunningWriter(RowWriter):
+class RunningWriter(RowWriter):
     def __init__(self, spec: RunningSpec, target: Target) -> None:
         super().__init__(target)
         self.spec = spec

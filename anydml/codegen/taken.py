@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from anydml.codegen.emit import element_type, value_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import SIGNED, SIZE
 from anydml.ops.enums import TensorDataType
@@ -43,22 +42,7 @@ class TakenSpec:
         return [*names, "length", "run"]
 
 
-@lru_cache
-def taken_address(spec: TakenSpec) -> int:
-    """The compiled kernel body."""
-    with compiling:
-        (address,) = compile_ir(taken_body(spec, host()), ["row"])
-    return address
-
-
-def taken_body(spec: TakenSpec, target: Target) -> str:
-    """LLVM IR of a module with the kernel body."""
-    writer = _TakenWriter(spec, target)
-    writer.write()
-    return writer.text()
-
-
-class _TakenWriter(RowWriter):
+class TakenWriter(RowWriter):
     def __init__(self, spec: TakenSpec, target: Target) -> None:
         super().__init__(target)
         self.spec = spec

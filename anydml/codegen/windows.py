@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from anydml.codegen.emit import Emitter, element_type, literal, value_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
@@ -69,22 +68,7 @@ def words_of(spec: WindowSpec) -> list[str]:
     return [*names, "length", "places", "padding"]
 
 
-@lru_cache
-def window_address(spec: WindowSpec) -> int:
-    """The compiled kernel body."""
-    with compiling:
-        (address,) = compile_ir(window_body(spec, host()), ["row"])
-    return address
-
-
-def window_body(spec: WindowSpec, target: Target) -> str:
-    """LLVM IR of a module with the kernel body."""
-    writer = _WindowWriter(spec, target)
-    writer.write()
-    return writer.text()
-
-
-class _WindowWriter(RowWriter):
+class WindowWriter(RowWriter):
     def __init__(self, spec: WindowSpec, target: Target) -> None:
         super().__init__(target)
         self.spec = spec

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.best import NAMES, BestSpec, best_address
+from anydml.codegen.best import NAMES, BestSpec, BestWriter
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
+from anydml.codegen.row_writer import body_address
 from anydml.ops.call import Call
 from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
@@ -72,7 +73,7 @@ class _BestLaunch(RepeatedLaunch):
         steps = {"source": rows.shape[-1] * rows.itemsize}
         steps |= {"values": spec.count * values.itemsize, "places": spec.count * places.itemsize}
         descriptor = shared_out(
-            best_address(spec),
+            body_address(BestWriter, spec),
             prod(rows.shape[:-1]),
             [],
             [rows.shape[-1] if n == "length" else 0 for n in NAMES],

@@ -10,7 +10,8 @@ import numpy as np
 
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
-from anydml.codegen.running import NAMES, RunningSpec, running_address
+from anydml.codegen.row_writer import body_address
+from anydml.codegen.running import NAMES, RunningSpec, RunningWriter
 from anydml.ops.call import Call
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import AxisDirection
@@ -74,7 +75,7 @@ class _RunningLaunch(RepeatedLaunch):
             assert behind == 1
             inner, step, outer = before, whole, []
         descriptor = shared_out(
-            running_address(spec),
+            body_address(RunningWriter, spec),
             inner,
             outer,
             [values.get(n, 0) for n in NAMES],

@@ -7,7 +7,8 @@ from math import prod
 
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
-from anydml.codegen.taken import TakenSpec, taken_address
+from anydml.codegen.row_writer import body_address
+from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
@@ -52,7 +53,7 @@ class TakenLaunch(RepeatedLaunch):
             if spec.own:
                 steps["index0"] = places * others[0].itemsize
         descriptor = shared_out(
-            taken_address(spec),
+            body_address(TakenWriter, spec),
             inner,
             [(before, [outer.get(n, 0) for n in names])] if outer else [],
             [values.get(n, 0) for n in names],

@@ -13,7 +13,8 @@ import numpy as np
 
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
-from anydml.codegen.windows import WindowSpec, window_address, words_of
+from anydml.codegen.row_writer import body_address
+from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
 from anydml.ops.call import Call
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
@@ -121,7 +122,7 @@ class _WindowLaunch(RepeatedLaunch):
             steps[f"first{a}"] = [w.stride if d == first + a else 0 for d in range(rank)]
         along = [[steps[n][d] if n in steps else 0 for n in names] for d in range(rank)]
         descriptor = shared_out(
-            window_address(spec),
+            body_address(WindowWriter, spec),
             y.shape[-2],
             list(zip(y.shape[:-2], along, strict=False)),
             [values.get(n, 0) for n in names],

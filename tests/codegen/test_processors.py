@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml.codegen.best import BestSpec, best_body
+from anydml.codegen.best import BestSpec, BestWriter
 from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
-from anydml.codegen.running import RunningSpec, running_body
-from anydml.codegen.taken import TakenSpec, taken_body
-from anydml.codegen.windows import window_body
+from anydml.codegen.row_writer import body_text
+from anydml.codegen.running import RunningSpec, RunningWriter
+from anydml.codegen.taken import TakenSpec, TakenWriter
+from anydml.codegen.windows import WindowWriter
 from anydml.directml.descriptions import read_attribute
 from anydml.ops.catalog import ELEMENT_WISE
 from anydml.ops.dtypes import (
@@ -146,7 +147,7 @@ def test_windows(processor):
         ("LP", FLOAT32, 3),
     ]:
         spec = window_kernels._spec(word, dtype, 2, [2, 3, 3], [1, 2, stride], [1, 1, 2])
-        made = taken(window_body(spec, PROCESSORS[processor]), processor)
+        made = taken(body_text(WindowWriter, spec, PROCESSORS[processor]), processor)
         if processor in VECTORS:
             assert re.search(VECTORS[processor], made), word
 
@@ -160,20 +161,23 @@ def test_taken_elements(processor, rows):
         TakenSpec(UINT16, INT64, rows=rows),
         TakenSpec(UINT32, INT32, rows=rows, own=True),
     ]:
-        taken(taken_body(spec, PROCESSORS[processor]), processor)
+        taken(body_text(TakenWriter, spec, PROCESSORS[processor]), processor)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_the_best(processor):
     for dtype, place in [(FLOAT32, UINT32), (UINT32, UINT64), (INT8, UINT32)]:
-        taken(best_body(BestSpec(dtype, place, 3, True), PROCESSORS[processor]), processor)
+        taken(body_text(BestWriter, BestSpec(dtype, place, 3, True), PROCESSORS[processor]), processor)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("beside", [False, True])
 def test_running_sums(processor, beside):
     for dtype, product, exclusive in [(FLOAT32, False, True), (INT64, True, False), (INT8, False, False)]:
-        taken(running_body(RunningSpec(dtype, product, exclusive, beside), PROCESSORS[processor]), processor)
+        taken(
+            body_text(RunningWriter, RunningSpec(dtype, product, exclusive, beside), PROCESSORS[processor]),
+            processor,
+        )
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

@@ -4,37 +4,15 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.codegen import kernel
 from anydml.runtime import best_kernels
-from anydml.runtime.launch import RepeatedLaunch
 
 TYPES = "float32 float16 int32 uint32 int16 uint16 int8 uint8".split()
 
 
-@pytest.fixture(params=["alone", "shared"])
-def both(request, monkeypatch):
-    """The same call by a kernel, whose work is shared by threads or not, and by the definition."""
-    if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
-    used = []
-    launch = RepeatedLaunch.__call__
-    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
-
+@pytest.fixture
+def both(by_both, same_bytes):
     def run(x, k, by_kernel=True, **kwargs):
-        found = []
-        for least in (1, 1 << 60):
-            monkeypatch.setattr(best_kernels, "MIN_ELEMENTS", least)
-            eager_tensors._KNOWN.clear()
-            used.clear()
-            found.append(dml.top_k1(x, k=k, **kwargs))
-            assert bool(used) is (by_kernel and least == 1)
-        for a, b in zip(*found, strict=True):
-            assert a.dtype == b.dtype
-            assert a.shape == b.shape
-            assert a.tobytes() == b.tobytes()
+        same_bytes(*by_both(best_kernels, "MIN_ELEMENTS", lambda: dml.top_k1(x, k=k, **kwargs), by_kernel))
 
     return run
 

@@ -4,39 +4,21 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.codegen import kernel
 from anydml.runtime import move_kernels
-from anydml.runtime.launch import RepeatedLaunch
 
 
-@pytest.fixture(params=["alone", "shared"])
-def both(request, monkeypatch):
-    """The same call by a kernel, whose work is shared by threads or not, and by the definition."""
-    if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
-    used = []
-    launch = RepeatedLaunch.__call__
-    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
+@pytest.fixture
+def both(by_both, same_bytes, monkeypatch):
     monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
     monkeypatch.setattr(move_kernels, "MIN_SHARED_BYTES", 1)
     monkeypatch.setattr(move_kernels, "default_threads", lambda: 2)
 
     def run(function, *args, by_kernel=True, **kwargs):
-        found = []
-        for least in (1, 1 << 60):
-            monkeypatch.setattr(move_kernels, "MIN_BYTES", least)
-            eager_tensors._KNOWN.clear()
-            used.clear()
+        def call():
             made = function(*args, **kwargs)
-            found.append(made if isinstance(made, tuple) else (made,))
-            assert bool(used) is (by_kernel and least == 1)
-        for x, y in zip(*found, strict=True):
-            assert x.dtype == y.dtype
-            assert x.shape == y.shape
-            assert x.tobytes() == y.tobytes()
+            return made if isinstance(made, tuple) else (made,)
+
+        same_bytes(*by_both(move_kernels, "MIN_BYTES", call, by_kernel))
 
     return run
 

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.codegen import kernel
 from anydml.runtime import resample_kernels
-from anydml.runtime.launch import RepeatedLaunch
 
 PLACES = [
     ([1, 1, 2, 2], [0.5] * 4, [-0.5] * 4),
@@ -18,28 +15,13 @@ PLACES = [
 ]
 
 
-@pytest.fixture(params=["alone", "shared"])
-def both(request, monkeypatch):
-    """The same call by a kernel, whose work is shared by threads or not, and by the definition."""
-    if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
-    used = []
-    launch = RepeatedLaunch.__call__
-    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
-
+@pytest.fixture
+def both(by_both):
     def run(function, x, by_kernel=True, **kwargs):
-        found = []
-        for least in (1, 1 << 60):
-            monkeypatch.setattr(resample_kernels, "MIN_ELEMENTS", least)
-            eager_tensors._KNOWN.clear()
-            used.clear()
-            found.append(function(x, **kwargs))
-            assert bool(used) is (by_kernel and least == 1)
-        assert found[0].dtype == found[1].dtype == x.dtype
-        assert found[0].shape == found[1].shape
-        return found
+        one, other = by_both(resample_kernels, "MIN_ELEMENTS", lambda: function(x, **kwargs), by_kernel)
+        assert one.dtype == other.dtype == x.dtype
+        assert one.shape == other.shape
+        return one, other
 
     return run
 

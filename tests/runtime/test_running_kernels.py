@@ -4,36 +4,18 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.codegen import kernel
 from anydml.runtime import running_kernels
-from anydml.runtime.launch import RepeatedLaunch
 
 FUNCTIONS = {"cumulative_summation": "has_exclusive_sum", "cumulative_product": "has_exclusive_product"}
 
 
-@pytest.fixture(params=["alone", "shared"])
-def both(request, monkeypatch):
-    """The same call by a kernel, whose work is shared by threads or not, and by the definition."""
-    if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
-    used = []
-    launch = RepeatedLaunch.__call__
-    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
-
+@pytest.fixture
+def both(by_both):
     def run(function, x, **kwargs):
-        found = []
-        for least in (1, 1 << 60):
-            monkeypatch.setattr(running_kernels, "MIN_ELEMENTS", least)
-            eager_tensors._KNOWN.clear()
-            used.clear()
-            found.append(function(x, **kwargs))
-            assert bool(used) is (least == 1)
-        assert found[0].dtype == found[1].dtype == x.dtype
-        np.testing.assert_array_equal(*found)
-        return found[0]
+        one, other = by_both(running_kernels, "MIN_ELEMENTS", lambda: function(x, **kwargs))
+        assert one.dtype == other.dtype == x.dtype
+        np.testing.assert_array_equal(one, other)
+        return one
 
     return run
 

@@ -1,0 +1,46 @@
+"""Operators of whole tensors, by their kernels and by their definitions."""
+
+import pytest
+
+from anydml import eager_tensors
+from anydml.codegen import kernel
+from anydml.runtime.launch import RepeatedLaunch
+
+
+@pytest.fixture(params=["alone", "shared"])
+def by_both(request, monkeypatch):
+    """Calls something by a kernel, whose work is shared by threads or not, then by the definition.
+
+    `by_both(module, limit, call)`: `limit` is the name of what `module` asks of sizes; `by_kernel`: whether it is
+    expected to have one.
+    """
+    if request.param == "shared":
+        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
+            monkeypatch.setattr(kernel, limit, 0)
+        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+    used = []
+    launch = RepeatedLaunch.__call__
+    monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))
+
+    def run(module, limit, call, by_kernel=True):
+        found = []
+        for least in (1, 1 << 60):
+            monkeypatch.setattr(module, limit, least)
+            eager_tensors._KNOWN.clear()
+            used.clear()
+            found.append(call())
+            assert bool(used) is (by_kernel and least == 1)
+        return found
+
+    return run
+
+
+@pytest.fixture
+def same_bytes():
+    def check(one, other):
+        for a, b in zip(one, other, strict=True):
+            assert a.dtype == b.dtype
+            assert a.shape == b.shape
+            assert a.tobytes() == b.tobytes()
+
+    return check

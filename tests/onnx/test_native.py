@@ -335,6 +335,35 @@ def test_nan_is_passed_over_by_max_pool(kernel):
     agree(made, {"x": x})
 
 
+@pytest.mark.parametrize("sizes", [(120, 90, 1), (9000, 1), (2, 70, 80, 1, 1), (1, 9000)])
+def test_many_elements_moved(sizes):
+    """Also where the last axis has one, of which NumPy's own function loses count."""
+    order = list(range(len(sizes)))[::-1]
+    made = model(
+        f"m (float{list(sizes)} x) => (float[q] y, float[r] z) {{ t = Neg (x) y = Transpose <perm = {order}> (t)"
+        f" last = Constant <value_ints = [{len(sizes)}]> () u = Unsqueeze (t, last)"
+        f" z = Concat <axis = 0> (u, u) }}"
+    )
+    for output in made.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    agree(made, {"x": numbers(*sizes)})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "pads"),
+    [
+        ((3, 16, 9, 8), (2, 1), (0, 2, 0, 2)),
+        ((1, 64, 9, 8), (1, 1), (2, 2, 2, 2)),
+        ((2, 16, 500), (1,), (1, 1)),
+    ],
+)
+def test_padded_convolutions_of_many_elements(sizes, kernel, pads):
+    made = model(f"m (float{list(sizes)} x) => (float[q] y) {{ y = Conv <pads = {list(pads)}> (x, w) }}")
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    made.graph.initializer.append(numpy_helper.from_array(numbers(3, sizes[1], *kernel) / 8, "w"))
+    agree(made, {"x": numbers(*sizes)}, rtol=1e-4, atol=1e-4)
+
+
 def test_constants_of_many_elements():
     """More of them than are known before."""
     made = model(

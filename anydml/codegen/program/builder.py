@@ -16,6 +16,7 @@ from anydml.codegen.program.geometry import (
     broadcast_strides,
     is_dense,
     loops,
+    offsets_of,
     pieces,
     reshaped_strides,
     strides_like,
@@ -351,8 +352,7 @@ class ProgramBuilder:
                 return Register(tensor.dtype, sizes, name)
             tensor = self.memory(tensor)
         assert isinstance(tensor, Memory)
-        at = np.unravel_index(places, tensor.sizes) if tensor.sizes else ()
-        offsets = sum((a * s for a, s in zip(at, tensor.strides, strict=True)), np.zeros_like(places))
+        offsets = offsets_of(places, tensor.sizes, tensor.strides)
         view = self._view(tensor, offsets)
         if view is not None:
             return view

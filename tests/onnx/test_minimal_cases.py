@@ -452,3 +452,52 @@ def test_what_is_no_number_quantized_in_a_program(dtype):
         *(s.run(None, {"x": x})[0] for s in (program, anydml.load(model, threads=1, native=False)))
     )
     assert "program" in program.explain()
+
+
+@pytest.mark.parametrize("wanted_program", [False, True])
+@pytest.mark.parametrize("between", ["", "q = MatMul (p, w)"])
+def test_one_group_normalization_after_another(wanted_program, between):
+    """ONNX's inference has no rule for that of opset 18, and onnxruntime refuses one of unknown sizes."""
+    made = parsed(
+        f"""(float[3,2,3] x) => (float[a, b, c] y) <float[2] s = {{1, 2}}, float[2] b = {{0, 1}}, float[3,3] w = {{1,0,0,0,1,0,0,0,2}}> {{
+        p = GroupNormalization <num_groups = 2> (x, s, b) {between}
+        y = GroupNormalization <num_groups = 2> ({"q" if between else "p"}, s, b) }}""",
+        18,
+    )
+    x = np.random.default_rng(3).standard_normal((3, 2, 3)).astype(F)
+
+    def normal(x):
+        apart = x - x.mean(2, keepdims=True)
+        return apart / np.sqrt(np.square(apart).mean(2, keepdims=True) + 1e-5) * F([[[1], [2]]]) + F(
+            [[[0], [1]]]
+        )
+
+    once = normal(x.astype(np.float64))
+    wanted = normal(once @ np.diag([1, 1, 2]) if between else once)
+    session = anydml.load(made, threads=1, **({"native": True} if wanted_program else {}))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-5)
+    assert "NumPy" not in session.explain()
+
+
+@pytest.mark.parametrize("wanted_program", [False, True])
+def test_shrink_by_a_negative_threshold(wanted_program):
+    """Where both sides meet, the first of ONNX's cases counts; DirectML's order is another."""
+    made = parsed("(float[5] x) => (float[5] y) { y = Shrink <lambd = -0.2, bias = 0.5> (x) }", 9)
+    x = F([-1, -0.2, 0, 0.2, 1])
+    session = anydml.load(made, threads=1, **({"native": True} if wanted_program else {}))
+    (found,) = session.run(None, {"x": x})
+    same(found, F([-0.5, 0.3, 0.5, -0.3, 0.5]))
+
+
+def test_a_first_condition_of_one_element():
+    """onnxruntime takes it for a scalar, which the body declares."""
+    made = parsed(
+        """(float[1] x) => (int64[n] y) <int64[1] zero = {0}, int64[1] first = {0}, int64 two = {2}, int64 many = {9}> {
+        c = LessOrEqual (zero, two)
+        s, rows = Loop (many, c, x) <body = b (int64 i, bool[] on, float[] v) => (bool[] go, float[] w, int64[] row) {
+            w = Unsqueeze (v, first) go = Constant <value = bool {0}> () row = Identity (i) }>
+        y = Shape (rows) }""",
+        14,
+    )
+    (found,) = anydml.load(made, threads=1).run(None, {"x": F([1])})
+    same(found, np.array([1]))

@@ -53,7 +53,9 @@ def opened(shapes: Key, inputs: Sequence[Value]) -> Key:
     """The key with every size open but those of 0, and those that the file declares."""
     opened = []
     for (dtype, sizes), value in zip(shapes, inputs, strict=True):
-        told = value.sizes if value.sizes is not None and sizes is not None else (None,) * len(sizes or ())
+        told, rank = value.sizes, len(sizes or ())
+        if told is None or len(told) != rank:  # libraries take a condition of one element for a scalar
+            told = (None,) * rank
         kept = sizes and tuple(n if n == 0 or n == m else None for n, m in zip(sizes, told, strict=True))
         opened.append((dtype, kept))
     return tuple(opened)

@@ -130,6 +130,12 @@ def _shrink(node: NodeView, x: Array) -> Array:
     return np.array(wanted, x.dtype).reshape(x.shape)
 
 
+def _shrink_attributes(node: KnownNode) -> dict[str, Any] | None:
+    """Where a negative threshold makes both sides meet, ONNX adds the bias, and DirectML takes it away."""
+    found = float_attributes(node, bias="Bias", lambd="Threshold")
+    return found if found is not None and found["Threshold"] >= 0 else None
+
+
 def _is_inf(node: NodeView, x: Array) -> Any:
     y = widen(x) if x.dtype in FLOATS else x.astype(np.float32)
     positive, negative = node.int("detect_positive"), node.int("detect_negative")
@@ -326,9 +332,7 @@ OPS = (
         result=result_types.same,
         fold=_shrink,
         speculatable=always,
-        directml=DirectMLForm(
-            activation.ACTIVATION_SHRINK, attributes=partial(float_attributes, bias="Bias", lambd="Threshold")
-        ),
+        directml=DirectMLForm(activation.ACTIVATION_SHRINK, attributes=_shrink_attributes),
         quirks=(Quirk("onnxruntime takes 64-bit integers as if they were float64", is_64_bit),),
     ),
     OpInfo(

@@ -262,6 +262,7 @@ OPS = (
     ),
     OpInfo(
         "GroupNormalization",
+        result=result_types.same,
         native=native_normalization.group,
         fold=_group,
         speculatable=_groups_fit,
@@ -285,6 +286,7 @@ OPS = (
     ),
     OpInfo(
         "LpNormalization",
+        result=result_types.same,
         native=native_normalization.lp,
         any_batch=True,
         fold=_lp,

@@ -222,3 +222,19 @@ def test_rows_of_a_loop_that_data_may_end_keep_it() -> None:
     )
     flat, _ = check(built, [{"x": np.float32([f, 0, 0])} for f in (0.1, 3, 20)], convert="always")
     assert "Loop" in operators(flat)
+
+
+@pytest.mark.parametrize("convert", ["auto", "always"])
+def test_a_first_condition_of_one_element_becomes_a_scalar(convert: str) -> None:
+    """Libraries take it, but not a file that says so, as flat ones do; the branch with the loop does not fail."""
+    built = model(
+        """(float[2] x, int64[] start) => (y) <int64 count = {4}, int64 two = {2}, float nil = {0}> {
+        total = ReduceSum <keepdims = 0> (x)
+        less = Less (total, nil)
+        y = If (less) <then_branch = t () => (float[2] a) { a = Neg (x) }, else_branch = e () => (float[2] d) {
+            begin = LessOrEqual (start, two)
+            d = Loop (count, begin, x) <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w) {
+                on = Identity (go) w = Add (v, v) }> }> }"""
+    )
+    feeds = [{"x": x, "start": np.array([k])} for x in np.float32([[1, 2], [-1, -2]]) for k in (0, 5)]
+    check(built, feeds, convert=convert, shapes={"start": (1,)})

@@ -21,7 +21,7 @@ from types import MappingProxyType
 import numpy as np
 
 from anydml.ir.dims import Affine, whole
-from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, Symbols
@@ -288,6 +288,8 @@ class _Evaluator:
         return replace_uses(branch, values, known)
 
     def _node(self, node: Node) -> None:
+        if node.is_onnx("Loop"):
+            node = self._with_scalar_condition(node)
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
         stood = read_values(node, {v: self.facts[v].value for v in node.reads})
         info = info_of(node.op)
@@ -313,6 +315,18 @@ class _Evaluator:
             self._makers |= dict.fromkeys(stood.writes, stood)
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
+
+    def _with_scalar_condition(self, node: Node) -> Node:
+        """A Loop that begins by a scalar, as ONNX wants it: libraries take one element of any rank, but only
+        while no file says so."""
+        condition = node.inputs[1] if len(node.inputs) > 1 else None
+        sizes = None if condition is None else self.facts[condition].value.known_sizes
+        if condition is None or not sizes or prod(sizes) != 1:
+            return node
+        scalar = Value(f"{condition.name}~scalar")
+        op = OnnxOp("", "Squeeze", node.op.version)
+        self._node(Node(op, (condition,), (scalar,), {}, scalar.name, node.path, nofail=True))
+        return replace(node, inputs=(node.inputs[0], scalar, *node.inputs[2:]))
 
     def _typed_by_bodies(
         self, node: Node, facts: list[AbstractValue | None]

@@ -99,10 +99,7 @@ class BestWriter(RowWriter):
         orders = self._orders(source, index, lanes)
         last = self.load(self.at("%keys", self.spec.count - 1, INT64), INT64, 1)
         worst = self.line(f"trunc i64 {self.number('ashr', last, 32)} to i32")
-        kind = f"<{lanes} x i32>"
-        one = self.line(f"insertelement {kind} poison, i32 {worst}, i32 0")
-        worst = self.line(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
-        better = self.line(f"icmp sgt {kind} {orders}, {worst}")
+        better = self.line(f"icmp sgt <{lanes} x i32> {orders}, {self.splat(worst, INT32, lanes)}")
         mask = self.line(f"bitcast <{lanes} x i1> {better} to i{lanes}")
         mask = mask if lanes == 64 else self.line(f"zext i{lanes} {mask} to i64")
         self.store(orders, "%orders", INT32, lanes)

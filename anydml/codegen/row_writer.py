@@ -60,6 +60,14 @@ class RowWriter(ABC):
     def store(self, value: str, pointer: str, dtype: ScalarType, lanes: int) -> None:
         self.lines.append(f"  store {value_type(dtype, lanes)} {value}, ptr {pointer}, align 1")
 
+    def splat(self, scalar: str, dtype: ScalarType, lanes: int) -> str:
+        """A scalar in every lane."""
+        if lanes == 1:
+            return scalar
+        kind = value_type(dtype, lanes)
+        one = self.line(f"insertelement {kind} poison, {element_type(dtype)} {scalar}, i32 0")
+        return self.line(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
     def evaluate(self, expr: Expr, lanes: int, known: Mapping[Expr, str]) -> str:
         self._count += 1
         emitter = Emitter(self.target, lanes, known, f"e{self._count}.")

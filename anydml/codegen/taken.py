@@ -76,7 +76,7 @@ class TakenWriter(RowWriter):
 
         def some(index: str, lanes: int) -> None:
             values = [self.load(self.at(source, index, spec.dtype), spec.dtype, lanes) for source in sources]
-            self._store(here, index, lanes, values, [self._splat(w, lanes) for w in weights])
+            self._store(here, index, lanes, values, [self.splat(w, spec.dtype, lanes) for w in weights])
 
         self.all_of("0", run, self.steps, some)
 
@@ -130,13 +130,6 @@ class TakenWriter(RowWriter):
                 value = self.evaluate(mul(x, w), lanes, {x: value, w: weights[k]})
             total = self.evaluate(add(x, y), lanes, {x: total, y: value}) if k else value
         self.store(total, self.at(here["target"], index, dtype), dtype, lanes)
-
-    def _splat(self, scalar: str, lanes: int) -> str:
-        if lanes == 1:
-            return scalar
-        kind, element = value_type(self.spec.dtype, lanes), element_type(self.spec.dtype)
-        one = self.line(f"insertelement {kind} poison, {element} {scalar}, i32 0")
-        return self.line(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def _joined(self, ones: list[str]) -> str:
         if len(ones) == 1:

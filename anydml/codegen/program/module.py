@@ -128,6 +128,8 @@ class NativeProgram:
             code = self._run(words.buffer_info()[0])
             if code > 0:
                 raise ProgramFailed(self._failures[code - 1], int(memory[:8].view(np.int64)[0]))
+            if self.has_fixed_sizes:
+                return []
             return [(k, _told(o, memory)) for k, o in enumerate(self._outputs) if o.sizes is None]
         finally:
             self._spare.append((memory, address))

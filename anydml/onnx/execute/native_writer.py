@@ -24,6 +24,7 @@ from anydml.onnx.ops.native import operand, truth
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
+from anydml.onnx.rewrites.trip_counts import always_goes_on
 from anydml.ops.dtypes import BOOL, INT64, UINT8, ScalarType
 from anydml.ops.enums import TensorDataType
 
@@ -310,7 +311,7 @@ class _Writer:
         states = [t for t in given[2 : len(node.inputs)] if t is not None]
         if count is not None and (count.dtype is not INT64 or count.count != 1):
             raise NotNative("a trip count that is not one int64")
-        ends = not self._goes_on(body)
+        ends = not always_goes_on(body, self.constants)
         if going is None and ends:  # ONNX says that nobody listens to the body, and onnxruntime does
             raise NotNative("a condition that begins with none")
         always = going is None or (isinstance(going, Known) and bool(going.array.all()) and not ends)
@@ -364,15 +365,6 @@ class _Writer:
             places = np.arange(tensor.count).reshape(tensor.sizes)
             final.append(b.rearrange(tensor, np.moveaxis(places[::-1] if backward else places, 0, axis)))
         return final
-
-    def _goes_on(self, body: Body) -> bool:
-        """Whether a body says nothing but that it goes on."""
-        makers = {v: n for n in body.nodes for v in n.writes}
-        said = body.outputs[0]
-        while isinstance(maker := makers.get(said), Node) and maker.is_onnx("Identity"):
-            (said,) = maker.reads
-        constant = body.constants.get(said) or self.constants.get(said)
-        return said is body.parameters[1] or (constant is not None and bool(np.all(constant.content)))
 
 
 _RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bool"} | {"bool": UINT8}

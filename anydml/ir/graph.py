@@ -41,7 +41,7 @@ class TensorType:
         """The sizes, if every one is a number."""
         if self.sizes is None:
             return None
-        sizes = tuple(n for n in self.sizes if isinstance(n, int))
+        sizes = tuple([n for n in self.sizes if isinstance(n, int)])
         return sizes if len(sizes) == len(self.sizes) else None
 
     @property
@@ -236,7 +236,9 @@ class Node(_Named):
     @property
     def contains_if(self) -> bool:
         """Whether an If stands in its bodies, however deep."""
-        return any(isinstance(n, If) for body in self.subgraphs for n in body.walk(bodies=True))
+        return bool(self.bodies) and any(
+            isinstance(n, If) for body in self.subgraphs for n in body.walk(bodies=True)
+        )
 
 
 @dataclass(frozen=True, eq=False)

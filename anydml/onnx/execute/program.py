@@ -59,6 +59,7 @@ from anydml.onnx.rewrites.trip_counts import with_trip_counts
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.types import of_content
+from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
 
 FIRST_SHAPES = 2
@@ -228,6 +229,7 @@ class Program:
         fit = [key for key in self._plans if key[1] == contents and join(key[0], shapes) == key[0]]
         return min(fit, key=lambda key: open_sizes(key[0]), default=None)
 
+    @collector_paused()
     def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
         """Make a plan for these inputs, and answer with its key."""
         if self.libraries.file is not None:

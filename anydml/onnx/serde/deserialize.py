@@ -26,6 +26,7 @@ from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
 from anydml.onnx.subgraphs import in_order
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
+from anydml.runtime.collector import collector_paused
 from anydml.runtime.mapped_file import InFile, MappedFile, owned
 
 
@@ -71,6 +72,7 @@ class Model:
     """The file, if large initializers are still there only."""
 
 
+@collector_paused()
 def read(source: ModelSource, dims: Mapping[str, int] | None = None, mapped: bool = False) -> Model:
     """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
 

@@ -13,11 +13,9 @@ from onnx import helper
 
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.onnx.schema import allowed_types
+from anydml.onnx.schema import INTERNAL_DOMAIN, allowed_types
 from anydml.onnx.types import onnx_name
 
-INTERNAL_DOMAIN = "anydml"
-"""The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
 """What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
 PAD_TYPES = frozenset("float32 float64 int8 int32 int64 uint8 uint32 uint64 bool".split())

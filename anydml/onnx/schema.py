@@ -21,6 +21,8 @@ from anydml.errors import counted, nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name
 
+INTERNAL_DOMAIN = "anydml"
+"""The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
 MAX_VARIADIC = 1 << 30
 """Inputs that a variadic parameter may have, and more."""
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
-from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes, DirectMLForm
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
+from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.launch import broadcast_shape

@@ -27,7 +27,7 @@ from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
-from anydml.onnx.execute.partition import Partition, ProviderRegistry, kind_of, levels
+from anydml.onnx.execute.partition import Partition, ProviderRegistry, levels
 from anydml.onnx.execute.steps import (
     BranchStep,
     ElementwiseStep,
@@ -65,23 +65,26 @@ def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: 
     Raises:
         Unsupported: no provider runs one of the nodes.
     """
-    while True:  # each round that fails has learned of another kind of node that the library refuses
+    apart: dict[Node | If, str] = {}
+    while True:  # each round that fails has learned of more nodes that the library refuses
         try:
-            return _Lowering(graph, libraries, program).plan(alone)
+            return _Lowering(graph, libraries, program, apart).plan(alone)
         except _Refused:
             continue
 
 
 class _Refused(Exception):
-    """The fast library took none of a region; `Libraries.refused` now says more."""
+    """The fast library did not take a region; what it takes of it, and what not, is known now."""
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, libraries: ProviderRegistry, program: ProgramOf) -> None:
-        self.graph, self.libraries, self.program = graph, libraries, program
+    def __init__(
+        self, graph: Graph, libraries: ProviderRegistry, program: ProgramOf, apart: dict[Node | If, str]
+    ) -> None:
+        self.graph, self.libraries, self.program, self.apart = graph, libraries, program, apart
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
-        self.placement = Partition(graph, libraries)
+        self.placement = Partition(graph, libraries, apart)
         self.place = self.placement.place
 
     def plan(self, alone: bool) -> Plan:
@@ -131,13 +134,16 @@ class _Lowering:
             raise _Refused from error
 
     def _isolate_unsupported(self, region: Sequence[Node | If], why: str) -> None:
-        """Find out which kinds of nodes made the library refuse a region: each is offered alone, once."""
-        refused = self.libraries.refused
-        for node in region:
-            if len(region) > 1 and kind_of(node) not in refused:
-                refused[kind_of(node)] = self._probe(node, None)
-        if not any(refused.get(kind_of(n)) for n in region):  # each alone, but not together
-            refused.update((kind_of(n), why) for n in region)
+        """Find out which nodes made the library refuse a region: each kind is offered alone, once."""
+        refused, kinds = self.libraries.refused, [self.placement.kind(n) for n in region]
+        if len(region) == 1:
+            refused[kinds[0]] = why
+            return
+        for node, kind in zip(region, kinds, strict=True):
+            if kind not in refused:
+                refused[kind] = self._probe(node, None)
+        if not any(map(refused.get, kinds)):
+            self.apart |= dict.fromkeys(region, why)
 
     def _probe(self, node: Node | If, opset: int | None) -> str:
         """Offer a node alone to the fast library, and answer with its reason where it refuses."""
@@ -163,9 +169,11 @@ class _Lowering:
                 fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.reason)
                 return UnlessEmptyStep(fast, slow)
             return self._slow(node, f"onnxruntime: {quirk.reason}")
-        why = self.libraries.refused.get(kind_of(node), "")
+        why = self.placement.refusal(node)
+        if node in self.apart and not why:
+            return self._region([node], self.libraries.fast, because=self.apart[node])
         for opset in others(node) if why else ():
-            key = kind_of(node), opset
+            key = self.placement.kind(node), opset
             if key not in self.libraries.refused:
                 self.libraries.refused[key] = self._probe(node, opset)
             if not self.libraries.refused[key]:

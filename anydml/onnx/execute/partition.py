@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 from weakref import WeakValueDictionary
 
-from anydml.ir.graph import Graph, If, Node, Value
+import numpy as np
+
+from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import CALL_SECONDS, MIN_GAIN, connected, seconds, seconds_saved
 from anydml.onnx.execute.directml_lowering import lower_to_directml
-from anydml.onnx.node_builder import INTERNAL_DOMAIN
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
+from anydml.onnx.partial_eval.shape_inference import is_small
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
 from anydml.onnx.providers.reference import Reference
+from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
 from anydml.runtime.mapped_file import MappedFile
@@ -72,8 +76,12 @@ class Partition:
     not take, or does wrong, are single steps; kernels of ours stand where the whole gets faster by them.
     """
 
-    def __init__(self, graph: Graph, libraries: ProviderRegistry) -> None:
-        self.graph, self.libraries = graph, libraries
+    def __init__(
+        self, graph: Graph, libraries: ProviderRegistry, apart: Mapping[Node | If, str] = MappingProxyType({})
+    ) -> None:
+        """`apart`: nodes that the fast library takes alone, but not with others, and why: sizes of this graph
+        that do not fit each other."""
+        self.graph, self.libraries, self.apart = graph, libraries, apart
         self._constants = dict(graph.constants)
         """Those of branches and bodies that were looked into, too."""
         self._quirks: dict[Node, Quirk | None] = {}
@@ -146,8 +154,15 @@ class Partition:
         if node not in self._obstacles:
             unknown = any(v.type is None for v in node.reads)
             self._obstacles[node] = "an input is of unknown type" if unknown else self._obstacle(node, False)
+        return self._obstacles[node] or self.apart.get(node, "") or self.refusal(node)
+
+    def refusal(self, node: Node | If) -> str:
+        """Why the fast library was found not to take nodes like this one."""
         refused = self.libraries.refused
-        return self._obstacles[node] or (refused.get(kind_of(node), "") if refused else "")
+        return refused.get(self.kind(node), "") if refused else ""
+
+    def kind(self, node: Node | If) -> object:
+        return _kind_of(node, self._constants)
 
     def _obstacle(self, node: Node | If, typed: bool) -> str:
         """Of a node whose types are known as far as may be, or of one in its branches or bodies.
@@ -208,11 +223,20 @@ def levels(nodes: Iterable[Node | If], place: Callable[[Node | If], str]) -> lis
     return [found[k] for k in sorted(found)]
 
 
-def kind_of(node: Node | If) -> object:
-    """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs."""
+def _kind_of(node: Node | If, constants: Mapping[Value, Constant]) -> object:
+    """What decides whether a library takes a node: operator, attributes, types and ranks of its inputs, and
+    what is known of them, for it looks at axes and sizes."""
     inputs = node.reads if isinstance(node, If) else node.inputs
     types = tuple(None if v is None or v.type is None else onnx_name(v.type) for v in inputs)
     ranks = tuple(None if v is None else v.rank for v in inputs)
     if isinstance(node, If) or node.bodies:
         return node_proto(node, Names()).SerializeToString(), types, ranks
-    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks
+    told = tuple([_told(v, constants.get(v)) for v in node.reads])
+    return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks, told
+
+
+def _told(value: Value, constant: Constant | None) -> bytes | None:
+    """The content of a small constant, of a type whose elements are bytes."""
+    content = constant.content if constant is not None and is_small(value.type) else None
+    known = isinstance(content, np.ndarray) and content.dtype.kind != "O"
+    return content.tobytes() if content is not None and known else None

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TypeProto
 
 from anydml.codegen.jit import assembly
 from anydml.codegen.program.entry import Entry, Fed
@@ -390,6 +390,9 @@ class OwnPlans:
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
+
+    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+        return {}
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anydml.ir.dims import may_be_zero
 from anydml.ir.graph import If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, OpInfo, Quirk
@@ -96,6 +97,26 @@ def _rows_by_if(n: KnownNode) -> bool:
     return False
 
 
+def _turns_nothing(n: KnownNode) -> bool:
+    """Whether it reads or writes along another axis than the first, of what may have no elements."""
+    body = n.bodies.get("body")
+    if n.version < 9 or body is None:
+        return False
+    reads, writes = n.ints("scan_input_axes") or [], n.ints("scan_output_axes") or []
+    if not any(reads) and not any(writes):
+        return False
+    states = len(_scan_states(n.node))
+    rows = [Value("", t).sizes for t in body.returns[states:]]
+    return any(n.may_be_empty(states + k) for k, axis in enumerate(reads) if axis) or any(
+        sizes is None or any(map(may_be_zero, sizes))
+        for sizes, axis in zip(rows, writes, strict=False)
+        if axis
+    )
+
+
+_TURNED = Quirk(
+    "onnxruntime ends the process on rows along other axes, where there are none", _turns_nothing, fatal=True
+)
 _ROWS = Quirk("onnxruntime fails on rows of unknown sizes that an If gives", _rows_by_if)
 
 
@@ -123,7 +144,7 @@ OPS = (
         states=_scan_states,
         agreed=_without_false_sizes,
         safe=scanned,
-        quirks=(_ROWS,),
+        quirks=(_ROWS, _TURNED),
     ),
     OpInfo("SequenceMap", parameter=_map_parameter, makes_container=True),
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, TypeProto
+from onnx import TensorProto, TypeProto
 
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, as_affine, as_dim
@@ -25,6 +25,7 @@ from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable,
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
+from anydml.onnx.partial_eval.others_inference import by_library, by_onnx
 from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
@@ -37,7 +38,7 @@ from anydml.onnx.partial_eval.symbolic import (
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionFailed
-from anydml.onnx.schema import schema_of
+from anydml.onnx.schema import INTERNAL_DOMAIN, schema_of
 from anydml.onnx.serde.node_writer import tensor_proto
 from anydml.onnx.serde.region_model import node_proto, region
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
@@ -128,7 +129,7 @@ class ShapeInference:
         nothing: list[Type | None] = [None] * len(node.outputs)
         unknown = nothing, "", False
         schema = schema_of(node.op)
-        if schema is None:
+        if schema is None and node.op.domain == INTERNAL_DOMAIN:
             return unknown
         key = _inference_key(node, inputs)
         if key is not None and key in self._inferred:
@@ -154,15 +155,10 @@ class ShapeInference:
         shape = _dims(inputs[1]) if node.op.name == "Expand" and len(inputs) > 1 else None
         if any(isinstance(n, int) and n > MAX_FOLLOWED_ELEMENTS for n in shape or ()):
             return unknown  # before opset 13, inference makes a list of so many sizes
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, proto, protos, data, opset_imports=imports
-            )
-        except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
-            found = _element_types(schema, proto, protos, imports)  # inference refuses, and libraries take
-            refused = bool(found)
+        if schema is None:
+            found, refused = by_library(proto, protos, data, imports, self.provider), False
         else:
-            refused = False
+            found, refused = by_onnx(schema, proto, protos, data, imports)
         why = negative_sizes(found.values())
         types = [
             None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
@@ -387,21 +383,6 @@ def _says_nothing(fact: AbstractValue | None) -> bool:
     if fact is None or (fact.constant is None and fact.integers is None):
         return True
     return fact.constant is not None and not is_small(fact.value.type)
-
-
-def _element_types(
-    schema: onnx.defs.OpSchema,
-    node: NodeProto,
-    protos: Mapping[str, TypeProto],
-    imports: list[onnx.OperatorSetIdProto],
-) -> dict[str, TypeProto]:
-    """The outputs' types as far as they follow without sizes: their element types."""
-    types = {name: from_proto(proto) for name, proto in protos.items()}
-    bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
-    try:
-        return dict(onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=imports))
-    except Exception:
-        return {}
 
 
 def _unsure(node: Node, type: Type | None) -> Type | None:

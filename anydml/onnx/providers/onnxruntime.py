@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import helper
+from onnx import TypeProto, helper
 
 from anydml.errors import Problem, Unsupported
-from anydml.ir.graph import ExternalData, OnnxOp
+from anydml.ir.graph import ExternalData, OnnxOp, TensorType
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.words import first_line
+from anydml.onnx.types import CODES, onnx_name
 from anydml.runtime.mapped_file import InFile, MappedFile, owned
 from anydml.runtime.process import Calls, leak, renew_after_fork
 
@@ -30,6 +31,9 @@ DTYPES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
 )
 """Element types that pass between onnxruntime and NumPy."""
+
+
+_CODES = {onnx_name(TensorType(name)): CODES[name] for name in DTYPES}
 
 
 class OnnxRuntime:
@@ -43,6 +47,20 @@ class OnnxRuntime:
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         return _Session(region, Asked(threads, alone, self._providers), self._seconds)
+
+    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+        """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
+        try:
+            session, _ = _open_session(Region(model, (), ()), Asked(1, True, self._providers))
+        except Unsupported:
+            return {}
+        found = {}
+        for output in session.get_outputs():
+            code = _CODES.get(output.type)
+            if code is not None:
+                sizes = [n if isinstance(n, int | str) else None for n in output.shape] or None
+                found[output.name] = helper.make_tensor_type_proto(code, sizes)
+        return found
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once, which saves some microseconds."""

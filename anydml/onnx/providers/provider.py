@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from onnx import TypeProto
+
 from anydml.ir.graph import Constant, Node, OnnxOp
 
 Call = Callable[[list[Any]], list[Any]]
@@ -59,6 +61,11 @@ class Provider(Protocol):
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """A region that this provider compiled, for arrays of these types and sizes only."""
+        ...
+
+    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+        """The types of a model's outputs by their names, as far as this provider infers them. Of operators
+        of its own, for the most part: ONNX's are inferred without it."""
         ...
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:

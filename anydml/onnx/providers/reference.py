@@ -23,6 +23,9 @@ class Reference:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
+    def result_types(self, model: bytes) -> dict[str, onnx.TypeProto]:
+        return {}
+
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = onnx.ModelProto.FromString(region.model)
         for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, ExternalData)}:

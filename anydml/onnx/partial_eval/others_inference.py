@@ -1,0 +1,71 @@
+"""Types of what a node gives by others' inference: ONNX's own, and that of the library that runs it.
+
+Mul(float[n,64], float[64])            ->   float[n,64]      by ONNX
+com.microsoft.FastGelu(float[n,64])    ->   float[n,64]      by onnxruntime
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
+
+from anydml.onnx.providers.provider import Provider
+from anydml.onnx.serde.region_model import IR_VERSION
+from anydml.onnx.types import from_proto, to_proto, without_sizes
+
+Types = dict[str, TypeProto]
+"""By names of outputs; of those that are not known there is none."""
+
+
+def by_onnx(
+    schema: onnx.defs.OpSchema,
+    node: NodeProto,
+    inputs: Mapping[str, TypeProto],
+    contents: Mapping[str, TensorProto],
+    imports: Sequence[OperatorSetIdProto],
+) -> tuple[Types, bool]:
+    """The types of an operator of ONNX's, and whether its sizes were refused; `contents`: of inputs that are
+    known."""
+    try:
+        given = dict(inputs), dict(contents)
+        found = onnx.shape_inference.infer_node_outputs(schema, node, *given, opset_imports=list(imports))
+    except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
+        bare = _element_types(schema, node, inputs, imports)  # inference refuses, and libraries take
+        return bare, bool(bare)
+    return found, False
+
+
+def _element_types(
+    schema: onnx.defs.OpSchema,
+    node: NodeProto,
+    inputs: Mapping[str, TypeProto],
+    imports: Sequence[OperatorSetIdProto],
+) -> Types:
+    """The outputs' types as far as they follow without sizes: their element types."""
+    types = {name: from_proto(proto) for name, proto in inputs.items()}
+    bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
+    try:
+        found = onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=list(imports))
+    except Exception:
+        return {}
+    return dict(found)
+
+
+def by_library(
+    node: NodeProto,
+    inputs: Mapping[str, TypeProto],
+    contents: Mapping[str, TensorProto],
+    imports: Sequence[OperatorSetIdProto],
+    provider: Provider,
+) -> Types:
+    """The types of an operator that ONNX does not have: the library is shown a model of this node alone."""
+    graph = GraphProto(name="one", node=[node])
+    graph.input.extend(ValueInfoProto(name=n, type=t) for n, t in inputs.items() if n not in contents)
+    for name, content in contents.items():
+        graph.initializer.add().CopyFrom(content)
+        graph.initializer[-1].name = name
+    graph.output.extend(ValueInfoProto(name=name) for name in node.output if name)
+    model = ModelProto(ir_version=IR_VERSION, graph=graph, opset_import=imports)
+    return provider.result_types(model.SerializeToString())

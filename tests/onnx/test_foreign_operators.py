@@ -1,0 +1,172 @@
+"""Operators that ONNX does not have and onnxruntime does: what its optimiser and its tools write into files."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+import anydml
+from anydml.onnx import verification
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+
+HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> main '
+
+
+def model(text, **weights):
+    made = onnx.parser.parse_model(HEAD + text)
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
+    return made.SerializeToString()
+
+
+def weight(*sizes):
+    return np.random.default_rng(sum(sizes)).standard_normal(sizes).astype(np.float32)
+
+
+def theirs(data, feeds):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def agree(data, feeds, session=None):
+    session = session or anydml.load(data)
+    for ours, others in zip(session.run(None, feeds), theirs(data, feeds), strict=True):
+        assert ours.dtype == others.dtype
+        np.testing.assert_allclose(ours, others, rtol=1e-4, atol=1e-5)
+    return session
+
+
+CASES = {
+    "SkipLayerNormalization": """(float[b,s,8] x) => (float[b,s,8] y) {
+        n = com.microsoft.SkipLayerNormalization (x, x, gamma)  y = Add (n, x) }""",
+    "FastGelu": "(float[b,s,8] x) => (float[b,s,8] y) { g = com.microsoft.FastGelu (x, gamma)  y = Mul (g, x) }",
+    "FusedMatMul": """(float[b,s,8] x) => (float[b,s,s] y) {
+        f = com.microsoft.FusedMatMul <alpha = 0.5, transB = 1> (x, x)  y = Softmax (f) }""",
+    "QuickGelu": "(float[b,s,8] x) => (float[b,s,8] y) { q = com.microsoft.QuickGelu <alpha = 1.7> (x)  y = Relu (q) }",
+    "one in ONNX's domain": """(float[b,s,8] x) => (float[b,s,8] y) {
+        n = SimplifiedLayerNormalization <axis = -1, epsilon = 0.00001> (x, gamma)  y = Tanh (n) }""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_types_of_what_is_behind_one_are_known(name):
+    data = model(CASES[name], **({"gamma": weight(8)} if "gamma" in CASES[name] else {}))
+    session = None
+    for sizes in ((2, 3, 8), (1, 5, 8), (4, 1, 8), (2, 2, 8)):  # the third plan has open sizes
+        session = agree(data, {"x": weight(*sizes)}, session)
+    plans = session.explain().split("plan for")[1:]
+    assert all(plan.count("\n  ") == 1 and "onnxruntime: " in plan for plan in plans)  # one region each
+
+
+SIZED = """(float[b,s,8] x) => (float[b,s,r] y) {
+    n = com.microsoft.SkipLayerNormalization (x, x, gamma)
+    f = com.microsoft.FusedMatMul (n, matrix)
+    shape = Shape (f)  last = Gather (shape, two)  wide = Greater (last, five)
+    y = If (wide) <then_branch = a () => (float[b,s,r] t) { t = Relu (f) },
+                   else_branch = c () => (float[b,s,r] e) { e = Neg (f) }> }"""
+INTEGERS = {"two": np.array(2), "five": np.array(5)}
+
+
+@pytest.mark.parametrize("columns", [4, 8])
+def test_an_if_on_the_sizes_of_what_one_gives_is_decided(columns):
+    data = model(SIZED, gamma=weight(8), matrix=weight(8, columns), **INTEGERS)
+    agree(data, {"x": weight(2, 3, 8)})
+    flat, _ = anydml.flatten(data)
+    assert all(n.op_type != "If" for n in flat.graph.node)
+
+
+def test_the_library_is_asked_once_for_a_kind():
+    asked = []
+    inner = ShapeInference._infer
+
+    def infer(self, node, inputs):
+        asked.append(node.op.name)
+        return inner(self, node, inputs)
+
+    data = model(
+        """(float[b,8] x) => (float[b,8] y) {
+        a = com.microsoft.FastGelu (x)  c = com.microsoft.FastGelu (a)  y = com.microsoft.FastGelu (c) }"""
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShapeInference, "_infer", infer)
+        calls = []
+        told = OnnxRuntime.result_types
+        patch.setattr(
+            OnnxRuntime, "result_types", lambda self, model: calls.append(model) or told(self, model)
+        )
+        agree(data, {"x": weight(3, 8)})
+    assert asked.count("FastGelu") >= 3
+    assert len(calls) == 1
+
+
+def test_one_that_nobody_has_is_told():
+    data = model("(float[b,8] x) => (float[b,8] y) { y = com.microsoft.NobodyHasThis (x) }")
+    with pytest.raises(anydml.Unsupported, match="NobodyHasThis"):
+        anydml.load(data).run(None, {"x": weight(3, 8)})
+
+
+def test_verification_feeds_them_nothing_odd(monkeypatch):
+    """On indices out of range, and on nothing, they end the process."""
+    fed = []
+    inner = verification._ran
+
+    def ran(call, values):
+        fed.extend(values)
+        return inner(call, values)
+
+    monkeypatch.setattr(verification, "_ran", ran)
+    text = """(float[b,s,8] x, int64[n] k) => (float[b,s,8] y, int64[n] m) {
+        y = com.microsoft.SkipLayerNormalization (x, x, gamma)  m = Add (k, k) }"""
+    data = model(text, gamma=weight(8))
+    for seed in range(4):
+        anydml.flatten(data, seed=seed)
+    assert len(fed) > 40
+    assert all(x.size for x in fed)
+    assert all(np.isfinite(x).all() for x in fed)
+    assert all(x.min() >= 0 for x in fed if x.dtype.kind == "i")
+
+
+THREE = """(float[a,b] x) => (float[a,b] y) {
+    n = com.microsoft.FastGelu (x)  r = Softmax (n)  y = com.microsoft.QuickGelu (r) }"""
+
+
+def test_nodes_that_are_refused_together_run_alone_and_are_tried_again(monkeypatch):
+    """Sizes that do not fit each other, as of one bad call, must not spoil a session for good."""
+    refusing, compiled = [True], []
+    inner = OnnxRuntime.compile
+
+    def compile(self, region, threads, alone=True):
+        count = len(onnx.ModelProto.FromString(region.model).graph.node)
+        if count > 1 and refusing[0]:
+            raise anydml.Unsupported(anydml.errors.Problem("", "sizes that do not fit"))
+        compiled.append(count)
+        return inner(self, region, threads, alone)
+
+    monkeypatch.setattr(OnnxRuntime, "compile", compile)
+    data = model(THREE)
+    session = agree(data, {"x": weight(2, 3)})
+    assert set(compiled) == {1}
+    assert session.explain().count("onnxruntime: ") == 3
+    assert "onnx.reference" not in session.explain()
+    refusing[0] = False
+    compiled.clear()
+    agree(data, {"x": weight(4, 5)}, session)
+    assert compiled == [3]
+
+
+AXES = """(float[a,b,n] x) => (float[c,d,e] y) {
+    y = Scan <num_scan_inputs = 1, scan_input_axes = [2], scan_output_axes = [2],
+              body = each (float[s,t] i) => (float[s,t] j) { j = Neg (i) }> (x) }"""
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 0), (0, 3, 2), (3, 0, 2)])
+def test_scans_along_other_axes_of_nothing(sizes):
+    """onnxruntime ends the process on some of them."""
+    session = anydml.load(model(AXES))
+    (y,) = session.run(None, {"x": np.zeros(sizes, np.float32)})
+    assert y.size == 0
+    if sizes[2]:
+        assert y.shape == sizes
+    agree(model(AXES), {"x": weight(2, 3, 4)}, session)
+    assert "iteration at a time" not in session.explain().split("plan for")[-1]

@@ -39,7 +39,7 @@ from anydml.onnx.if_conversion.predication import without_predicates
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.opsets import at_opset
-from anydml.onnx.partial_eval.annotate import annotate_types, refused_inside
+from anydml.onnx.partial_eval.annotate import annotate_types, refused_inside, with_typed_bodies
 from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
@@ -47,6 +47,7 @@ from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.empty_constants import make_empty_constants
 from anydml.onnx.rewrites.fold_weights import fold_weights
+from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.hidden_sizes import hide_sizes
 from anydml.onnx.rewrites.pipeline import around_quirks, simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
@@ -333,7 +334,11 @@ class _Flattening:
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""
-        graph, unrolled = unroll_loops(with_trip_counts(graph), self.unroll, early=self.early)
+        counted = with_trip_counts(graph)
+        rows = lists_as_rows(
+            counted, lambda loop, known: with_typed_bodies(loop, known, self.opsets, self.oracle.provider)
+        )
+        graph, unrolled = unroll_loops(rows, self.unroll, early=self.early)
         self.reports += map(report_unrolled, unrolled)
         self.asking |= {made.origin: path_to(made) for one in unrolled for made in one.ifs}
         return follow_sequences(graph)

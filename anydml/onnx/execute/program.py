@@ -51,9 +51,11 @@ from anydml.onnx.execute.plan_keys import (
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.bodies import specialize_bodies
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
 from anydml.onnx.providers.provider import Call, Provider, RanksDiffer, Region, RegionFailed, Sizes
+from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
 from anydml.onnx.serde.deserialize import read_proto
@@ -373,8 +375,12 @@ def specialized(
     are not in it any more. Arguments as for `specialize`."""
     special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
     inner, folded = specialize_bodies(special.graph, opsets, provider)
-    simple = simplify(inner, on_processor=provider.on_processor)
-    return with_trip_counts(simple), [*special.folded, *folded]
+    simple = with_trip_counts(simplify(inner, on_processor=provider.on_processor))
+    rows = lists_as_rows(simple, lambda loop, known: with_typed_bodies(loop, known, opsets, provider))
+    if rows is not simple:  # of which more is known than of lists
+        typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
+        simple = simplify(typed.graph, on_processor=provider.on_processor)
+    return simple, [*special.folded, *folded]
 
 
 class OwnPlans:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.ir.graph import Body, Constant, If, Node, TensorType, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import G1, eliminate_dead_code
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
@@ -75,11 +75,11 @@ def _trip_count(node: Node, constants: Constants) -> int | None:
 
 def always_goes_on(body: Body, constants: Constants) -> bool:
     """Whether the body of a Loop says nothing but that it goes on."""
-    goes_on = _passed_on(body, body.outputs[0])
+    goes_on = passed_on(body, body.outputs[0])
     return goes_on is body.parameters[1] or is_true(goes_on, {**constants, **body.constants})
 
 
-def _passed_on(body: Body, value: Value) -> Value:
+def passed_on(body: Graph, value: Value) -> Value:
     """What a value is that Identities pass on."""
     makers = {v: n for n in body.nodes if isinstance(n, Node) and n.is_onnx("Identity") for v in n.writes}
     while value in makers and (given := makers[value].inputs[0]) is not None:

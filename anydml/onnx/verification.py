@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto
 
 from anydml.errors import Problem, Unsupported, VerificationFailed, counted
 from anydml.ir.dims import Affine, Dim, Symbol
@@ -25,26 +24,32 @@ from anydml.ir.graph import (
     ExternalData,
     Graph,
     Node,
-    OptionalType,
-    SequenceType,
     TensorType,
-    Type,
     Value,
 )
 from anydml.ir.names import Names
 from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.program import OwnPlans
 from anydml.onnx.node_validation import check_types
-from anydml.onnx.ops.catalog import OPS
+from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.ops.quirks import quirks_in
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
+from anydml.onnx.random_feeds import (
+    MAX_ELEMENTS,
+    Sizes,
+    compared_with,
+    drawn,
+    elements_of,
+    guess_sizes,
+    shown,
+)
 from anydml.onnx.schema import INTERNAL_DOMAIN, schema_of
 from anydml.onnx.serde.node_writer import part_names
 from anydml.onnx.serde.prune import without_dead_nodes
 from anydml.onnx.subgraphs import all_names, all_nodes
-from anydml.onnx.types import CODES, dtype_name, leaf
+from anydml.onnx.types import DTYPES, leaf
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
 MAX_ATTEMPTS_PER_TRIAL = 20
@@ -57,13 +62,8 @@ MAX_RUN_SECONDS = 8.0
 """After which a run in onnxruntime is ended."""
 MAX_ENDED_RUNS = 4
 """After so many it is enough, if time is up."""
-MAX_VERIFIED_ELEMENTS = 1 << 24
-"""Of all inputs together: more are not drawn."""
 WARM_UP = 4
 """Runs that are not counted where times are compared."""
-Feeds = dict[str, Any]
-Sizes_ = dict[object, int]
-"""A number for each symbol, and for each size without a name: (input, axis)."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,13 @@ def verify(
     tame = any(_is_foreign(n) for n in graph.walk(bodies=True) if isinstance(n, Node))
     if tame or worst == "empty":
         sizes = [n for n in sizes if n]
-    provider, declared, first = _compile(original, names, folder, nodes, fast_too and worst != "any")
+    literal = _rounds(graph)
+    provider, declared, first = _compile(original, names, folder, nodes, fast_too and worst != "any", literal)
     second = provider.compile(_region(result, left, folder, declared), 1)
-    numbers = _compared_with(graph)
+    numbers = compared_with(graph)
     always_empty = {v.name for v in graph.inputs if 0 in (v.sizes or ())}
     agreed = refused = ended = empty = 0
-    good: list[Sizes_] = []
+    good: list[Sizes] = []
     seconds_each: list[tuple[float, float]] = []
     start = time.monotonic()
     while agreed < trials and agreed + refused < MAX_ATTEMPTS_PER_TRIAL * trials:
@@ -145,9 +146,7 @@ def verify(
             break
         rng = np.random.default_rng((seed, agreed + refused))
         shapes = good[rng.integers(len(good))] if good and rng.integers(2) else guess_sizes(graph, sizes, rng)
-        if (
-            _elements(graph, shapes) > MAX_VERIFIED_ELEMENTS
-        ):  # they may be declared so large that nothing has room
+        if elements_of(graph, shapes) > MAX_ELEMENTS:  # may be declared so large that nothing has room
             refused += 1
             continue
         feeds = drawn(graph, fixed, numbers, shapes, rng, tame)
@@ -166,7 +165,7 @@ def verify(
             continue
         if (a is None) != (b is None):
             which = "only the original runs" if b is None else f"only the original fails ({why})"
-            raise VerificationFailed(Problem("verification", f"{which} on {_show(feeds)}, seed {seed}"))
+            raise VerificationFailed(Problem("verification", f"{which} on {shown(feeds)}, seed {seed}"))
         if a is None or b is None:
             refused += 1
         else:
@@ -176,7 +175,7 @@ def verify(
                 continue
             if unlike:
                 where = f"verification: output {unlike[0]!r}"
-                raise VerificationFailed(Problem(where, f"differs on {_show(feeds)}, seed {seed}"))
+                raise VerificationFailed(Problem(where, f"differs on {shown(feeds)}, seed {seed}"))
             agreed += 1
             empty += any(getattr(x, "size", 1) == 0 for n, x in feeds.items() if n not in always_empty)
             if agreed > WARM_UP:
@@ -185,7 +184,7 @@ def verify(
         if progress is not None:
             progress(agreed, trials)
     one, other = (sum(column) for column in zip(*seconds_each, strict=True)) if seconds_each else (0.0, 0.0)
-    ratio = other / one if one and provider.name == "onnxruntime" else None
+    ratio = other / one if one and provider.name == "onnxruntime" and not literal else None
     return Verified(agreed, refused, seed, provider.name, ratio, empty)
 
 
@@ -244,13 +243,14 @@ def _compile(
     folder: Path | None,
     nodes: Sequence[Node],
     fast_too: bool,
+    literal: bool,
 ) -> tuple[Provider, bool, Call]:
     """The first provider that takes the model, and whether it did so with the types that the file declares.
 
     Some files declare what does not follow: onnxruntime infers it itself if it is not told. A model that can
     end its process is run by our own plans.
     """
-    fast, own = OnnxRuntime(MAX_RUN_SECONDS), OwnPlans(folder)
+    fast, own = OnnxRuntime(MAX_RUN_SECONDS, literal=literal), OwnPlans(folder)
     for declared in (True, False) if fast_too else ():
         try:
             return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
@@ -259,6 +259,19 @@ def _compile(
     for node in nodes:
         check_types(node)
     return own, True, own.compile(_region(proto, inputs, folder), 1)
+
+
+def _rounds(graph: Graph) -> bool:
+    """Whether it rounds to few bits on the way, as quantized models do: one operation more or less in a fused
+    kernel shows in the results then."""
+    nodes = [n for n in graph.walk(bodies=True) if isinstance(n, Node)]
+    if any("Quant" in n.op.name or "QLinear" in n.op.name or "Integer" in n.op.name for n in nodes):
+        return True
+    made = {NodeView(n).attribute("to") for n in nodes if n.is_onnx("Cast")}
+    values = [*graph.inputs, *(v for inner in graph.graphs() for v in inner.constants)]
+    values += [v for n in nodes for v in n.writes]
+    typed = {leaf(v.type).dtype for v in values if v.type is not None}
+    return bool({*(DTYPES.get(code) for code in made), *typed} & {"float16", "bfloat16"})
 
 
 def _is_foreign(node: Node) -> bool:
@@ -324,122 +337,3 @@ def same(x: Any, y: Any) -> bool:
     scale = float(finite.max()) if finite.size else 0.0
     loose = 1e-5 if a.dtype.itemsize > 2 else 1e-2
     return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))
-
-
-# ---- inputs ------------------------------------------------------------------------------------------
-
-
-def _compared_with(graph: Graph) -> list[int]:
-    """The integers that the model compares something with."""
-    constants = {v: c for inner in graph.graphs() for v, c in inner.constants.items()}
-    found = {0, 1}
-    for node in graph.walk():
-        if isinstance(node, Node) and node.op.name in _COMPARISONS:
-            for value in node.reads:
-                content = constants[value].content if value in constants else None
-                if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":
-                    found |= {int(content.item()) + d for d in (0, 1)}
-    return sorted(n for n in found if n < 2**63)
-
-
-_COMPARISONS = frozenset(name for name, info in OPS.items() if info.compare is not None)
-
-
-def guess_sizes(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes_:
-    """Sizes as models mostly see them: one that varies, all others equal."""
-    free: list[object] = []
-    for value in graph.inputs:
-        type = value.type
-        if isinstance(type, TensorType):
-            free += [n or (value.name, k) for k, n in enumerate(type.sizes or ()) if not isinstance(n, int)]
-    found: Sizes_ = dict.fromkeys(free, int(rng.choice([1, 1, 1, 2, 3])))
-    for _ in range(int(rng.choice([0, 1, 1, 1, 2]))):
-        if free:
-            found[free[rng.integers(len(free))]] = int(rng.choice(sizes))
-    return found
-
-
-def _elements(graph: Graph, sizes: Sizes_) -> int:
-    """Elements of all inputs that are tensors of known rank; an empty axis counts as 1, as NumPy has it."""
-    total = 0
-    for v in graph.inputs:
-        dims = v.sizes or ()
-        if len(dims) > 64:  # axes, which NumPy has at most
-            return MAX_VERIFIED_ELEMENTS + 1
-        known = (n if isinstance(n, int) else sizes.get(n or (v.name, k), 2) for k, n in enumerate(dims))
-        total += prod(max(n, 1) for n in known)
-    return total
-
-
-def drawn(
-    graph: Graph,
-    fixed: Mapping[str, Any],
-    numbers: Sequence[int],
-    sizes: Sizes_,
-    rng: np.random.Generator,
-    tame: bool = False,
-) -> Feeds:
-    """Random contents for a model's inputs, of which a third are wild, if they may be."""
-    wild = bool(rng.integers(3) == 0) and not tame
-    feeds: Feeds = {}
-    for value in graph.inputs:
-        known = value.name in fixed
-        feeds[value.name] = (
-            fixed[value.name] if known else _draw(value.name, value.type, sizes, numbers, wild, rng)
-        )
-    return feeds
-
-
-def _draw(
-    name: str, type: Type | None, sizes: Sizes_, numbers: Sequence[int], wild: bool, rng: np.random.Generator
-) -> Any:
-    match type:
-        case SequenceType(element):
-            return [_draw(name, element, sizes, numbers, wild, rng) for _ in range(rng.integers(0, 4))]
-        case OptionalType(element):
-            none = type.empty or rng.integers(2)
-            return None if none else _draw(name, element, sizes, numbers, wild, rng)
-        case TensorType(dtype, dims):
-            dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
-            shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
-            return _content(dtype, tuple(shape), numbers, wild, rng)
-    return np.zeros((), np.float32)
-
-
-WILD_INTEGERS = (-1, -2, -7, 7, 100, 127)
-WILD_FLOATS = (np.nan, np.inf, -np.inf, -0.0, 1e30, -1e-30)
-
-
-def _content(
-    dtype: str, shape: tuple[int, ...], numbers: Sequence[int], wild: bool, rng: np.random.Generator
-) -> Any:
-    if dtype == "string":
-        return rng.choice(np.array(["", "a", "bc"], object), shape)
-    numpy_type = helper.tensor_dtype_to_np_dtype(CODES[dtype])
-    if dtype == "bool":
-        return np.asarray(rng.integers(0, 2, shape), bool)
-    if "int" in dtype:
-        odd = (*WILD_INTEGERS, _smallest(dtype)) if wild else ()
-        return np.asarray(rng.choice([*numbers, *odd], shape)).astype(numpy_type)
-    content = np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3]))
-    if wild:
-        content = np.where(rng.random(shape) < 0.2, rng.choice(WILD_FLOATS, shape), content)
-    with np.errstate(over="ignore"):
-        return content.astype(numpy_type)
-
-
-def _smallest(dtype: str) -> int:
-    """The smallest integer of a type, which has no negative; 0 of one without a sign."""
-    return 0 if dtype.startswith("u") else -(1 << int(dtype.removeprefix("int")) - 1)
-
-
-def _show(feeds: Feeds) -> str:
-    parts = []
-    for name, x in feeds.items():
-        if isinstance(x, np.ndarray) and x.size == 1:
-            parts.append(f"{name} = {x.item()}")
-        elif isinstance(x, np.ndarray):
-            parts.append(f"{name} {dtype_name(x.dtype)}{list(x.shape)}")
-        else:
-            parts.append(name)
-    return ", ".join(parts)

@@ -48,8 +48,9 @@ MAX_FOLLOWED_ELEMENTS = 1024
 
 MAX_FOLDED_CHARACTERS = 1 << 16
 """Characters of strings that are worth following."""
-UNFOLDED = frozenset({n for n, info in OPS.items() if info.draws} | {"RegexFullMatch"})
-"""What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not."""
+UNFOLDED = frozenset({n for n, info in OPS.items() if info.draws} | {"RegexFullMatch", "DequantizeLinear"})
+"""What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not; libraries
+know an operator of quantized tensors by the DequantizeLinear before each input, constants included."""
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,17 @@ _CODES = {onnx_name(TensorType(name)): CODES[name] for name in DTYPES}
 class OnnxRuntime:
     name = "onnxruntime"
 
-    def __init__(self, seconds: float | None = None, providers: ExecutionProviders = CPU) -> None:
-        """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`."""
-        self._seconds, self._providers = seconds, providers
+    def __init__(
+        self, seconds: float | None = None, providers: ExecutionProviders = CPU, literal: bool = False
+    ) -> None:
+        """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`. `literal`: it
+        computes node by node, and rounds where the file does."""
+        self._seconds, self._providers, self._literal = seconds, providers, literal
         self.on_processor = providers == CPU
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        return _Session(region, Asked(threads, alone, self._providers), self._seconds)
+        return _Session(region, Asked(threads, alone, self._providers, self._literal), self._seconds)
 
     def result_types(self, model: bytes) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
@@ -122,6 +125,8 @@ class Asked:
     alone: bool
     """Else others compute between its runs, and its threads do not spin meanwhile."""
     providers: ExecutionProviders
+    literal: bool = False
+    """Whether it leaves nodes as they are."""
 
 
 def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, list[Any]]:
@@ -135,6 +140,8 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     if not asked.alone:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     options.inter_op_num_threads = 1
+    if asked.literal:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4  # what goes wrong is raised, and told in our words
     options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
     weights = _lend(region, options)

@@ -85,13 +85,21 @@ def _all(nodes: Sequence[Node | If]) -> list[Node]:
     return [n for n in walk(nodes) if isinstance(n, Node)]
 
 
+def _transposes_wrongly(product: Node) -> bool:
+    """Whether onnxruntime goes wrong with a Transpose before a MatMul: it multiplies a vector by the matrix,
+    and not by its transpose, and ends the process on weights of float16."""
+    factors = [v.type for v in product.reads]
+    halves = any(isinstance(t, TensorType) and t.dtype == "float16" for t in factors)
+    return halves or product.inputs[1] is None or product.inputs[1].rank in (None, 1)
+
+
 def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
     """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
     inside = (n for m in nodes for body in m.subgraphs for n in body.walk(bodies=True))
     inner = {n.op.name for n in inside if isinstance(n, Node)}
     products = [n for n in nodes if n.is_onnx("MatMul")]
-    if "MatMul" in inner or any(n.inputs[1] is None or n.inputs[1].rank in (None, 1) for n in products):
-        yield "MatmulTransposeFusion"  # multiplies a vector by the matrix, and not by its transpose
+    if "MatMul" in inner or any(map(_transposes_wrongly, products)):
+        yield "MatmulTransposeFusion"
     scaled = {n.outputs[0]: n.inputs[1] for n in nodes if n.is_onnx("DequantizeLinear")}
     if "DequantizeLinear" in inner or any(
         (scale := scaled.get(n.inputs[0])) is not None and scale.known_sizes not in ((), (1,))

@@ -6,7 +6,6 @@ differ; onnxruntime goes to small floats by way of float32, and so rounds twice.
 
 from __future__ import annotations
 
-import platform
 import re
 from functools import cache
 from typing import Any
@@ -14,18 +13,13 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor, scalar_type
 from anydml.onnx.ops import meanings, result_types
-from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, DirectMLForm
-from anydml.onnx.ops.native import Inputs, operand
-from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, Attributes, DirectMLForm
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.precision import FLOATS
 from anydml.onnx.ops.shared import texts
 from anydml.onnx.types import DTYPES
-from anydml.ops import expr
-from anydml.ops.dtypes import BOOL as TRUTH
-from anydml.ops.dtypes import FLOAT32, FLOAT64, INT32, INT64
+from anydml.ops.enums import TensorDataType
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
@@ -246,52 +240,37 @@ def _bit_cast(node: NodeView, x: Array) -> Array:
 
 
 def _cast_to_number(node: NodeView, given: str) -> str | None:
-    """Not of floats to integers: what is out of range is another number on each processor."""
+    """Not to where libraries differ: between the beginning and the end of an array, or between processors."""
     wanted = DTYPES.get(node.int("to"), "")
-    if wanted not in NUMBERS or (given in FLOATING and wanted not in FLOATING):
+    if wanted not in NUMBERS:
         return None
-    return None if "float16" in (given, wanted) and "float64" in (given, wanted) else wanted
+    if given in FLOATING and wanted not in FLOATING:
+        told = wanted != "uint32" or given == "float16" if meanings.X86 else wanted in ("int32", "int64")
+        return wanted if told else None
+    return wanted
 
 
 def _cast_to_bool(node: NodeView, given: str) -> str | None:
     return "bool" if node.int("to") == TensorProto.BOOL else None
 
 
-def _native_cast(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Floats to integers, and what is no change; all other casts are DirectML's operators.
-
-    ONNX leaves open what a float becomes that the type does not have: here what the processor makes of it,
-    as with libraries.
-    """
-    x, wanted = operand(inputs), scalar_type(dtype_of(n.int("to")))
-    if x.dtype is wanted:
-        return [x]
-    if wanted is TRUTH:
-        return [b.elementwise(expr.ne(expr.read(0, x.dtype), 0), [x])]
-    if x.dtype not in (FLOAT32, FLOAT64) or wanted not in (INT32, INT64):
-        raise NotNative(f"Cast of {x.dtype.label} to {wanted.label}")
-    y = expr.read(0, x.dtype)
-    whole = expr.convert(y, wanted)
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        limit = 2.0 ** (31 if wanted is INT32 else 63)
-        inside = expr.and_(expr.ge(y, -limit), expr.lt(y, limit))
-        whole = expr.select(inside, whole, -int(limit))
-    return [b.elementwise(whole, [x])]
+def _wanted(node: NodeView) -> Attributes:
+    """The type as kernels see it."""
+    return {"To": TensorDataType.__members__.get(DTYPES.get(node.int("to"), "").upper())}
 
 
 OPS = (
     OpInfo("BitCast", fold=_bit_cast),
     OpInfo(
         "Cast",
-        native=_native_cast,
         result=result_types.cast,
         fold=_cast,
         symbols=lambda n, g, s: g[0] if n.attribute("to") in (TensorProto.INT32, TensorProto.INT64) else None,
         speculatable=lambda n: n.dtype() not in (None, "string"),
         implies=lambda n, truth: {0: truth} if n.dtype() == "bool" else {},
         directml=(
-            DirectMLForm(meanings.CAST, NUMBERS | BOOL, result=_cast_to_number, since=6),
-            DirectMLForm(meanings.CAST_TO_BOOL, NUMBERS, result=_cast_to_bool, since=6),
+            DirectMLForm(meanings.CAST, NUMBERS | BOOL, attributes=_wanted, result=_cast_to_number, since=6),
+            DirectMLForm(meanings.CAST_TO_BOOL, NUMBERS | BOOL, result=_cast_to_bool, since=6),
         ),
     ),
     OpInfo("CastLike", fold=_cast_like),

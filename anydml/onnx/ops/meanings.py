@@ -5,11 +5,29 @@ They are no DirectML operators: nothing validates, lists or exports them.
 
 from __future__ import annotations
 
+import platform
+
 from anydml.ops import elementary
-from anydml.ops.dtypes import FLOATING, UINT8, UP_TO_64_BIT
-from anydml.ops.expr import Expr, convert, gt, is_nan, lt, maximum, minimum, mul, ne, select
+from anydml.ops.dtypes import FLOATING, INT32, INT64, SIZE, UINT8, UINT32, UINT64, UP_TO_64_BIT
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import (
+    Expr,
+    and_,
+    convert,
+    ge,
+    gt,
+    is_nan,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    ne,
+    select,
+    sub,
+    xor,
+)
 from anydml.ops.families import FL_6_4, number, unary
-from anydml.ops.opdef import Operator, at, example, inp, out
+from anydml.ops.opdef import Operator, at, attr, example, inp, out
 
 _ANY = {FL_6_4: at(rank=(1, 8), T=UP_TO_64_BIT, C=UP_TO_64_BIT, B=UINT8)}
 
@@ -27,7 +45,37 @@ CLIP = Operator(
     example([-3, 0.5, 3], [0, 0, 0], [1, 1, 1], [0, 0.5, 1]),
     in_place=("InputTensor",),
 )
-CAST = unary("CAST", "Output is Input in another type.", _ANY, lambda x: x, example([1], [1]), output="C")
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def _cast(x: Expr, to: TensorDataType) -> Expr:
+    """ONNX leaves open what a float becomes that the type does not have: here what C makes of it on this
+    processor, as with libraries. The others saturate."""
+    if x.dtype not in FLOATING or to in FLOATING or not X86:
+        return convert(x, to)
+    wide = elementary.wide(x)
+    if to is UINT64:
+        beyond = ge(wide, 2.0**63)
+        lower = convert(_truncated(select(beyond, sub(wide, 2.0**63), wide), INT64), UINT64)
+        return select(beyond, xor(lower, 1 << 63), lower)
+    return convert(_truncated(wide, INT64 if to in (INT64, UINT32) else INT32), to)
+
+
+def _truncated(x: Expr, to: TensorDataType) -> Expr:
+    """As x86 does it: whatever is not within the type is its least number."""
+    limit = 2.0 ** (8 * SIZE[to] - 1)
+    return select(and_(ge(x, -limit), lt(x, limit)), convert(x, to), -int(limit))
+
+
+CAST = unary(
+    "CAST",
+    "Output is Input in another type.",
+    _ANY,
+    _cast,
+    example([1.5], [1], to=TensorDataType.INT32),
+    attr("To", TensorDataType),
+    output="C",
+)
 CAST_TO_BOOL = unary(
     "CAST_TO_BOOL",
     "Output is 0 where Input is 0, else 1.",

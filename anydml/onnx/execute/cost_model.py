@@ -25,6 +25,13 @@ MIN_GAIN = 0.05
 fuses across what would be cut."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}
 """Nodes around one of these that a library passes over together with it: GELU, SiLU, and the like."""
+_FUSED_AROUND = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Nodes that tell a library to compute what stands between them with integers: it must see them."""
+
+
+def may_leave(node: Node) -> bool:
+    """Whether a library that runs others of its graph does well without an element-wise node."""
+    return node.op.name not in _FUSED_AROUND
 
 
 def seconds(nodes: Iterable[Node | If]) -> float:

@@ -10,8 +10,9 @@ A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
 from anydml.onnx.ops.catalog import OPS
-from anydml.onnx.ops.directml import Attributes, DirectMLForm
+from anydml.onnx.ops.directml import Attributes, DirectMLForm, Shape
 from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.ops.opdef import Operator
@@ -35,6 +36,8 @@ class DirectMLOp:
     operator: Operator
     attributes: Attributes
     result: str
+    aligned: Callable[[Sequence[Shape]], Sequence[Shape]]
+    """The shapes in which its inputs broadcast, by those that they have. Raises ValueError."""
 
 
 _LOWERED: WeakKeyDictionary[Node, DirectMLOp | None] = WeakKeyDictionary()
@@ -67,7 +70,8 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     types = [v.type for v in node.reads]
     dtypes = [t.dtype if isinstance(t, TensorType) else "" for t in types]
     about = dtypes[form.first :]
-    if about[0] not in form.types or len(set(about)) != 1 or any(d != "bool" for d in dtypes[: form.first]):
+    alike = form.mixed or len(set(about)) == 1
+    if about[0] not in form.types or not alike or any(d != "bool" for d in dtypes[: form.first]):
         return None
     view = KnownNode(node, {})
     try:
@@ -79,7 +83,7 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     operator = form.operator
     defaults = {a.name: a.default for a in operator.parameters}
     truth = operator.outputs[0].dtype == "B"
-    return DirectMLOp(operator, defaults | told, "bool" if truth else result)
+    return DirectMLOp(operator, defaults | told, "bool" if truth else result, partial(form.aligned, view))
 
 
 def as_directml(
@@ -110,11 +114,8 @@ def as_directml(
         (output,) = node.outputs
         assert meaning is not None
         assert output is not None
-        given = [known[v] for v in node.inputs if v is not None]
-        shape = broadcast_shape([shape_of[v] for v in node.inputs if v is not None])
-        if shape is None:
-            shown = ", ".join(str(shape_of[v]) for v in node.inputs if v is not None)
-            raise ExecutionFailed(Problem(node.label, f"expected shapes that broadcast, but got {shown}"))
+        read = [v for v in node.inputs if v is not None]
+        shapes, shape = _broadcast_shapes(node, meaning, [shape_of[v] for v in read])
         shape_of[output], sizes = shape, shape or (1,)  # DirectML has at least one dimension
         result = known[output] = Value(output.name, _packed_desc(_label(meaning.result), sizes))
         itemsize = np.dtype(result.tensor.dtype).itemsize
@@ -123,16 +124,31 @@ def as_directml(
         ):
             raise ExecutionFailed(problem)
         views = {
-            k: TensorType(v.tensor.dtype, sizes, _broadcast(v.tensor.static_sizes, sizes))
-            for k, v in enumerate(given)
+            k: TensorType(known[v].tensor.dtype, sizes, _broadcast(own or (1,), sizes))
+            for k, (v, own) in enumerate(zip(read, shapes, strict=True))
         }
-        attributes = meaning.attributes
+        given = tuple(known[v] for v in read)
         made.append(
-            DirectMLNode(meaning.operator, tuple(given), (result,), attributes, node.name, views=views)
+            DirectMLNode(meaning.operator, given, (result,), meaning.attributes, node.name, views=views)
         )
     ends = tuple(known[v] for v in outputs)
     graph = DirectMLGraph("kernels", tuple(known[v] for v in inputs), ends, tuple(made), contents)
     return graph, [shape_of[v] for v in outputs]
+
+
+def _broadcast_shapes(
+    node: Node, meaning: DirectMLOp, given: Sequence[Shape]
+) -> tuple[Sequence[Shape], Shape]:
+    """The shapes in which the inputs of a node broadcast, and the one to which they do."""
+    try:
+        shapes = [*meaning.aligned(given)]
+    except ValueError as error:
+        raise ExecutionFailed(Problem(node.label, str(error))) from error
+    shape = broadcast_shape(shapes)
+    if shape is None:
+        shown = ", ".join(map(str, given))
+        raise ExecutionFailed(Problem(node.label, f"expected shapes that broadcast, but got {shown}"))
+    return shapes, shape
 
 
 # ---- types -------------------------------------------------------------------------------------------

@@ -292,6 +292,10 @@ class _Writer:
         meaning = found.operator.expression(types, _RESULTS[found.result], found.attributes, 1)
         if row_axes(meaning):
             return None
+        shapes = found.aligned([t.sizes for t in operands])
+        operands = [
+            t if t.sizes == s else self.b.reshape(t, tuple(s)) for t, s in zip(operands, shapes, strict=True)
+        ]
         return self.b.elementwise(meaning, operands, truth=found.result == "bool")
 
     def _iteration(self, node: Node) -> Sequence[Tensor]:

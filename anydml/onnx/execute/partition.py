@@ -12,7 +12,14 @@ import numpy as np
 
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
-from anydml.onnx.execute.cost_model import CALL_SECONDS, MIN_GAIN, connected, seconds, seconds_saved
+from anydml.onnx.execute.cost_model import (
+    CALL_SECONDS,
+    MIN_GAIN,
+    connected,
+    may_leave,
+    seconds,
+    seconds_saved,
+)
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
@@ -106,7 +113,8 @@ class Partition:
         """The element-wise nodes that our kernels shall run.
 
         All of them where nothing else is left for a library but its call. Else all groups that save time, if
-        they save more than the cuts cost; a cheap node between two convolutions stays in their region.
+        they save more than the cuts cost; a cheap node between two convolutions stays in their region, as do
+        quantization and what goes with it.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n) is not None}
@@ -115,7 +123,7 @@ class Partition:
             return set(able)
         left = {n for n in able if not self._primary_takes(n)}
         chosen, saved = set(left), 0.0
-        for group in connected(able):
+        for group in connected([n for n in able if may_leave(n)]):
             own = seconds_saved(group) / self.libraries.threads - CALL_SECONDS
             if own > 0:
                 chosen, saved = chosen | set(group), saved + own
@@ -142,7 +150,7 @@ class Partition:
         """Whether branches have groups of element-wise nodes over tensors so large that kernels pay."""
         saved = []
         for _, branch in node.branches:
-            able = [n for n in branch.nodes if isinstance(n, Node) and lower_to_directml(n) is not None]
+            able = [n for n in branch.nodes if isinstance(n, Node) and may_leave(n) and lower_to_directml(n)]
             saved.append(sum(max(seconds_saved(g) - CALL_SECONDS, 0) for g in connected(able)))
         return max(saved) / self.libraries.threads > 4 * CALL_SECONDS
 

@@ -5,7 +5,7 @@ Add of float32    is    ELEMENT_WISE_ADD
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anydml.onnx.ops.opinfo import KnownNode, NodeView
 
 Attributes = dict[str, Any]
+Shape = tuple[int, ...]
 FLOAT = frozenset({"float32"})
 HALF_OR_FLOAT = frozenset({"float32", "float16"})
 FLOATING = frozenset({"float32", "float64", "float16"})
@@ -45,6 +46,10 @@ class DirectMLForm:
     result: Callable[[KnownNode, str], str | None] = lambda node, dtype: dtype
     """The ONNX type of what it computes, by the inputs'; None where it has no such meaning. What the operator
     says is of type B, is a bool."""
+    mixed: bool = False
+    """Whether inputs may be of several types, of which `result` judges."""
+    aligned: Callable[[NodeView, Sequence[Shape]], Sequence[Shape]] = lambda node, shapes: shapes
+    """(node, shapes of the inputs) -> the shapes in which they broadcast. Raises ValueError."""
 
 
 def no_attributes(node: NodeView) -> Attributes | None:

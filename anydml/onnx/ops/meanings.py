@@ -6,14 +6,17 @@ They are no DirectML operators: nothing validates, lists or exports them.
 from __future__ import annotations
 
 import platform
+from math import inf
 
 from anydml.ops import elementary
-from anydml.ops.dtypes import FLOATING, INT32, INT64, SIZE, UINT8, UINT32, UINT64, UP_TO_64_BIT
+from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, INT64, SIZE, UINT8, UINT32, UINT64, UP_TO_64_BIT
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import (
     Expr,
+    add,
     and_,
     convert,
+    div,
     ge,
     gt,
     is_nan,
@@ -22,6 +25,7 @@ from anydml.ops.expr import (
     minimum,
     mul,
     ne,
+    rint,
     select,
     sub,
     xor,
@@ -83,6 +87,49 @@ CAST_TO_BOOL = unary(
     lambda x: convert(ne(x, 0), UINT8),
     example([0, 0.5], [0, 1]),
     output="B",
+)
+
+
+def least_of_nan(x: Expr) -> Expr:
+    """What saturates to the least number of any integer type where it is NaN, as onnxruntime quantizes."""
+    return select(is_nan(x), -inf, x)
+
+
+def _quantize(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+    whole = rint(div(x, scale))
+    return least_of_nan(whole if zero is None else add(whole, convert(zero, whole.dtype)))
+
+
+def _dequantize(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+    whole = convert(x, FLOAT32)  # which has room for the difference of two of 16 bits
+    return mul(whole if zero is None else sub(whole, convert(zero, FLOAT32)), elementary.wide(scale))
+
+
+QUANTIZE = Operator(
+    "QUANTIZE",
+    "Output is Input / Scale, rounded (halves to even), plus ZeroPoint, limited to its type's range.",
+    (
+        inp("InputTensor", dtype="T", sizes="S"),
+        inp("ScaleTensor", dtype="T", sizes="S"),
+        inp("ZeroPointTensor", dtype="C", sizes="S", optional=FL_6_4),
+        out("OutputTensor", dtype="C", sizes="S"),
+    ),
+    _ANY,
+    _quantize,
+    example([1, 2.5, -300], [1, 1, 1], [128, 128, 128], [129, 130, 0]),
+)
+DEQUANTIZE = Operator(
+    "DEQUANTIZE",
+    "Output is Input minus ZeroPoint, times Scale.",
+    (
+        inp("InputTensor", dtype="C", sizes="S"),
+        inp("ScaleTensor", dtype="T", sizes="S"),
+        inp("ZeroPointTensor", dtype="C", sizes="S", optional=FL_6_4),
+        out("OutputTensor", dtype="T", sizes="S"),
+    ),
+    _ANY,
+    _dequantize,
+    example([129, 0], [0.5, 0.5], [128, 128], [0.5, -64]),
 )
 
 

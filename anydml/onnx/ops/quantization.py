@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import helper
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor, scalar_type
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.errors import counted
+from anydml.onnx.ops import meanings
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
+from anydml.onnx.ops.directml import HALF_OR_FLOAT, DirectMLForm, Shape
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
     NOTHING_TO_SUM,
@@ -29,8 +32,9 @@ from anydml.onnx.ops.precision import FLOATS, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import window_too_long
+from anydml.onnx.types import DTYPES
 from anydml.ops import expr
-from anydml.ops.dtypes import FLOAT32, INT8, INT16, INT32, NUMPY, UINT8, UINT16, ScalarType
+from anydml.ops.dtypes import FLOAT32, INT8, INT32, UINT8
 
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
@@ -39,6 +43,7 @@ _RANGES = {
     "uint2": (0, 3),
     "int2": (-2, 1),
 }
+_OF_BYTES = frozenset({"uint8", "int8", "uint16", "int16"})
 _FLOATS_8 = {
     "float8_e4m3fn": 448.0,
     "float8_e4m3fnuz": 240.0,
@@ -174,68 +179,38 @@ def _dequantize(node: NodeView, x: Array, scale: Array, zero: Array | None = Non
     return np.asarray(wide.astype(np.float32) * factor.astype(np.float32)).astype(target)
 
 
-# ---- in programs ------------------------------------------------------------------------------------
+# ---- in kernels and programs -------------------------------------------------------------------------
 
 
-def _native_granular(b: ProgramBuilder, n: KnownNode, parameter: Tensor | None, x: Tensor) -> Tensor | None:
-    """`_granular`, in a program; a zero point that is left out stays so."""
-    if parameter is None:
+def _aligned(n: NodeView, shapes: Sequence[Shape]) -> list[Shape]:
+    """Scale and zero point so that they broadcast with x."""
+    x, scale, *zero = (np.broadcast_to(False, s) for s in shapes)
+    _check_zero(scale, zero[0] if zero else None)
+    return [x.shape, *(_granular(n, parameter, x).shape for parameter in (scale, *zero))]
+
+
+def _quantized_type(n: KnownNode, given: str) -> str | None:
+    """The integers that a float becomes; None in blocks, and of types of which ONNX says too little."""
+    told, zero = DTYPES.get(n.attribute("output_dtype") or 0), n.dtype(2)
+    target = zero or told or "uint8"
+    if n.attribute("block_size") or n.attribute("precision") or n.dtype(1) != given:
         return None
-    if n.attribute("block_size"):
-        raise NotNative(f"{n.op.name} in blocks")
-    return b.reshape(parameter, _granular(n, np.empty(parameter.sizes, bool), np.empty(x.sizes, bool)).shape)
+    return target if target in _OF_BYTES and told in (None, target) else None
 
 
-def _saturated(quotient: expr.Expr, zero: expr.Expr, target: ScalarType) -> expr.Expr:
-    """Rounded, the zero point added, within the target's range. NaN becomes the least, as in onnxruntime."""
-    if target not in (UINT8, INT8, UINT16, INT16):
-        raise NotNative(f"quantization to {target.label}")
-    limits = np.iinfo(NUMPY[target])
-    total = expr.add(expr.rint(quotient), expr.convert(zero, FLOAT32))
-    least, most = float(limits.min), float(limits.max)
-    inside = expr.select(expr.gt(total, least), expr.minimum(total, most), least)
-    return expr.convert(inside, target)
-
-
-def _native_quantize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x, scale = operand(inputs), operand(inputs, 1)
-    zero = inputs[2] if len(inputs) > 2 else None
-    target = UINT8 if zero is None else zero.dtype
-    code = n.attribute("output_dtype")
-    told = code and scalar_type(_dtype(code)) is not target
-    if x.dtype is not FLOAT32 or scale.dtype is not FLOAT32 or told or n.attribute("precision"):
-        raise NotNative("QuantizeLinear of other types than float32")
-    if zero is not None and zero.sizes != scale.sizes and (zero.count, scale.count) != (1, 1):
-        raise NotNative("zero points that do not fit")
-    factor, point = (_native_granular(b, n, t, x) for t in (scale, zero))
-    assert factor is not None
-    quotient = expr.div(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
-    if point is None:
-        return [b.elementwise(_saturated(quotient, expr.constant(0, UINT8), target), [x, factor])]
-    return [b.elementwise(_saturated(quotient, expr.read(2, target), target), [x, factor, point])]
-
-
-def _native_dequantize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x, scale = operand(inputs), operand(inputs, 1)
-    zero = inputs[2] if len(inputs) > 2 else None
-    told = n.attribute("output_dtype") not in (None, 0, TensorProto.FLOAT)
-    if x.dtype not in (UINT8, INT8, UINT16, INT16, INT32) or scale.dtype is not FLOAT32 or told:
-        raise NotNative("DequantizeLinear of other types")
-    if zero is not None and zero.sizes != scale.sizes and (zero.count, scale.count) != (1, 1):
-        raise NotNative("zero points that do not fit")
-    if x.dtype is INT32 and zero is not None:
-        raise NotNative("a zero point of int32")
-    factor, point = (_native_granular(b, n, t, x) for t in (scale, zero))
-    assert factor is not None
-    whole = expr.convert(expr.read(0, x.dtype), INT32)
-    if point is not None:
-        whole = expr.sub(whole, expr.convert(expr.read(2, x.dtype), INT32))
-    meaning = expr.mul(expr.convert(whole, FLOAT32), expr.read(1, FLOAT32))
-    return [b.elementwise(meaning, [x, factor] if point is None else [x, factor, point])]
+def _dequantized_type(n: KnownNode, given: str) -> str | None:
+    scale, zero = n.dtype(1), n.dtype(2)
+    if n.attribute("block_size") or scale not in HALF_OR_FLOAT:
+        return None
+    if DTYPES.get(n.attribute("output_dtype") or 0) not in (None, scale):
+        return None
+    return scale if zero is None or (zero == given and given != "int32") else None
 
 
 def _native_qlinear_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     one, one_scale, one_zero, two, two_scale, two_zero, scale, zero = (operand(inputs, k) for k in range(8))
+    if zero.dtype not in (UINT8, INT8):
+        raise NotNative(f"quantization to {zero.dtype.label}")
     if scale.count != 1 or zero.count != 1 or {t.dtype for t in (one_scale, two_scale, scale)} != {FLOAT32}:
         raise NotNative("scales for each row, or not of float32")
     sums = multiply(b, centred(b, one, one_zero, True), centred(b, two, two_zero, False))
@@ -248,7 +223,8 @@ def _native_qlinear_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> l
         raise NotNative("scales of vectors")
     factor = expr.div(expr.mul(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), expr.read(2, FLOAT32))
     value = expr.mul(expr.convert(expr.read(0, INT32), FLOAT32), expr.read(1, FLOAT32))
-    meaning = _saturated(value, expr.read(2, zero.dtype), zero.dtype)
+    total = expr.add(expr.rint(value), expr.convert(expr.read(2, zero.dtype), FLOAT32))
+    meaning = expr.convert(meanings.least_of_nan(total), zero.dtype)
     return [b.elementwise(meaning, [sums, b.elementwise(factor, scales), b.reshape(zero, ())])]
 
 
@@ -363,7 +339,6 @@ def _scales_fit(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "QuantizeLinear",
-        native=_native_quantize,
         fold=_quantize,
         speculatable=_scales_fit,
         quirks=(
@@ -376,8 +351,30 @@ OPS = (
             ),
         ),
         reference_error=("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
+        directml=DirectMLForm(
+            meanings.QUANTIZE,
+            HALF_OR_FLOAT,
+            (2, 3),
+            since=10,
+            result=_quantized_type,
+            mixed=True,
+            aligned=_aligned,
+        ),
     ),
-    OpInfo("DequantizeLinear", native=_native_dequantize, fold=_dequantize, speculatable=_scales_fit),
+    OpInfo(
+        "DequantizeLinear",
+        fold=_dequantize,
+        speculatable=_scales_fit,
+        directml=DirectMLForm(
+            meanings.DEQUANTIZE,
+            _OF_BYTES | {"int32"},
+            (2, 3),
+            since=10,
+            result=_dequantized_type,
+            mixed=True,
+            aligned=_aligned,
+        ),
+    ),
     OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
     OpInfo(
         "QLinearMatMul",

@@ -72,6 +72,20 @@ def test_quantize(dtype, whole, shapes, native):
         agree(model_of("QuantizeLinear", arrays, whole, **axis, **told), arrays, native)
 
 
+@pytest.mark.parametrize(
+    "scale", [1.0, 0.1, 0.3, 1 / 255, 3.0, 1e-40, 2.0**-126, 3e38, 2.0**120, 0.0, np.inf, np.nan]
+)
+def test_quotients_next_to_a_half(scale):
+    half = np.arange(-300, 300, dtype=np.float64) + 0.5
+    with np.errstate(all="ignore"):
+        x = np.concatenate([half, half * 1000, np.arange(-300, 300)]).astype(np.float32) * np.float32(scale)
+        for _ in range(3):
+            x = np.concatenate([x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))])
+    arrays = [x, np.array(scale, np.float32), np.array(7, np.int16)]
+    for native in (False, True):
+        agree(model_of("QuantizeLinear", arrays, "int16"), arrays, native)
+
+
 def test_huge_halves_saturate():
     x, scale = np.float16([np.inf, -np.inf, 65504, -65504, np.nan]), np.array(1e-6, np.float16)
     for native in (False, True):

@@ -148,3 +148,14 @@ def test_around_convolutions_they_stay_with_onnxruntime():
     session = dml.load(model, threads=1)
     session.run(None, {"x": rng.standard_normal((1, 8, 128, 128)).astype(np.float32)})
     assert "kernels" not in session.explain()
+
+
+@pytest.mark.parametrize("op", ["Add (d, e)", "Sigmoid (d)", "Relu (d)", "Add (d, x)"])
+def test_what_onnxruntime_computes_with_integers_stays_with_it(op):
+    text = f"""<ir_version: 9, opset_import: ["": 21]>
+    m (uint8[n] a, uint8[n] b, float[n] x) => (uint8[n] y) <float s = {{0.05}}, uint8 p = {{128}}> {{
+      d = DequantizeLinear (a, s, p)  e = DequantizeLinear (b, s, p)  r = {op}  y = QuantizeLinear (r, s, p) }}"""
+    session, rng = dml.load(onnx.parser.parse_model(text), threads=1), np.random.default_rng(0)
+    feeds = {name: rng.integers(0, 255, 100).astype(np.uint8) for name in "ab"}
+    session.run(None, feeds | {"x": np.ones(100, np.float32)})
+    assert ("kernels" in session.explain()) == (op in ("Relu (d)", "Add (d, x)"))

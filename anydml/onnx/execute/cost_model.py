@@ -28,10 +28,29 @@ _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Rel
 _FUSED_AROUND = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Nodes that tell a library to compute what stands between them with integers: it must see them."""
 
+_ON_INTEGERS = frozenset({"Add", "Mul", "Sigmoid", "LeakyRelu"})
+"""Of those, the element-wise ones that onnxruntime has for integers."""
+
 
 def may_leave(node: Node) -> bool:
     """Whether a library that runs others of its graph does well without an element-wise node."""
     return node.op.name not in _FUSED_AROUND
+
+
+def integers_pay(nodes: Iterable[Node]) -> bool:
+    """Whether a library computes one of some element-wise nodes with integers, between quantized tensors."""
+    listed = list(nodes)
+    maker = {v: n.op.name for n in listed for v in n.writes}
+    readers: dict[Value, set[str]] = {}
+    for node in listed:
+        for value in node.reads:
+            readers.setdefault(value, set()).add(node.op.name)
+    return any(
+        node.op.name in _ON_INTEGERS
+        and all(maker.get(v) == "DequantizeLinear" for v in node.reads)
+        and all(readers.get(v) == {"QuantizeLinear"} for v in node.writes)
+        for node in listed
+    )
 
 
 def seconds(nodes: Iterable[Node | If]) -> float:

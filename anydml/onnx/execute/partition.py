@@ -16,6 +16,7 @@ from anydml.onnx.execute.cost_model import (
     CALL_SECONDS,
     MIN_GAIN,
     connected,
+    integers_pay,
     may_leave,
     seconds,
     seconds_saved,
@@ -112,14 +113,14 @@ class Partition:
     def _profitable_kernels(self) -> Set[Node | If]:
         """The element-wise nodes that our kernels shall run.
 
-        All of them where nothing else is left for a library but its call. Else all groups that save time, if
-        they save more than the cuts cost; a cheap node between two convolutions stays in their region, as do
-        quantization and what goes with it.
+        All of them where nothing is left for a library but its call, or what it does with integers. Else all
+        groups that save time, if they save more than the cuts cost; a cheap node between two convolutions
+        stays in their region, as do quantization and what goes with it.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n) is not None}
         rest = [n for n in self.graph.nodes if n not in able and self._place_without_kernels(n) == "region"]
-        if not rest:
+        if not rest and not integers_pay(able):
             return set(able)
         left = {n for n in able if not self._primary_takes(n)}
         chosen, saved = set(left), 0.0

@@ -194,7 +194,7 @@ class Emitter:
     def _rem(self, expr: Expr) -> str:
         if expr.dtype in FLOATING:
             return self._plain(expr)
-        if SIZE[expr.dtype] == 8:
+        if SIZE[expr.dtype] == 8 or _harmless(expr.args[1]):
             return self._quotient(expr, "rem")
         kind, (a, b) = self.type(expr.dtype), (self.value(arg) for arg in expr.args)
         quotient = self._quotient(expr, "div")
@@ -209,8 +209,10 @@ class Emitter:
         assert dtype is not BOOL
         element, width = element_type(dtype), 8 * SIZE[dtype]
         a, b = (self.value(arg) for arg in expr.args)
-        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element)}")
         sign = "u" if dtype in UNSIGNED else "s"
+        if _harmless(expr.args[1]):  # which LLVM makes a multiplication
+            return self.line(f"{sign}{opcode} {kind} {a}, {b}")
+        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element)}")
         if width == 64:
             trap = none
             if sign == "s":  # INT_MIN / -1 traps, too: the dividend divided by 1 wraps as it should
@@ -388,6 +390,11 @@ def literal(value: int | float, dtype: ScalarType) -> str:
 def _one_pattern(expr: Expr) -> bool:
     """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
     return expr.opcode == "constant" and expr.value != 0 and expr.value == expr.value
+
+
+def _harmless(divisor: Expr) -> bool:
+    """A known divisor on which no integer division traps."""
+    return divisor.opcode == "constant" and divisor.value not in (0, -1)
 
 
 _INSTRUCTIONS = {  # by op and kind of the result: float, signed, unsigned, or any

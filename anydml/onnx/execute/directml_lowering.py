@@ -10,9 +10,8 @@ A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +20,7 @@ from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes, DirectMLForm, Shape
-from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
+from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
 from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
@@ -36,22 +35,39 @@ class DirectMLOp:
     operator: Operator
     attributes: Attributes
     result: str
-    aligned: Callable[[Sequence[Shape]], Sequence[Shape]]
-    """The shapes in which its inputs broadcast, by those that they have. Raises ValueError."""
+    form: DirectMLForm
+
+    def aligned(self, node: Node, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """The shapes in which a node's inputs broadcast, by those that they have. Raises ValueError."""
+        return self.form.aligned(NodeView(node), shapes)
 
 
-_LOWERED: WeakKeyDictionary[Node, DirectMLOp | None] = WeakKeyDictionary()
+_FORMS: WeakKeyDictionary[Node, tuple[DirectMLOp, ...]] = WeakKeyDictionary()
 """What was found of a node. Lowering asks for each of them again and again."""
+_NOTHING: Mapping[Value, Constant] = {}
 
 
-def lower_to_directml(node: Node) -> DirectMLOp | None:
-    """The definition of an ONNX node, where there is one that computes the same."""
-    if node not in _LOWERED:
-        _LOWERED[node] = _find_form(node)
-    return _LOWERED[node]
+def lower_to_directml(node: Node, constants: Mapping[Value, Constant] = _NOTHING) -> DirectMLOp | None:
+    """The definition of an ONNX node, where there is one that computes the same.
+
+    Args:
+        constants: what is known of its inputs; some definitions compute the same only then.
+    """
+    return next((m for m in _forms(node) if m.form.known(KnownNode(node, constants))), None)
 
 
-def _find_form(node: Node) -> DirectMLOp | None:
+def may_have_form(node: Node) -> bool:
+    """Whether there is a definition for it, if its inputs are known as they have to be."""
+    return bool(_forms(node))
+
+
+def _forms(node: Node) -> tuple[DirectMLOp, ...]:
+    if node not in _FORMS:
+        _FORMS[node] = tuple(_find_forms(node))
+    return _FORMS[node]
+
+
+def _find_forms(node: Node) -> Iterator[DirectMLOp]:
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
     if (
         info is None
@@ -60,8 +76,10 @@ def _find_form(node: Node) -> DirectMLOp | None:
         or node.bodies
         or None in node.inputs
     ):
-        return None
-    return next((found for form in info.forms if (found := _as_form(node, form)) is not None), None)
+        return
+    for form in info.forms:
+        if (found := _as_form(node, form)) is not None:
+            yield found
 
 
 def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
@@ -73,7 +91,7 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     alike = form.mixed or len(set(about)) == 1
     if about[0] not in form.types or not alike or any(d != "bool" for d in dtypes[: form.first]):
         return None
-    view = KnownNode(node, {})
+    view = KnownNode(node, _NOTHING)
     try:
         told, result = form.attributes(view), form.result(view, about[0])
     except NotFoldable:  # an attribute of another type
@@ -83,20 +101,20 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     operator = form.operator
     defaults = {a.name: a.default for a in operator.parameters}
     truth = operator.outputs[0].dtype == "B"
-    return DirectMLOp(operator, defaults | told, "bool" if truth else result, partial(form.aligned, view))
+    return DirectMLOp(operator, defaults | told, "bool" if truth else result, form)
 
 
 def as_directml(
     nodes: Sequence[Node],
     inputs: Sequence[Value],
-    shapes: Sequence[tuple[int, ...]],
-    numbers: Mapping[Value, Constant],
+    shapes: Sequence[Shape],
+    constants: Mapping[Value, Constant],
     outputs: Sequence[Value],
-) -> tuple[DirectMLGraph, list[tuple[int, ...]]]:
+) -> tuple[DirectMLGraph, list[Shape]]:
     """Nodes that have meanings as a DirectML graph, for inputs of these shapes; and the outputs' shapes.
 
     Args:
-        numbers: values of one element that are known.
+        constants: what is known of what they read; what is no input has one element.
 
     Raises:
         ExecutionFailed: the shapes do not broadcast, or an output would be larger than the memory.
@@ -104,18 +122,20 @@ def as_directml(
     known = {v: _tensor(v, n or (1,)) for v, n in zip(inputs, shapes, strict=True)}
     shape_of = dict(zip(inputs, shapes, strict=True))
     contents = {}
-    for value, constant in numbers.items():
+    for value, constant in constants.items():
+        if value in shape_of:
+            continue
         known[value] = _tensor(value, (1,))
         shape_of[value] = constant.content.shape
         contents[known[value]] = Constant(constant.content.reshape(1).view(known[value].tensor.dtype))
     made = []
     for node in nodes:
-        meaning = lower_to_directml(node)
+        meaning = lower_to_directml(node, constants)
         (output,) = node.outputs
         assert meaning is not None
         assert output is not None
         read = [v for v in node.inputs if v is not None]
-        shapes, shape = _broadcast_shapes(node, meaning, [shape_of[v] for v in read])
+        seen, shape = _broadcast_shapes(node, meaning, [shape_of[v] for v in read])
         shape_of[output], sizes = shape, shape or (1,)  # DirectML has at least one dimension
         result = known[output] = Value(output.name, _packed_desc(_label(meaning.result), sizes))
         itemsize = np.dtype(result.tensor.dtype).itemsize
@@ -125,7 +145,7 @@ def as_directml(
             raise ExecutionFailed(problem)
         views = {
             k: TensorType(known[v].tensor.dtype, sizes, _broadcast(own or (1,), sizes))
-            for k, (v, own) in enumerate(zip(read, shapes, strict=True))
+            for k, (v, own) in enumerate(zip(read, seen, strict=True))
         }
         given = tuple(known[v] for v in read)
         made.append(
@@ -141,7 +161,7 @@ def _broadcast_shapes(
 ) -> tuple[Sequence[Shape], Shape]:
     """The shapes in which the inputs of a node broadcast, and the one to which they do."""
     try:
-        shapes = [*meaning.aligned(given)]
+        shapes = [*meaning.aligned(node, given)]
     except ValueError as error:
         raise ExecutionFailed(Problem(node.label, str(error))) from error
     shape = broadcast_shape(shapes)

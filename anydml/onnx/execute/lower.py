@@ -285,14 +285,15 @@ class _Lowering:
 
     def _kernels(self, nodes: list[Node]) -> ElementwiseStep:
         read, constants, outputs = self._ends(nodes)
-        numbers = {v: c for v, c in constants.items() if c.content.size == 1}
-        inputs = [v for v in read if v not in numbers]
-        results = {n.outputs[0]: m.result for n in nodes if (m := lower_to_directml(n)) is not None}
+        inputs = [v for v in read if v not in constants or constants[v].content.size != 1]
+        results = {
+            n.outputs[0]: m.result for n in nodes if (m := lower_to_directml(n, constants)) is not None
+        }
         return ElementwiseStep(
             tuple(nodes),
             tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
             tuple(_numpy(results[v]) for v in outputs),
-            lambda shapes: as_directml(nodes, inputs, shapes, numbers, outputs),
+            lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs),
             self.libraries.threads,
             tuple(map(self.slot, inputs)),
             tuple(map(self.slot, outputs)),

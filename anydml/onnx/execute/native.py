@@ -17,7 +17,7 @@ from anydml.codegen.program.module import NativeProgram, ProgramFailed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
-from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.directml_lowering import may_have_form
 from anydml.onnx.execute.native_writer import type_of, write_graph
 from anydml.onnx.execute.steps import list_nodes
 from anydml.onnx.ops.catalog import info_of
@@ -130,7 +130,7 @@ def _screen(graph: Graph, work: int) -> None:
     for node in graph.walk():
         info = None if isinstance(node, If) else info_of(node.op)
         if isinstance(node, Node) and not (
-            node.bodies or (info is not None and info.native) or lower_to_directml(node) or node.fails
+            node.bodies or (info is not None and info.native) or may_have_form(node) or node.fails
         ):
             raise NotNative(f"{node.op} in {node.label}")
         if any(prod(v.known_sizes or ()) > work for v in node.writes):

@@ -268,21 +268,23 @@ class _Writer:
         inputs = [None if v is None else self.read(v, shaped and k > 0) for k, v in enumerate(node.inputs)]
         if (folded := _folded(node, inputs)) is not None:
             return folded
-        if (result := self._elementwise(node, inputs)) is not None:
-            return [result]
-        info = info_of(node.op)
-        if info is None or info.native is None:
-            raise NotNative(f"{node.op} in {node.label}")
         known = {
             v: Constant(t.array)
             for v, t in zip(node.inputs, inputs, strict=True)
             if v is not None and isinstance(t, Known)
         }
+        if (result := self._elementwise(node, inputs, known)) is not None:
+            return [result]
+        info = info_of(node.op)
+        if info is None or info.native is None:
+            raise NotNative(f"{node.op} in {node.label}")
         return info.native(self.b, KnownNode(node, known), inputs)
 
-    def _elementwise(self, node: Node, inputs: Sequence[Tensor | None]) -> Tensor | None:
+    def _elementwise(
+        self, node: Node, inputs: Sequence[Tensor | None], known: Mapping[Value, Constant]
+    ) -> Tensor | None:
         """By the DirectML operator that computes the same."""
-        found = lower_to_directml(node)
+        found = lower_to_directml(node, known)
         if found is None:
             return None
         operands = [t for t in inputs if t is not None]
@@ -292,7 +294,7 @@ class _Writer:
         meaning = found.operator.expression(types, _RESULTS[found.result], found.attributes, 1)
         if row_axes(meaning):
             return None
-        shapes = found.aligned([t.sizes for t in operands])
+        shapes = found.aligned(node, [t.sizes for t in operands])
         operands = [
             t if t.sizes == s else self.b.reshape(t, tuple(s)) for t, s in zip(operands, shapes, strict=True)
         ]

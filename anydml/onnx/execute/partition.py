@@ -118,7 +118,7 @@ class Partition:
         stays in their region, as do quantization and what goes with it.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
-        able = {n: None for n in nodes if lower_to_directml(n) is not None}
+        able = {n: None for n in nodes if lower_to_directml(n, self.graph.constants) is not None}
         rest = [n for n in self.graph.nodes if n not in able and self._place_without_kernels(n) == "region"]
         if not rest and not integers_pay(able):
             return set(able)

@@ -285,7 +285,7 @@ class Program:
         if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
             conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
             converted = simplify(conversion.converted(graph))
-            if all(isinstance(n, Node) and lower_to_directml(n) is not None for n in converted.nodes):
+            if _is_elementwise(converted):
                 decisions = [d for d in conversion.decisions if d.what != "kept"]
                 notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
                 graph = converted
@@ -434,11 +434,12 @@ def _is_cheap(branch: Graph) -> bool:
     sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
     small = all(s is not None and prod(s) <= MAX_CHEAP_ELEMENTS for s in sizes)
     moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
-    return (
-        small
-        and moved
-        and all(isinstance(n, Node) and lower_to_directml(n) is not None for n in branch.nodes)
-    )
+    return small and moved and _is_elementwise(branch)
+
+
+def _is_elementwise(graph: Graph) -> bool:
+    """Whether all of it can be kernels."""
+    return all(isinstance(n, Node) and lower_to_directml(n, graph.constants) for n in graph.nodes)
 
 
 def _ifs(graph: Graph) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 
 from anydml.onnx.ops import meanings, native, result_types, safe
 from anydml.onnx.ops.directml import (
-    FLOAT,
     FLOATING,
+    HALF_OR_FLOAT,
+    INTEGERS,
     NUMBERS,
     SIGNED,
     UNSIGNED,
@@ -212,6 +213,21 @@ def _fmod(n: NodeView) -> Attributes | None:
     return {} if n.int("fmod") else None
 
 
+def _by_no_zero(n: KnownNode) -> bool:
+    """A kernel cannot tell that it divides by 0."""
+    divisor = n.content(1)
+    return divisor is not None and bool(divisor.all())
+
+
+def _to_a_small_power(n: KnownNode) -> bool:
+    """Where nothing is rounded but the result, or all that is lost are bits of an integer."""
+    exponent = n.content(1)
+    powers = (0, 1, 2, 3) if is_integer(n, 0) else (0, 1, 2)
+    return (
+        exponent is not None and exponent.size == 1 and exponent.dtype != bool and exponent.item() in powers
+    )
+
+
 OPS = (
     OpInfo(
         "Abs",
@@ -243,28 +259,28 @@ OPS = (
         result=result_types.broadcast,
         fold=like(np.bitwise_and),
         speculatable=broadcasts,
-        directml=binary(elementwise.ELEMENT_WISE_BIT_AND, NUMBERS - FLOATING),
+        directml=binary(elementwise.ELEMENT_WISE_BIT_AND, INTEGERS),
     ),
     OpInfo(
         "BitwiseNot",
         result=result_types.same,
         fold=like(np.invert),
         speculatable=always,
-        directml=unary(elementwise.ELEMENT_WISE_BIT_NOT, NUMBERS - FLOATING),
+        directml=unary(elementwise.ELEMENT_WISE_BIT_NOT, INTEGERS),
     ),
     OpInfo(
         "BitwiseOr",
         result=result_types.broadcast,
         fold=like(np.bitwise_or),
         speculatable=broadcasts,
-        directml=binary(elementwise.ELEMENT_WISE_BIT_OR, NUMBERS - FLOATING),
+        directml=binary(elementwise.ELEMENT_WISE_BIT_OR, INTEGERS),
     ),
     OpInfo(
         "BitwiseXor",
         result=result_types.broadcast,
         fold=like(np.bitwise_xor),
         speculatable=broadcasts,
-        directml=binary(elementwise.ELEMENT_WISE_BIT_XOR, NUMBERS - FLOATING),
+        directml=binary(elementwise.ELEMENT_WISE_BIT_XOR, INTEGERS),
     ),
     OpInfo(
         "Ceil",
@@ -286,14 +302,16 @@ OPS = (
     OpInfo(
         "Div",
         safe=safe.divided,
-        native=native.division,
         result=result_types.broadcast,
         fold=_divide,
         symbols=_divided_symbols,
         symbol_inputs=2,
         speculatable=_divides,
         quirks=(_DIVISION,),
-        directml=binary(arithmetic.ELEMENT_WISE_DIVIDE, FLOATING),
+        directml=(
+            binary(arithmetic.ELEMENT_WISE_DIVIDE, FLOATING),
+            binary(arithmetic.ELEMENT_WISE_DIVIDE, INTEGERS, known=_by_no_zero),
+        ),
     ),
     OpInfo(
         "Exp",
@@ -352,7 +370,13 @@ OPS = (
                 lambda n: n.attribute("fmod") == 1 and is_64_bit(n),
             ),
         ),
-        directml=DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, FLOAT, (2,), _fmod, since=10),
+        directml=(
+            DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, HALF_OR_FLOAT, (2,), _fmod, since=10),
+            DirectMLForm(
+                arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, INTEGERS, (2,), _fmod, since=10, known=_by_no_zero
+            ),
+            DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_FLOOR, INTEGERS, (2,), since=10, known=_by_no_zero),
+        ),
         changed=True,
     ),
     OpInfo(
@@ -378,7 +402,17 @@ OPS = (
         fold=_pow,
         speculatable=lambda n: broadcasts(n) and not is_integer(n, 0),
         quirks=(Quirk("onnxruntime takes powers of 64-bit integers as if they were float64", is_64_bit),),
-        directml=binary(arithmetic.ELEMENT_WISE_POW),
+        directml=(
+            DirectMLForm(
+                meanings.SMALL_POWER,
+                NUMBERS,
+                (2,),
+                mixed=True,
+                result=lambda n, given: given if n.dtype(1) in NUMBERS else None,
+                known=_to_a_small_power,
+            ),
+            binary(arithmetic.ELEMENT_WISE_POW, HALF_OR_FLOAT),
+        ),
     ),
     OpInfo(
         "Reciprocal",

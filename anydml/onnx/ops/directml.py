@@ -24,6 +24,7 @@ FLOATING = frozenset({"float32", "float64", "float16"})
 UNSIGNED = frozenset("uint8 uint16 uint32 uint64".split())
 SIGNED = FLOATING | frozenset("int8 int16 int32 int64".split())
 NUMBERS = SIGNED | UNSIGNED
+INTEGERS = NUMBERS - FLOATING
 BOOL = frozenset({"bool"})
 MOVED = NUMBERS | BOOL | {"bfloat16"}
 """What is moved by its bits."""
@@ -48,6 +49,8 @@ class DirectMLForm:
     says is of type B, is a bool."""
     mixed: bool = False
     """Whether inputs may be of several types, of which `result` judges."""
+    known: Callable[[KnownNode], bool] = lambda node: True
+    """Whether it has this meaning for what is known of its inputs."""
     aligned: Callable[[NodeView, Sequence[Shape]], Sequence[Shape]] = lambda node, shapes: shapes
     """(node, shapes of the inputs) -> the shapes in which they broadcast. Raises ValueError."""
 

@@ -15,8 +15,10 @@ from anydml.ops.expr import (
     Expr,
     add,
     and_,
+    constant,
     convert,
     div,
+    eq,
     ge,
     gt,
     is_nan,
@@ -130,6 +132,27 @@ DEQUANTIZE = Operator(
     _ANY,
     _dequantize,
     example([129, 0], [0.5, 0.5], [128, 128], [0.5, -64]),
+)
+
+
+def _small_power(x: Expr, exponent: Expr) -> Expr:
+    square = mul(x, x)
+    one = constant(1, square.dtype)
+    powers = select(eq(exponent, 2), square, select(eq(exponent, 1), convert(x, square.dtype), one))
+    return select(eq(exponent, 3), mul(square, x), powers)
+
+
+SMALL_POWER = Operator(
+    "SMALL_POWER",
+    "Output is Input to the power of Exponent, which is 0, 1, 2 or 3. Integers wrap around.",
+    (
+        inp("InputTensor", dtype="T", sizes="S"),
+        inp("ExponentTensor", dtype="C", sizes="S"),
+        out("OutputTensor", dtype="T", sizes="S"),
+    ),
+    _ANY,
+    _small_power,
+    example([2, 3, -2], [1, 2, 3], [2, 9, -8]),
 )
 
 

@@ -90,14 +90,6 @@ def truth(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def division(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    """Of integers, cut off towards zero; by what is known, and not 0. Floats are a DirectML operator's."""
-    x, y = operand(inputs), known(inputs, 1)
-    if x.dtype in FLOATING or y is None or not y.array.all():
-        raise NotNative("a division by what may be 0")
-    return [b.elementwise(expr.div(expr.read(0, x.dtype), expr.read(1, x.dtype)), [x, y])]
-
-
 def one_by_one(combine: Callable[[expr.Expr, expr.Expr], expr.Expr], mean: bool = False) -> Native:
     """Of any number of tensors, which broadcast."""
 

@@ -110,9 +110,11 @@ def test_small_powers(dtype, of, exponent, native):
         wanted = np.power(x, exponent) if dtype[0] == "i" else np.power(wide, exponent).astype(dtype)
     if dtype[0] == "i" or exponent < 3:
         np.testing.assert_array_equal(got, wanted)
-        assert (("program" if native else "kernels") + ": Pow") in session.explain()
-    else:  # rounded twice if it were calculated so
-        np.testing.assert_allclose(got, wanted, rtol=2e-3 if dtype == "float16" else 1e-6)
+    else:  # rounded twice
+        np.testing.assert_allclose(
+            got, wanted, rtol=np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal
+        )
+    assert (("program" if native else "kernels") + ": Pow") in session.explain()
 
 
 def test_squares_and_cubes_of_integers_wrap_as_in_onnxruntime():

@@ -220,12 +220,9 @@ def _by_no_zero(n: KnownNode) -> bool:
 
 
 def _to_a_small_power(n: KnownNode) -> bool:
-    """Where nothing is rounded but the result, or all that is lost are bits of an integer."""
+    """As libraries compute it: by multiplication. A cube of floats is rounded twice."""
     exponent = n.content(1)
-    powers = (0, 1, 2, 3) if is_integer(n, 0) else (0, 1, 2)
-    return (
-        exponent is not None and exponent.size == 1 and exponent.dtype != bool and exponent.item() in powers
-    )
+    return exponent is not None and exponent.size == 1 and exponent.item() in (0, 1, 2, 3)
 
 
 OPS = (

@@ -117,6 +117,10 @@ def model_of(name, arrays, attributes, opset):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
+def evaluated(model, arrays):
+    return np.asarray(ReferenceEvaluator(model).run(None, {f"x{k}": a for k, a in enumerate(arrays)})[0])
+
+
 @pytest.mark.parametrize(("name", "dtype", "attributes", "shapes"), CASES)
 @pytest.mark.filterwarnings("ignore")
 def test_against_the_reference(name, dtype, attributes, shapes):
@@ -134,18 +138,22 @@ def test_against_the_reference(name, dtype, attributes, shapes):
     with np.errstate(all="ignore"):
         if name == "Softsign":  # onnx.reference stumbles over a scalar
             wanted = arrays[0] / (1 + abs(arrays[0]))
+        elif dtype == "float16" and name != "Cast":  # of which the reference rounds the steps between
+            wide = [a if a.dtype == bool else a.astype(np.float32) for a in arrays]
+            wanted = evaluated(model_of(name, wide, attributes, OPSETS.get(name, OPSET)), wide)
+            wanted = wanted.astype(dtype) if wanted.dtype == np.float32 else wanted
         else:
-            wanted = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
+            wanted = evaluated(model, arrays)
     if name == "PRelu":  # the reference multiplies a zero, too
         wanted = np.where(arrays[0] == 0, arrays[0], wanted)
     if name == "Gelu":  # the formula's -inf * 0; ours is the limit
-        wanted = np.where(arrays[0] == -np.inf, np.float32(-0.0), wanted)
+        wanted = np.where(arrays[0] == -np.inf, np.array(-0.0, dtype), wanted)
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
     if got.dtype.kind == "f" and name not in ("Identity", "Where", "Neg", "Abs"):
         np.testing.assert_allclose(
             got,
             wanted,
-            rtol=1e-5 if name == "Swish" else 2e-6,  # of which the reference rounds the product
+            rtol=1e-3 if dtype == "float16" else 1e-5 if name == "Swish" else 2e-6,
             atol=1e-7 if name in ("HardSigmoid", "HardSwish", "Gelu") else 1e-37,
         )
         kept = ~np.isnan(wanted) & (wanted != 0)

@@ -12,7 +12,8 @@ import numpy as np
 from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.arithmetic import is_64_bit
 from anydml.onnx.ops.directml import (
-    HALF_OR_FLOAT,
+    FLOATING,
+    NUMBERS,
     SIGNED,
     Attributes,
     DirectMLForm,
@@ -257,6 +258,7 @@ OPS = (
         speculatable=always,
         directml=DirectMLForm(
             activation.ACTIVATION_HARD_SIGMOID,
+            FLOATING,
             attributes=partial(float_attributes, alpha="Alpha", beta="Beta"),
         ),
     ),
@@ -266,7 +268,7 @@ OPS = (
         fold=in_single(_hard_swish),
         speculatable=always,
         directml=DirectMLForm(
-            activation.ACTIVATION_HARD_SWISH, attributes=lambda n: {"Alpha": _SIXTH, "Beta": 0.5}
+            activation.ACTIVATION_HARD_SWISH, FLOATING, attributes=lambda n: {"Alpha": _SIXTH, "Beta": 0.5}
         ),
     ),
     OpInfo(
@@ -274,14 +276,14 @@ OPS = (
         result=result_types.bools,
         fold=_is_inf,
         speculatable=always,
-        directml=DirectMLForm(elementwise.ELEMENT_WISE_IS_INFINITY, HALF_OR_FLOAT, attributes=_infinity_mode),
+        directml=DirectMLForm(elementwise.ELEMENT_WISE_IS_INFINITY, FLOATING, attributes=_infinity_mode),
     ),
     OpInfo(
         "IsNaN",
         result=result_types.bools,
         fold=lambda node, x: np.isnan(x if x.dtype in FLOATS else x.astype(np.float32)),
         speculatable=always,
-        directml=unary(elementwise.ELEMENT_WISE_IS_NAN, HALF_OR_FLOAT),
+        directml=unary(elementwise.ELEMENT_WISE_IS_NAN, FLOATING),
     ),
     OpInfo(
         "LeakyRelu",
@@ -289,7 +291,7 @@ OPS = (
         fold=in_single(_leaky_relu),
         speculatable=always,
         directml=DirectMLForm(
-            activation.ACTIVATION_LEAKY_RELU, attributes=partial(float_attributes, alpha="Alpha")
+            activation.ACTIVATION_LEAKY_RELU, FLOATING, attributes=partial(float_attributes, alpha="Alpha")
         ),
     ),
     OpInfo(
@@ -306,6 +308,7 @@ OPS = (
         speculatable=_slope_broadcasts,
         directml=DirectMLForm(
             activation.ACTIVATION_PARAMETERIZED_RELU,
+            NUMBERS,
             inputs=(2,),
             attributes=lambda n: {} if _slope_broadcasts(n) else None,
         ),
@@ -332,7 +335,7 @@ OPS = (
         result=result_types.same,
         fold=_shrink,
         speculatable=always,
-        directml=DirectMLForm(activation.ACTIVATION_SHRINK, attributes=_shrink_attributes),
+        directml=DirectMLForm(activation.ACTIVATION_SHRINK, FLOATING, attributes=_shrink_attributes),
         quirks=(Quirk("onnxruntime takes 64-bit integers as if they were float64", is_64_bit),),
     ),
     OpInfo(
@@ -368,7 +371,7 @@ OPS = (
         result=result_types.same,
         fold=in_single(lambda node, x: x / (1 + np.abs(x))),
         speculatable=always,
-        directml=unary(activation.ACTIVATION_SOFTSIGN),
+        directml=unary(activation.ACTIVATION_SOFTSIGN, FLOATING),
     ),
     OpInfo(
         "Swish",
@@ -399,7 +402,7 @@ OPS = (
         fold=in_single(lambda node, x: np.where(x > node.float("alpha"), x, 0)),
         speculatable=always,
         directml=DirectMLForm(
-            activation.ACTIVATION_THRESHOLDED_RELU, attributes=one_attribute("alpha", "Alpha")
+            activation.ACTIVATION_THRESHOLDED_RELU, FLOATING, attributes=one_attribute("alpha", "Alpha")
         ),
     ),
 )

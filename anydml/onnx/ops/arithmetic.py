@@ -11,7 +11,6 @@ import numpy as np
 from anydml.onnx.ops import meanings, native, result_types, safe
 from anydml.onnx.ops.directml import (
     FLOATING,
-    HALF_OR_FLOAT,
     INTEGERS,
     NUMBERS,
     SIGNED,
@@ -368,7 +367,7 @@ OPS = (
             ),
         ),
         directml=(
-            DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, HALF_OR_FLOAT, (2,), _fmod, since=10),
+            DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, inputs=(2,), attributes=_fmod, since=10),
             DirectMLForm(
                 arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE, INTEGERS, (2,), _fmod, since=10, known=_by_no_zero
             ),
@@ -408,7 +407,7 @@ OPS = (
                 result=lambda n, given: given if n.dtype(1) in NUMBERS else None,
                 known=_to_a_small_power,
             ),
-            binary(arithmetic.ELEMENT_WISE_POW, HALF_OR_FLOAT),
+            binary(arithmetic.ELEMENT_WISE_POW),
         ),
     ),
     OpInfo(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, Any]
 Shape = tuple[int, ...]
-FLOAT = frozenset({"float32"})
 HALF_OR_FLOAT = frozenset({"float32", "float16"})
 FLOATING = frozenset({"float32", "float64", "float16"})
 """Of arithmetic, which is rounded once; float16 is computed in float32, and rounded after each operator."""
@@ -35,7 +34,7 @@ class DirectMLForm:
     """The DirectML operator that computes what an ONNX operator does, and for which nodes."""
 
     operator: Operator
-    types: frozenset[str] = FLOAT
+    types: frozenset[str] = HALF_OR_FLOAT
     inputs: tuple[int, ...] = (1,)
     """How many the node may have."""
     attributes: Callable[[KnownNode], Attributes | None] = lambda node: {}

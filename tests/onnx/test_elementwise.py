@@ -1,5 +1,7 @@
 """ONNX nodes that run as DirectML operators: they compute what onnx.reference computes."""
 
+from functools import reduce
+
 import numpy as np
 import onnx
 import pytest
@@ -42,13 +44,14 @@ ATTRIBUTES = {
     "BitShift": [{"direction": "LEFT"}, {"direction": "RIGHT"}],
     "Mod": [{"fmod": 1}],
     "Swish": [{"alpha": 0.7}],
+    "Gelu": [{"approximate": "tanh"}],
 }
 CASTS = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 OPSETS = {"Gelu": 20, "Swish": 24}
 SHAPES = {
     1: [((3, 70),), ((),)],
     2: [((3, 70), (70,)), ((3, 1), (1, 70)), ((), ())],
-    3: [((3, 1), (70,), ())],
+    **{n: [((3, 1), (70,), (), *[(3, 70)] * (n - 3))] for n in (3, 5, 16)},
 }
 
 
@@ -84,10 +87,12 @@ def shapes_of(name, count):
 CASES = [
     (name, dtype, attributes, shapes)
     for name, form in _FORMS
-    if not form.mixed and form.known is DirectMLForm.known  # see test_quantized_kernels, test_known_operands
+    if not (form.left_out or form.mixed or form.operator.name == "ELEMENT_WISE_CLIP")
+    and form.known is DirectMLForm.known  # see test_quantized_kernels, test_known_operands
     for dtype in sorted(form.types - {"bfloat16"})
     for attributes in attributes_of(name, dtype)
     for count in form.inputs
+    if count in SHAPES
     for shapes in shapes_of(name, count)
 ]
 
@@ -138,6 +143,9 @@ def test_against_the_reference(name, dtype, attributes, shapes):
     with np.errstate(all="ignore"):
         if name == "Softsign":  # onnx.reference stumbles over a scalar
             wanted = arrays[0] / (1 + abs(arrays[0]))
+        elif name == "Mean":  # nor does the reference broadcast
+            wide = np.float32 if dtype == "float16" else arrays[0].dtype.type
+            wanted = (reduce(np.add, [a.astype(wide) for a in arrays]) / wide(len(arrays))).astype(dtype)
         elif dtype == "float16" and name != "Cast":  # of which the reference rounds the steps between
             wide = [a if a.dtype == bool else a.astype(np.float32) for a in arrays]
             wanted = evaluated(model_of(name, wide, attributes, OPSETS.get(name, OPSET)), wide)
@@ -147,14 +155,19 @@ def test_against_the_reference(name, dtype, attributes, shapes):
     if name == "PRelu":  # the reference multiplies a zero, too
         wanted = np.where(arrays[0] == 0, arrays[0], wanted)
     if name == "Gelu":  # the formula's -inf * 0; ours is the limit
-        wanted = np.where(arrays[0] == -np.inf, np.array(-0.0, dtype), wanted)
+        limit = np.array(np.nan if attributes else -0.0, dtype)
+        wanted = np.where(arrays[0] == -np.inf, limit, wanted)
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
     if got.dtype.kind == "f" and name not in ("Identity", "Where", "Neg", "Abs"):
         np.testing.assert_allclose(
             got,
             wanted,
             rtol=1e-3 if dtype == "float16" else 1e-5 if name == "Swish" else 2e-6,
-            atol=1e-7 if name in ("HardSigmoid", "HardSwish", "Gelu") else 1e-37,
+            atol=1e-6
+            if name in ("Sum", "Mean")
+            else 1e-7
+            if name in ("HardSigmoid", "HardSwish", "Gelu")
+            else 1e-37,
         )
         kept = ~np.isnan(wanted) & (wanted != 0)
         np.testing.assert_array_equal(np.signbit(got)[kept], np.signbit(wanted)[kept])
@@ -231,3 +244,40 @@ def test_a_bfloat16_is_moved_bit_by_bit():
     assert y.astype(np.float32).tolist() == [2, 1.5]
     assert t.tolist() == [True, False]
     assert "kernels" in session.explain()
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("opset", "node"),
+    [
+        (6, "Clip <min = -1.5, max = 2.0> (x)"),
+        (10, "Clip <max = 2.0> (x)"),
+        (13, "Clip (x, , two)"),
+        (13, "Clip (x, one, two)"),
+        (13, "Clip (x, one)"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (3, 70)])
+def test_bounds(shape, opset, node, native):
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    m (float{list(shape) if shape else ""} x) => (float{list(shape) if shape else ""} y)
+    <float[1] one = {{-1}}, float two = {{2}}> {{ y = {node} }}"""
+    model = onnx.parser.parse_model(text)
+    x = contents(np.random.default_rng(0), "float32", shape)
+    session = dml.load(model, threads=1, native=native)
+    (got,) = session.run(None, {"x": x})
+    least = (
+        -1.5 if "min" in node else -1 if "one" in node else -3.4028234663852886e38 if opset < 11 else -np.inf
+    )
+    most = 2 if "two" in node or "max" in node else np.inf
+    np.testing.assert_array_equal(got, np.minimum(np.maximum(x, np.float32(least)), np.float32(most)))
+    assert got.shape == shape
+    assert (("program" if native else "kernels") + ": Clip") in session.explain()
+
+
+def test_bounds_of_several_numbers():
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    m (float[n] x, float[k] b) => (float[n] y) { a = Neg (x)  y = Clip (a, b) }"""
+    session = dml.load(onnx.parser.parse_model(text), threads=1)
+    with pytest.raises(dml.ExecutionFailed):
+        session.run(None, {"x": np.ones(3, np.float32), "b": np.ones(3, np.float32)})

@@ -69,13 +69,7 @@ def _forms(node: Node) -> tuple[DirectMLOp, ...]:
 
 def _find_forms(node: Node) -> Iterator[DirectMLOp]:
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
-    if (
-        info is None
-        or len(node.outputs) != 1
-        or node.outputs[0] is None
-        or node.bodies
-        or None in node.inputs
-    ):
+    if info is None or len(node.outputs) != 1 or node.outputs[0] is None or node.bodies:
         return
     for form in info.forms:
         if (found := _as_form(node, form)) is not None:
@@ -84,6 +78,8 @@ def _find_forms(node: Node) -> Iterator[DirectMLOp]:
 
 def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     if len(node.inputs) not in form.inputs or node.op.version < form.since:
+        return None
+    if {k for k, v in enumerate(node.inputs) if v is None} != form.left_out:
         return None
     types = [v.type for v in node.reads]
     dtypes = [t.dtype if isinstance(t, TensorType) else "" for t in types]

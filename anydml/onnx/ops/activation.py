@@ -164,6 +164,10 @@ def _infinity_mode(node: NodeView) -> Attributes | None:
     return None if mode is None else {"InfinityMode": mode}
 
 
+def _gelu_is(how: str) -> Callable[[KnownNode], Attributes | None]:
+    return lambda n: {} if n.text("approximate") == how else None
+
+
 OPS = (
     OpInfo(
         "Acos",
@@ -247,8 +251,9 @@ OPS = (
         result=result_types.same,
         fold=in_double(_gelu),
         speculatable=always,
-        directml=DirectMLForm(
-            activation.ACTIVATION_GELU, attributes=lambda n: {} if n.text("approximate") == "none" else None
+        directml=(
+            DirectMLForm(activation.ACTIVATION_GELU, attributes=_gelu_is("none")),
+            DirectMLForm(meanings.GELU_BY_TANH, attributes=_gelu_is("tanh")),
         ),
     ),
     OpInfo(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from anydml.onnx.ops import meanings, native, result_types, safe
+from anydml.onnx.ops import meanings, result_types, safe
 from anydml.onnx.ops.directml import (
     FLOATING,
     INTEGERS,
@@ -18,7 +17,6 @@ from anydml.onnx.ops.directml import (
     Attributes,
     DirectMLForm,
     binary,
-    no_attributes,
     unary,
 )
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
@@ -29,12 +27,11 @@ from anydml.onnx.ops.shared import (
     in_single,
     like,
     old_or,
-    single,
     without_old_broadcast,
 )
-from anydml.onnx.ops.speculation import always, broadcasts, is_integer, scalar_parameters
+from anydml.onnx.ops.speculation import always, broadcasts, is_integer
 from anydml.onnx.ops.symbolic import map_symbols, numbers
-from anydml.ops import arithmetic, elementwise, expr
+from anydml.ops import arithmetic, elementwise
 from anydml.ops import unary as unary_ops
 
 
@@ -93,53 +90,6 @@ def _sign(node: NodeView, x: Array) -> Array:
     return np.sign(x)
 
 
-def _sum(*inputs: Array) -> Array:
-    return reduce(np.add, inputs)
-
-
-def _extreme(name: str) -> Any:
-    """Max or Min: NaN wins. Which of 0 and -0 does is up to the processor."""
-    chosen = getattr(np, name)
-
-    def rule(node: NodeView, *inputs: Array) -> Array:
-        if node.version < 8 and len({x.shape for x in inputs}) > 1:
-            raise NotFoldable("broadcasting before opset 8")
-        return reduce(lambda a, b: _unsigned_zero(chosen(a, b), a, b), inputs)
-
-    return rule
-
-
-def _unsigned_zero(result: Array, a: Array, b: Array) -> Array:
-    if a.dtype in FLOATS:
-        both = (a == 0) & (b == 0) & (np.signbit(widen(a)) != np.signbit(widen(b)))
-        if both.any():
-            raise NotFoldable("the larger one of 0 and -0")
-    return result
-
-
-def _clip(node: NodeView, x: Array, least: Array | None = None, most: Array | None = None) -> Array:
-    """min(most, max(x, least)); NaN stays.
-
-    A bound that is left out is the type's largest number, says ONNX's text; by its function body infinity
-    stays. So that is left open.
-    """
-    bounds: list[Any] = [least, most]
-    if node.version < 11:
-        given = [node.attribute("min"), node.attribute("max")]
-        bounds = [None if n is None else np.array(n).astype(x.dtype) for n in given]
-    if node.version < 13 and all(x is not None for x in bounds) and bounds[0] > bounds[1]:
-        raise NotFoldable("a lower bound above the upper one")
-    for bound, chosen, end in zip(bounds, (np.maximum, np.minimum), (-np.inf, np.inf), strict=True):
-        if bound is None and node.version >= 11 and x.dtype in FLOATS and (x == end).any():
-            raise NotFoldable("an infinity without a bound")
-        if bound is not None:
-            bound = np.array(single(bound)).astype(x.dtype) if bound.ndim else bound
-            if x.dtype in FLOATS and np.isnan(widen(bound)):
-                raise NotFoldable("a bound of NaN")
-            x = _unsigned_zero(chosen(x, bound), x, bound)
-    return x
-
-
 def _bit_shift(node: NodeView, x: Array, y: Array) -> Array:
     """By the type's width or more it is undefined before opset 28, and leaves only the sign from there on."""
     width = x.dtype.itemsize * 8
@@ -153,18 +103,6 @@ def _bit_shift(node: NodeView, x: Array, y: Array) -> Array:
     if direction == "LEFT":
         return np.where(far, 0, np.left_shift(x, by)).astype(x.dtype)
     return np.where(far, np.where(x < 0, -1, 0).astype(x.dtype), np.right_shift(x, by)).astype(x.dtype)
-
-
-def _variadic(formula: Any) -> Any:
-    """Sum and Mean, which broadcast from opset 8 on."""
-    checked = in_single(lambda node, *inputs: formula(*inputs))
-
-    def rule(node: NodeView, *inputs: Array) -> Any:
-        if node.version < 8 and len({x.shape for x in inputs}) > 1:
-            raise NotFoldable("broadcasting before opset 8")
-        return checked(node, *inputs)
-
-    return rule
 
 
 def is_64_bit(n: KnownNode) -> bool:
@@ -286,16 +224,6 @@ OPS = (
         directml=unary(unary_ops.ELEMENT_WISE_CEIL, FLOATING),
     ),
     OpInfo(
-        "Clip",
-        result=result_types.same,
-        fold=_clip,
-        speculatable=scalar_parameters,
-        directml=(
-            DirectMLForm(meanings.CLIP, NUMBERS, (3,), no_attributes, since=11),
-            DirectMLForm(arithmetic.ELEMENT_WISE_MAX, NUMBERS, (2,), no_attributes, since=11),
-        ),
-    ),
-    OpInfo(
         "Div",
         safe=safe.divided,
         result=result_types.broadcast,
@@ -329,29 +257,6 @@ OPS = (
         fold=in_double(lambda node, x: np.log(x)),
         speculatable=always,
         directml=unary(unary_ops.ELEMENT_WISE_LOG),
-    ),
-    OpInfo(
-        "Max",
-        native=native.one_by_one(expr.maximum),
-        result=result_types.broadcast,
-        fold=_extreme("maximum"),
-        speculatable=broadcasts,
-        directml=binary(arithmetic.ELEMENT_WISE_MAX, NUMBERS, since=8),
-    ),
-    OpInfo(
-        "Mean",
-        native=native.one_by_one(expr.add, mean=True),
-        result=result_types.broadcast,
-        fold=_variadic(lambda *inputs: _sum(*inputs) / len(inputs)),
-        speculatable=broadcasts,
-    ),
-    OpInfo(
-        "Min",
-        native=native.one_by_one(expr.minimum),
-        result=result_types.broadcast,
-        fold=_extreme("minimum"),
-        speculatable=broadcasts,
-        directml=binary(arithmetic.ELEMENT_WISE_MIN, NUMBERS, since=8),
     ),
     OpInfo(
         "Mod",
@@ -446,13 +351,5 @@ OPS = (
         symbol_inputs=2,
         speculatable=broadcasts,
         directml=binary(arithmetic.ELEMENT_WISE_SUBTRACT, NUMBERS),
-    ),
-    OpInfo(
-        "Sum",
-        native=native.one_by_one(expr.add),
-        result=result_types.broadcast,
-        fold=_variadic(_sum),
-        speculatable=broadcasts,
-        directml=binary(arithmetic.ELEMENT_WISE_ADD, FLOATING, since=8),
     ),
 )

@@ -39,6 +39,8 @@ class DirectMLForm:
     """How many the node may have."""
     attributes: Callable[[KnownNode], Attributes | None] = lambda node: {}
     """The operator's attributes; None where it has no such meaning."""
+    left_out: frozenset[int] = frozenset()
+    """The inputs, by number, that are left out of it."""
     since: int = 7
     """Before opset 7, operators broadcast by an attribute."""
     first: int = 0

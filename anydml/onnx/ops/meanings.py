@@ -6,19 +6,22 @@ They are no DirectML operators: nothing validates, lists or exports them.
 from __future__ import annotations
 
 import platform
-from math import inf
+from functools import reduce
+from math import inf, pi, sqrt
 
 from anydml.ops import elementary
 from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, INT64, SIZE, UINT8, UINT32, UINT64, UP_TO_64_BIT
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import (
     Expr,
+    Scalar,
     add,
     and_,
     constant,
     convert,
     div,
     eq,
+    fma,
     ge,
     gt,
     is_nan,
@@ -36,6 +39,25 @@ from anydml.ops.families import FL_6_4, number, unary
 from anydml.ops.opdef import Operator, at, attr, example, inp, out
 
 _ANY = {FL_6_4: at(rank=(1, 8), T=UP_TO_64_BIT, C=UP_TO_64_BIT, B=UINT8)}
+
+MOST_INPUTS = 16
+
+
+def _of_several(name: str, doc: str, scalar: Scalar) -> tuple[Operator, ...]:
+    """An operator of one input, of two, and so on."""
+
+    def of(count: int) -> Operator:
+        inputs = [inp(f"Input{k}Tensor", dtype="T", sizes="S") for k in range(count)]
+        result = out("OutputTensor", dtype="T", sizes="S")
+        return Operator(name, doc, (*inputs, result), _ANY, scalar, example(*[[0]] * count, [0]))
+
+    return tuple(map(of, range(1, MOST_INPUTS + 1)))
+
+
+MAX = _of_several("MAX", "Output is the largest input.", lambda *x: reduce(maximum, x))
+MIN = _of_several("MIN", "Output is the smallest input.", lambda *x: reduce(minimum, x))
+SUM = _of_several("SUM", "Output is the sum of the inputs.", lambda *x: reduce(add, x))
+MEAN = _of_several("MEAN", "Output is the mean of the inputs.", lambda *x: div(reduce(add, x), float(len(x))))
 
 CLIP = Operator(
     "CLIP",
@@ -175,3 +197,18 @@ def _mish(x: Expr) -> Expr:
 
 
 MISH = unary("MISH", "Output is Input * tanh(softplus(Input)).", _ANY, _mish, example([0], [0]))
+
+
+def _gelu_by_tanh(x: Expr) -> Expr:
+    """0.5 * (1 + tanh(z)) is the logistic function of 2 z."""
+    x = elementary.wide(x)
+    return mul(x, elementary.sigmoid(mul(fma(mul(mul(x, x), x), 0.044715, x), 2 * sqrt(2 / pi))))
+
+
+GELU_BY_TANH = unary(
+    "GELU_BY_TANH",
+    "Output is 0.5 * Input * (1 + tanh(sqrt(2 / π) * (Input + 0.044715 * Input^3))).",
+    _ANY,
+    _gelu_by_tanh,
+    example([0], [0]),
+)

@@ -15,7 +15,6 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
 from anydml.onnx.ops.windows import Windows
-from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY
 
 Inputs = Sequence[Tensor | None]
@@ -88,23 +87,6 @@ def truth(tensor: Tensor) -> Tensor:
     if tensor.dtype is not BOOL or tensor.count != 1:
         raise NotNative("a condition that is not one bool")
     return tensor
-
-
-def one_by_one(combine: Callable[[expr.Expr, expr.Expr], expr.Expr], mean: bool = False) -> Native:
-    """Of any number of tensors, which broadcast."""
-
-    def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-        total, *others = (operand(inputs, k) for k in range(len(inputs)))
-        one, two = expr.read(0, total.dtype), expr.read(1, total.dtype)
-        if n.version < 8 or total.dtype is BOOL:
-            raise NotNative(f"{n.op.name} of opset {n.version}")
-        dtype = total.dtype
-        for other in others:  # halves are rounded after each step, as everywhere
-            total = b.elementwise(expr.convert(combine(one, two), dtype), [total, other])
-        share = expr.convert(expr.div(one, float(len(inputs))), dtype)
-        return [b.elementwise(share, [total]) if mean else total]
-
-    return rule
 
 
 def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill: int | float) -> Tensor:

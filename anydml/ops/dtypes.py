@@ -29,16 +29,27 @@ class TruthType(Enum):
         return self.value
 
 
-BOOL = TruthType.BOOL
-ScalarType = T | TruthType
+class BrainType(Enum):
+    """A data type that no tensor of DirectML's has. Kernels and programs keep it: see `ops.bfloat16`."""
 
-NUMPY: dict[ScalarType, np.dtype] = {BOOL: np.dtype(np.bool_)} | {t: np.dtype(t.label) for t in UP_TO_64_BIT}
+    BFLOAT16 = "bfloat16"
+
+    @property
+    def label(self) -> str:
+        return self.value
+
+
+BOOL = TruthType.BOOL
+BFLOAT16 = BrainType.BFLOAT16
+ScalarType = T | TruthType | BrainType
+
+NUMPY: dict[ScalarType, np.dtype] = {BOOL: np.dtype(np.bool_), **{t: np.dtype(t.label) for t in UP_TO_64_BIT}}
 FROM_NUMPY: dict[np.dtype, T] = {NUMPY[t]: t for t in UP_TO_64_BIT}
 IN_ARRAYS: dict[ScalarType, np.dtype] = NUMPY | {UINT4: np.dtype(np.uint8), INT4: np.dtype(np.int8)}
 """How arrays hold elements: the 4-bit types one in a byte. In buffers two of them share one."""
 IN_BUFFERS: dict[ScalarType, np.dtype] = NUMPY | {UINT4: np.dtype(np.uint8), INT4: np.dtype(np.uint8)}
 """The type of a buffer's array."""
-SIZE: dict[ScalarType, int] = {t: d.itemsize for t, d in NUMPY.items()}
+SIZE: dict[ScalarType, int] = {t: d.itemsize for t, d in NUMPY.items()} | {BFLOAT16: 2}
 """Bytes of one element. The 4-bit types are not here: no kernel takes them."""
 BITS: dict[ScalarType, int] = {t: 8 * n for t, n in SIZE.items()} | {UINT4: 4, INT4: 4}
 

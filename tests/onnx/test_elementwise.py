@@ -47,7 +47,7 @@ ATTRIBUTES = {
     "Gelu": [{"approximate": "tanh"}],
 }
 CASTS = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-OPSETS = {"Gelu": 20, "Swish": 24}
+OPSETS = {"Gelu": 20, "IsInf": 20, "Swish": 24}
 SHAPES = {
     1: [((3, 70),), ((),)],
     2: [((3, 70), (70,)), ((3, 1), (1, 70)), ((), ())],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anydml.codegen.emit import Emitter, element_type, literal, value_type, vector
 from anydml.codegen.jit import Target
 from anydml.codegen.program.values import NotNative, memory_type
-from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.dtypes import BFLOAT16, BOOL, SIZE, UINT16, ScalarType
 from anydml.ops.expr import Expr
 
 Carried = Sequence[tuple[str, str]]
@@ -116,6 +116,8 @@ class FunctionWriter:
     def constant(self, array: NDArray[np.generic], dtype: ScalarType) -> str:
         """The elements as a literal."""
         element = element_type(dtype)
+        if dtype is BFLOAT16:
+            array, dtype = array.view(np.uint16), UINT16
         texts = [str(int(x)) if dtype is BOOL else literal(x, dtype) for x in array.reshape(-1).tolist()]
         return texts[0] if len(texts) == 1 else f"<{', '.join(f'{element} {t}' for t in texts)}>"
 

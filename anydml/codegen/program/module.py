@@ -16,9 +16,9 @@ from anydml.codegen.jit import load_code
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Memory, NotNative, Rows, Tensor
+from anydml.codegen.program.values import Memory, NotNative, Rows, Tensor, array_type
 from anydml.codegen.python_objects import DATA, register_functions
-from anydml.ops.dtypes import INT64, NUMPY, ScalarType
+from anydml.ops.dtypes import INT64, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[np.generic]
@@ -88,7 +88,7 @@ class NativeProgram:
         """The same, called with a dictionary."""
         if fed:
             memory, start = self._memory()
-            dtypes = [NUMPY[o.dtype] for o in outputs]
+            dtypes = [array_type(o.dtype) for o in outputs]
             kept = (self._code, self._weights, memory)
             place = self._code.address("entry")
             self.entry = NativeEntry(place, feeds, dtypes, start, self._weights.ctypes.data, kept)
@@ -101,7 +101,7 @@ class NativeProgram:
             ProgramFailed: a node failed.
         """
         outputs: list[Array] = [
-            np.empty(o.count if o.sizes is None else o.sizes, NUMPY[o.dtype]) for o in self._outputs
+            np.empty(o.count if o.sizes is None else o.sizes, array_type(o.dtype)) for o in self._outputs
         ]
         for k, sizes in self.run(inputs, outputs):
             outputs[k] = outputs[k][: prod(sizes)].reshape(sizes).copy()

@@ -12,7 +12,7 @@ All others have sizes that are numbers. A tensor is never written to once it is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type
-from anydml.ops.dtypes import BOOL, FROM_NUMPY, ScalarType
-from anydml.ops.expr import Expr, constant, read
+from anydml.ops.dtypes import BFLOAT16, BOOL, FROM_NUMPY, NUMPY, ScalarType
+from anydml.ops.expr import Expr, bitcast, constant, read
 from anydml.ops.tensor_desc import packed_strides
 
 MAX_REGISTER_ELEMENTS = 16
@@ -85,11 +85,16 @@ class Known(Tensor):
 
     @property
     def as_read(self) -> Expr:
-        return constant(self.array.item(), self.dtype) if self.count == 1 else super().as_read
+        return constant(self.array.item(), self.dtype) if self._written else super().as_read
 
     @property
     def leaves(self) -> Mapping[int, Tensor]:
-        return {} if self.count == 1 else super().leaves
+        return {} if self._written else super().leaves
+
+    @property
+    def _written(self) -> bool:
+        """Whether it is a number in expressions."""
+        return self.count == 1 and self.dtype is not BFLOAT16
 
     @property
     def integers(self) -> list[int]:
@@ -152,12 +157,29 @@ class Lazy(Tensor):
             yield from leaf.buffers
 
 
+def seen_as(tensor: Tensor, dtype: ScalarType) -> Tensor:
+    """The same bits as another type of that width."""
+    if tensor.dtype is dtype:
+        return tensor
+    if isinstance(tensor, Known):
+        return Known(dtype, tensor.sizes, tensor.array.view(array_type(dtype)))
+    if isinstance(tensor, Lazy):
+        return replace(tensor, dtype=dtype, expr=bitcast(tensor.expr, dtype))
+    return replace(tensor, dtype=dtype)
+
+
 def memory_type(dtype: ScalarType) -> str:
     """The LLVM type of an element in memory: a bool is a byte there."""
     return "i8" if dtype is BOOL else element_type(dtype)
 
 
-_TYPES = {dtype.label: dtype for dtype in FROM_NUMPY.values()} | {"bool": BOOL}
+_EVERY: tuple[ScalarType, ...] = (*FROM_NUMPY.values(), BOOL, BFLOAT16)
+_TYPES = {dtype.label: dtype for dtype in _EVERY}
+
+
+def array_type(dtype: ScalarType) -> np.dtype:
+    """Of arrays. That of bfloat16 comes with onnx."""
+    return np.dtype("bfloat16") if dtype is BFLOAT16 else NUMPY[dtype]
 
 
 def scalar_type(dtype: np.dtype | str) -> ScalarType:

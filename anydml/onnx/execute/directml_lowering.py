@@ -5,7 +5,7 @@
 
 A node is taken where its definition computes what ONNX says on its types, NaN, infinities and -0.0 included
 (but for Gelu(-inf): its limit, where the formula has -inf * 0).
-A truth is a UINT8; a bfloat16, which is only moved, a UINT16.
+A truth is a UINT8; a bfloat16, of which kernels know how to compute with it, a UINT16.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorT
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes, DirectMLForm, Shape
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
-from anydml.onnx.schema import INTERNAL_DOMAIN
+from anydml.onnx.schema import INTERNAL_DOMAIN, wrong_type
+from anydml.ops.bfloat16 import of_bfloat16
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.launch import broadcast_shape
@@ -71,6 +72,8 @@ def _find_forms(node: Node) -> Iterator[DirectMLOp]:
     info = OPS.get(node.op.name) if node.op.domain in ("", INTERNAL_DOMAIN) else None
     if info is None or len(node.outputs) != 1 or node.outputs[0] is None or node.bodies:
         return
+    if wrong_type(node.op, node):
+        return
     for form in info.forms:
         if (found := _as_form(node, form)) is not None:
             yield found
@@ -95,9 +98,11 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     if told is None or result is None:
         return None
     operator = form.operator
+    result = "bool" if operator.outputs[0].dtype == "B" else result
+    if not form.moves and "bfloat16" in (*dtypes, result):
+        operator = of_bfloat16(operator, tuple(d == "bfloat16" for d in dtypes), result == "bfloat16")
     defaults = {a.name: a.default for a in operator.parameters}
-    truth = operator.outputs[0].dtype == "B"
-    return DirectMLOp(operator, defaults | told, "bool" if truth else result, form)
+    return DirectMLOp(operator, defaults | told, result, form)
 
 
 def as_directml(

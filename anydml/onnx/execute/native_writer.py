@@ -12,7 +12,16 @@ import numpy as np
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import BranchesDiffer, Iterated, choose, repeat
 from anydml.codegen.program.module import Output, read_inputs, write_outputs
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Rows, Tensor, scalar_type
+from anydml.codegen.program.values import (
+    Known,
+    Memory,
+    NotNative,
+    Register,
+    Rows,
+    Tensor,
+    scalar_type,
+    seen_as,
+)
 from anydml.directml.fusion import row_axes
 from anydml.errors import InvalidModel
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
@@ -20,12 +29,12 @@ from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.native import operand, truth
+from anydml.onnx.ops.native import MOVING, operand, truth
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.trip_counts import always_goes_on
-from anydml.ops.dtypes import BOOL, INT64, UINT8, ScalarType
+from anydml.ops.dtypes import BFLOAT16, BOOL, INT64, UINT8, UINT16, ScalarType
 from anydml.ops.enums import TensorDataType
 
 MAX_SPLITS = 16
@@ -278,6 +287,8 @@ class _Writer:
         info = info_of(node.op)
         if info is None or info.native is None:
             raise NotNative(f"{node.op} in {node.label}")
+        if info.native not in MOVING and any(t is not None and t.dtype is BFLOAT16 for t in inputs):
+            raise NotNative(f"{node.op} of bfloat16")
         return info.native(self.b, KnownNode(node, known), inputs)
 
     def _elementwise(
@@ -287,9 +298,10 @@ class _Writer:
         found = lower_to_directml(node, known)
         if found is None:
             return None
-        operands = [t for t in inputs if t is not None]
-        types = tuple(UINT8 if t.dtype is BOOL else t.dtype for t in operands)
-        if found.result not in _RESULTS or not all(isinstance(t, TensorDataType) for t in types):
+        operands = [seen_as(t, UINT16) if t.dtype is BFLOAT16 else t for t in inputs if t is not None]
+        seen = [UINT8 if t.dtype is BOOL else t.dtype for t in operands]
+        types = tuple(t for t in seen if isinstance(t, TensorDataType))
+        if found.result not in _RESULTS or len(types) < len(seen):
             return None
         meaning = found.operator.expression(types, _RESULTS[found.result], found.attributes, 1)
         if row_axes(meaning):
@@ -298,7 +310,8 @@ class _Writer:
         operands = [
             t if t.sizes == s else self.b.reshape(t, tuple(s)) for t, s in zip(operands, shapes, strict=True)
         ]
-        return self.b.elementwise(meaning, operands, truth=found.result == "bool")
+        result = self.b.elementwise(meaning, operands, truth=found.result == "bool")
+        return seen_as(result, BFLOAT16) if found.result == "bfloat16" else result
 
     def _iteration(self, node: Node) -> Sequence[Tensor]:
         typed = with_typed_bodies(node, self.constants, self.opsets, self.provider)
@@ -373,7 +386,10 @@ class _Writer:
         return final
 
 
-_RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bool"} | {"bool": UINT8}
+_RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bool"} | {
+    "bool": UINT8,
+    "bfloat16": UINT16,
+}
 
 
 def _folded(node: Node, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:

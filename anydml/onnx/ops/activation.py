@@ -13,7 +13,6 @@ from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.arithmetic import is_64_bit
 from anydml.onnx.ops.directml import (
     FLOATING,
-    NUMBERS,
     SIGNED,
     Attributes,
     DirectMLForm,
@@ -216,7 +215,9 @@ OPS = (
         result=result_types.same,
         fold=in_double(_celu),
         speculatable=always,
-        directml=DirectMLForm(activation.ACTIVATION_CELU, attributes=one_attribute("alpha", "Alpha")),
+        directml=DirectMLForm(
+            activation.ACTIVATION_CELU, frozenset({"float32"}), attributes=one_attribute("alpha", "Alpha")
+        ),
     ),
     OpInfo(
         "Cos",
@@ -313,7 +314,7 @@ OPS = (
         speculatable=_slope_broadcasts,
         directml=DirectMLForm(
             activation.ACTIVATION_PARAMETERIZED_RELU,
-            NUMBERS,
+            FLOATING | {"int32", "int64", "uint32", "uint64"},
             inputs=(2,),
             attributes=lambda n: {} if _slope_broadcasts(n) else None,
         ),

@@ -255,8 +255,9 @@ def _cast_to_bool(node: NodeView, given: str) -> str | None:
 
 
 def _wanted(node: NodeView) -> Attributes:
-    """The type as kernels see it."""
-    return {"To": TensorDataType.__members__.get(DTYPES.get(node.int("to"), "").upper())}
+    """The type as which kernels compute it."""
+    wanted = DTYPES.get(node.int("to"), "")
+    return {"To": TensorDataType.__members__.get("FLOAT32" if wanted == "bfloat16" else wanted.upper())}
 
 
 OPS = (

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, Any]
 Shape = tuple[int, ...]
-HALF_OR_FLOAT = frozenset({"float32", "float16"})
-FLOATING = frozenset({"float32", "float64", "float16"})
-"""Of arithmetic, which is rounded once; float16 is computed in float32, and rounded after each operator."""
+HALF_OR_FLOAT = frozenset({"float32", "float16", "bfloat16"})
+"""float16 and bfloat16 are computed in float32, and rounded after each operator."""
+FLOATING = HALF_OR_FLOAT | {"float64"}
+"""Of arithmetic, which is rounded once."""
 UNSIGNED = frozenset("uint8 uint16 uint32 uint64".split())
 SIGNED = FLOATING | frozenset("int8 int16 int32 int64".split())
 NUMBERS = SIGNED | UNSIGNED
 INTEGERS = NUMBERS - FLOATING
 BOOL = frozenset({"bool"})
-MOVED = NUMBERS | BOOL | {"bfloat16"}
-"""What is moved by its bits."""
+MOVED = NUMBERS | BOOL
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class DirectMLForm:
     result: Callable[[KnownNode, str], str | None] = lambda node, dtype: dtype
     """The ONNX type of what it computes, by the inputs'; None where it has no such meaning. What the operator
     says is of type B, is a bool."""
+    moves: bool = False
+    """Whether it moves elements, and does not look at them."""
     mixed: bool = False
     """Whether inputs may be of several types, of which `result` judges."""
     known: Callable[[KnownNode], bool] = lambda node: True

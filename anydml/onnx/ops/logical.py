@@ -119,7 +119,7 @@ OPS = (
         symbols=_chosen_symbols,
         symbol_inputs=0,
         speculatable=broadcasts,
-        directml=DirectMLForm(elementwise.ELEMENT_WISE_IF, MOVED, (3,), no_attributes, first=1),
+        directml=DirectMLForm(elementwise.ELEMENT_WISE_IF, MOVED, (3,), no_attributes, first=1, moves=True),
     ),
     OpInfo(
         "Xor",

@@ -19,6 +19,8 @@ from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY
 
 Inputs = Sequence[Tensor | None]
 Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
+MOVING: set[Native] = set()
+"""Rules that take elements of any type, as they do not look at them."""
 
 
 def operand(inputs: Inputs, k: int = 0) -> Tensor:
@@ -65,6 +67,7 @@ def moves(fold: Fold) -> Native:
         x = operand(inputs)
         return [b.rearrange(x, places) for places in _placed(fold, n, x, inputs[1:])]
 
+    MOVING.add(rule)
     return rule
 
 
@@ -75,11 +78,15 @@ def reshapes(fold: Fold) -> Native:
         x = operand(inputs)
         return [b.reshape(x, places.shape) for places in _placed(fold, n, x, inputs[1:])]
 
+    MOVING.add(rule)
     return rule
 
 
 def passes_on(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [operand(inputs)]
+
+
+MOVING.add(passes_on)
 
 
 def truth(tensor: Tensor) -> Tensor:

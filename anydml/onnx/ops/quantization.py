@@ -13,7 +13,7 @@ from anydml.codegen.program.values import NotNative, Tensor
 from anydml.errors import counted
 from anydml.onnx.ops import meanings
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
-from anydml.onnx.ops.directml import HALF_OR_FLOAT, DirectMLForm, Shape
+from anydml.onnx.ops.directml import DirectMLForm, Shape
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
     NOTHING_TO_SUM,
@@ -44,6 +44,7 @@ _RANGES = {
     "int2": (-2, 1),
 }
 _OF_BYTES = frozenset({"uint8", "int8", "uint16", "int16"})
+_SCALES = frozenset({"float32", "float16"})
 _FLOATS_8 = {
     "float8_e4m3fn": 448.0,
     "float8_e4m3fnuz": 240.0,
@@ -200,7 +201,7 @@ def _quantized_type(n: KnownNode, given: str) -> str | None:
 
 def _dequantized_type(n: KnownNode, given: str) -> str | None:
     scale, zero = n.dtype(1), n.dtype(2)
-    if n.attribute("block_size") or scale not in HALF_OR_FLOAT:
+    if n.attribute("block_size") or scale not in _SCALES:
         return None
     if DTYPES.get(n.attribute("output_dtype") or 0) not in (None, scale):
         return None
@@ -353,7 +354,7 @@ OPS = (
         reference_error=("does not saturate", lambda n: "int" in (n.dtype(2) or "int8")),
         directml=DirectMLForm(
             meanings.QUANTIZE,
-            HALF_OR_FLOAT,
+            _SCALES,
             (2, 3),
             since=10,
             result=_quantized_type,

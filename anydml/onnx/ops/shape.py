@@ -248,7 +248,7 @@ OPS = (
         symbols=same_order,
         speculatable=always,
         flops=no_flops,
-        directml=unary(unary_ops.ELEMENT_WISE_IDENTITY, MOVED, since=1),
+        directml=unary(unary_ops.ELEMENT_WISE_IDENTITY, MOVED, since=1, moves=True),
         implies=_same_bool,
         same_as_input=lambda n: True,
     ),

@@ -168,7 +168,7 @@ OPS = (
         result=result_types.same,
         fold=like(np.abs),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_ABS, SIGNED),
+        directml=unary(unary_ops.ELEMENT_WISE_ABS, NUMBERS),
     ),
     OpInfo(
         "Add",

@@ -12,6 +12,7 @@ import numpy as np
 from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.arithmetic import is_64_bit
 from anydml.onnx.ops.directml import (
+    DOUBLE,
     FLOATING,
     SIGNED,
     Attributes,
@@ -349,7 +350,7 @@ OPS = (
         result=result_types.same,
         fold=_function(_sigmoid),
         speculatable=always,
-        directml=unary(activation.ACTIVATION_SIGMOID),
+        directml=(unary(activation.ACTIVATION_SIGMOID), unary(meanings.SIGMOID, DOUBLE)),
     ),
     OpInfo(
         "Sin",
@@ -370,7 +371,7 @@ OPS = (
         result=result_types.same,
         fold=_function(_softplus),
         speculatable=always,
-        directml=unary(activation.ACTIVATION_SOFTPLUS),
+        directml=(unary(activation.ACTIVATION_SOFTPLUS), unary(meanings.SOFTPLUS, DOUBLE)),
     ),
     OpInfo(
         "Softsign",
@@ -400,7 +401,7 @@ OPS = (
         result=result_types.same,
         fold=_function(np.tanh),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_TANH),
+        directml=(unary(unary_ops.ELEMENT_WISE_TANH), unary(meanings.TANH, DOUBLE)),
     ),
     OpInfo(
         "ThresholdedRelu",

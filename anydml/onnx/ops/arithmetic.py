@@ -9,6 +9,7 @@ import numpy as np
 
 from anydml.onnx.ops import meanings, result_types, safe
 from anydml.onnx.ops.directml import (
+    DOUBLE,
     FLOATING,
     INTEGERS,
     NUMBERS,
@@ -242,7 +243,7 @@ OPS = (
         result=result_types.same,
         fold=in_double(lambda node, x: np.exp(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_EXP),
+        directml=(unary(unary_ops.ELEMENT_WISE_EXP), unary(meanings.EXP, DOUBLE)),
     ),
     OpInfo(
         "Floor",
@@ -256,7 +257,7 @@ OPS = (
         result=result_types.same,
         fold=in_double(lambda node, x: np.log(x)),
         speculatable=always,
-        directml=unary(unary_ops.ELEMENT_WISE_LOG),
+        directml=(unary(unary_ops.ELEMENT_WISE_LOG), unary(meanings.LOG, DOUBLE)),
     ),
     OpInfo(
         "Mod",

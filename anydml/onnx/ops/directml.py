@@ -24,6 +24,7 @@ FLOATING = HALF_OR_FLOAT | {"float64"}
 UNSIGNED = frozenset("uint8 uint16 uint32 uint64".split())
 SIGNED = FLOATING | frozenset("int8 int16 int32 int64".split())
 NUMBERS = SIGNED | UNSIGNED
+DOUBLE = FLOATING - HALF_OR_FLOAT
 INTEGERS = NUMBERS - FLOATING
 BOOL = frozenset({"bool"})
 MOVED = NUMBERS | BOOL

@@ -9,7 +9,7 @@ import platform
 from functools import reduce
 from math import inf, pi, sqrt
 
-from anydml.ops import elementary
+from anydml.ops import doubles, elementary
 from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, INT64, SIZE, UINT8, UINT32, UINT64, UP_TO_64_BIT
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import (
@@ -189,6 +189,15 @@ SIGN = unary(
     _ANY,
     _sign,
     example([-3, 0, 0.5], [-1, 0, 1]),
+)
+
+
+EXP = unary("EXP", "Output is e to the power of Input.", _ANY, doubles.exp, example([0], [1]))
+LOG = unary("LOG", "Output is the natural logarithm of Input.", _ANY, doubles.log, example([1], [0]))
+SIGMOID = unary("SIGMOID", "Output is 1 / (1 + exp(-Input)).", _ANY, doubles.sigmoid, example([0], [0.5]))
+TANH = unary("TANH", "Output is the hyperbolic tangent of Input.", _ANY, doubles.tanh, example([0], [0]))
+SOFTPLUS = unary(
+    "SOFTPLUS", "Output is ln(1 + exp(Input)).", _ANY, doubles.softplus, example([0], [0.6931471805599453])
 )
 
 

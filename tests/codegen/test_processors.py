@@ -16,6 +16,8 @@ from anydml.codegen.running import RunningSpec, RunningWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.codegen.windows import WindowWriter
 from anydml.directml.descriptions import read_attribute
+from anydml.onnx.ops import meanings
+from anydml.ops import bfloat16
 from anydml.ops.catalog import ELEMENT_WISE
 from anydml.ops.dtypes import (
     FLOAT16,
@@ -32,7 +34,7 @@ from anydml.ops.dtypes import (
 )
 from anydml.ops.elementary import exp
 from anydml.ops.enums import FeatureLevel
-from anydml.ops.expr import add, convert, div, mul, ne, read, select
+from anydml.ops.expr import add, constant, convert, div, mul, ne, read, rem, select, walk
 from anydml.ops.reductions import row_index, row_max, row_sum
 from anydml.runtime import window_kernels
 
@@ -94,6 +96,28 @@ def test_every_operator_of_every_type(processor, part):
             if FLOAT32 in spec.operands:
                 assert re.search(VECTORS[processor], text), operator.name
     assert made > 20
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_what_onnx_has_beside(processor):
+    """Casts, bfloat16, quantization, functions of float64, division by a known number: no calls of libraries."""
+    integers = [INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64]
+    bits, double = read(0, UINT16), read(0, FLOAT64)
+    found = [meanings.CAST.scalar(read(0, t), to) for t in (FLOAT16, FLOAT32, FLOAT64) for to in integers]
+    found += [
+        bfloat16.widen(bits),
+        bfloat16.narrow(read(0, FLOAT32)),
+        bfloat16.narrow(exp(bfloat16.widen(bits))),
+    ]
+    found += [meanings.QUANTIZE.scalar(read(0, t), read(0, t), None) for t in (FLOAT16, FLOAT32)]
+    found += [
+        meanings.DEQUANTIZE.scalar(read(0, t), constant(0.5, FLOAT32), read(0, t)) for t in integers[:2]
+    ]
+    found += [f(read(0, t), constant(7, t)) for t in integers for f in (div, rem)]
+    found += [m.scalar(double) for m in (meanings.EXP, meanings.LOG, meanings.TANH, meanings.SIGMOID)]
+    for expr in [*found, meanings.SOFTPLUS.scalar(double)]:
+        leaf = next(e for e in walk(expr, deep=True) if e.opcode == "read")
+        code(group((leaf.dtype,), (expr,)), packed(group((leaf.dtype,), (expr,))), processor)
 
 
 X, Y = read(0, FLOAT32), read(1, FLOAT32)

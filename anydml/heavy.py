@@ -12,6 +12,7 @@ from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.move_kernels import MIN_BYTES, MIN_SHARED_BYTES, MOVES, move_kernel
+from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
 from anydml.runtime.running_kernels import MIN_ELEMENTS as LEAST_RUNNING
@@ -19,7 +20,15 @@ from anydml.runtime.running_kernels import RUNNING, running_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
 
-KERNELS = (row_kernel, window_kernel, resample_kernel, move_kernel, best_kernel, running_kernel)
+KERNELS = (
+    row_kernel,
+    window_kernel,
+    resample_kernel,
+    move_kernel,
+    best_kernel,
+    running_kernel,
+    product_kernel,
+)
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 

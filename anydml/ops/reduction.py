@@ -217,6 +217,31 @@ def _log_sum_exp(x: Array, axes: Axes) -> Array:
     return np.asarray(np.log(total(shifted, axes)) + top)
 
 
+_FACTORS = (4, 512)
+"""Of float32, so many have products within float64; then of mantissas, from 1/2 on and below 1."""
+
+
+def _product(x: Array, axes: Axes) -> Array:
+    """Floats apart from their powers of two: nothing on the way is too large or too small."""
+    if x.dtype.kind != "f":
+        return np.asarray(x.prod(axis=axes, dtype=x.dtype, keepdims=True))
+    kept = [k for k in range(x.ndim) if k not in axes]
+    rows = x.transpose(*kept, *axes).reshape(*(x.shape[k] for k in kept), -1).astype(np.float64)
+    exponents, factors = np.zeros(rows.shape[:-1], np.int64), _FACTORS[0]
+    while True:
+        rows, powers = np.frexp(np.multiply.reduceat(rows, range(0, rows.shape[-1], factors), axis=-1))
+        exponents += powers.sum(axis=-1)
+        if rows.shape[-1] == 1:
+            return scaled(rows[..., 0], exponents).reshape(reduced_sizes(x.shape, axes))
+        factors = _FACTORS[1]
+
+
+def scaled(mantissas: Array, exponents: Array) -> Array:
+    """mantissas * 2^exponents."""
+    found: Array = np.ldexp(mantissas, exponents.clip(-(1 << 14), 1 << 14).astype(np.intc))
+    return found
+
+
 _MEANING: dict[ReduceFunction, Callable[[Array, Axes], Array]] = {
     _F.ARGMAX: lambda x, axes: _position(x, axes, largest=True),
     _F.ARGMIN: lambda x, axes: _position(x, axes, largest=False),
@@ -227,7 +252,7 @@ _MEANING: dict[ReduceFunction, Callable[[Array, Axes], Array]] = {
     _F.LOG_SUM_EXP: _log_sum_exp,
     _F.MAX: lambda x, axes: x.max(axis=axes, keepdims=True),
     _F.MIN: lambda x, axes: x.min(axis=axes, keepdims=True),
-    _F.MULTIPLY: lambda x, axes: x.prod(axis=axes, dtype=accumulator(x), keepdims=True),
+    _F.MULTIPLY: _product,
     _F.SUM: total,
     _F.SUM_SQUARE: lambda x, axes: total_of_products(x, x, axes),
 }
@@ -260,6 +285,7 @@ REDUCE = of_tensors(
     example=example([[1, 2, 3], [4, 5, 6]], [[6], [15]], function="SUM", axes=[1]),
     notes=(
         "ARGMIN and ARGMAX tell the first of equal elements, counted in row-major order along all axes "
-        "together. A NaN is an extreme. Without axes every element is reduced by itself. Integers wrap."
+        "together. A NaN is an extreme. Without axes every element is reduced by itself. Integers wrap. "
+        "Products of floats are told wherever the type has them, in whatever order their factors come."
     ),
 )

@@ -1,8 +1,7 @@
 """Reductions and normalizations as kernels: the same meaning as the definitions', element by element.
 
 Rows are the last dimensions; a reduction stores one element for each. Sums of columns take some elements of
-each at a time. Other axes, small tensors and what the language has no word for (products) stay with the
-definitions.
+each at a time. Other axes and small tensors stay with the definitions.
 """
 
 from __future__ import annotations

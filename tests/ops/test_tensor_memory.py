@@ -12,6 +12,7 @@ import pytest
 from anydml.runtime import (
     best_kernels,
     move_kernels,
+    product_kernels,
     resample_kernels,
     row_kernels,
     running_kernels,
@@ -30,6 +31,7 @@ CASES = 8
 def test_nothing_beyond_the_tensors_is_read_or_written(name, kernels, monkeypatch):
     if kernels:
         monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1)
+        monkeypatch.setattr(product_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(best_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(running_kernels, "MIN_ELEMENTS", 1)

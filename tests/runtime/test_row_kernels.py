@@ -5,7 +5,6 @@ import pytest
 
 import anydml as dml
 from anydml import eager_tensors
-from anydml.ops.catalog import BY_NAME
 from anydml.runtime import row_kernels
 from anydml.runtime.launch import RepeatedLaunch
 
@@ -175,11 +174,3 @@ def test_threads_give_the_same_bits(kernels):
         )
         found.append(y)
     assert all(np.array_equal(y, found[0]) for y in found)
-
-
-def test_products_stay_with_the_definition(kernels):
-    kernels(True)
-    x = np.float32([[2, 3], [4, 5]])
-    assert dml.reduce(x, "MULTIPLY", [1]).tolist() == [[6], [20]]
-    assert not kernels.used
-    assert BY_NAME["REDUCE"].compute is not None

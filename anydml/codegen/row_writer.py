@@ -9,7 +9,7 @@ from typing import Any
 
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.jit import Target, compile_ir, compiling, host
-from anydml.ops.dtypes import ScalarType
+from anydml.ops.dtypes import SIGNED, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 
@@ -75,6 +75,26 @@ class RowWriter(ABC):
         self.lines += emitter.lines
         self.declared |= emitter.declared
         return value
+
+    def copy(self, source: str, target: str, count: str) -> None:
+        """So many bytes from one array to another."""
+        self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        ends = f"ptr {target}, ptr {source}, i64 {count}, i1 false"
+        self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({ends})")
+
+    def place(self, pointer: str, dtype: TensorDataType, length: str) -> str:
+        """The index there, from 0 on and below the length: a negative one counts from the end."""
+        found = self.load(pointer, dtype, 1)
+        if SIZE[dtype] == 4:
+            found = self.line(f"{'sext' if dtype in SIGNED else 'zext'} i32 {found} to i64")
+        elif dtype not in SIGNED:
+            found = self.bounded("umin", found, length)
+        if dtype in SIGNED:
+            negative = self.line(f"icmp slt i64 {found}, 0")
+            from_end = self.number("add", found, length)
+            found = self.line(f"select i1 {negative}, i64 {from_end}, i64 {found}")
+            found = self.bounded("smax", found, 0)
+        return self.bounded("smin", found, self.number("sub", length, 1))
 
     def loop(
         self, first: str | int, end: str, step: int | str, body: Body, carried: Sequence[tuple[str, str]] = ()

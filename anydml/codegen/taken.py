@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
-from anydml.ops.dtypes import SIGNED, SIZE
+from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import add, mul, read
 
@@ -64,13 +64,10 @@ class TakenWriter(RowWriter):
         spec, run = self.spec, self.base["run"]
         sources = []
         for k in range(spec.terms):
-            behind = self.number("mul", self._place(here[f"index{k}"]), run)
+            behind = self.number("mul", self.place(here[f"index{k}"], spec.index, self.base["length"]), run)
             sources.append(self.at(here["source"], behind, spec.dtype))
         if not spec.weighted:
-            self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-            count = self.number("mul", run, SIZE[spec.dtype])
-            ends = f"ptr {here['target']}, ptr {sources[0]}, i64 {count}, i1 false"
-            self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({ends})")
+            self.copy(sources[0], here["target"], self.number("mul", run, SIZE[spec.dtype]))
             return
         weights = [self.load(here[f"weight{k}"], spec.dtype, 1) for k in range(spec.terms)]
 
@@ -91,7 +88,7 @@ class TakenWriter(RowWriter):
                 first = self.at(here[f"index{k}"], index, spec.index)
                 ones = []
                 for j in range(lanes):
-                    place = self._place(self.at(first, j, spec.index))
+                    place = self.place(self.at(first, j, spec.index), spec.index, self.base["length"])
                     if spec.rows:  # which are as long as what lies behind the axis
                         column = self.number("add", index, j)
                         place = self.number("add", self.number("mul", place, self.base["run"]), column)
@@ -103,21 +100,6 @@ class TakenWriter(RowWriter):
             self._store(here, index, lanes, values, weights)
 
         self.all_of("0", self.base["run"], self.steps, some)
-
-    def _place(self, pointer: str) -> str:
-        """The index there, from 0 on and below the length."""
-        dtype, length = self.spec.index, self.base["length"]
-        found = self.load(pointer, dtype, 1)
-        if SIZE[dtype] == 4:
-            found = self.line(f"{'sext' if dtype in SIGNED else 'zext'} i32 {found} to i64")
-        elif dtype not in SIGNED:
-            found = self.bounded("umin", found, length)
-        if dtype in SIGNED:
-            negative = self.line(f"icmp slt i64 {found}, 0")
-            from_end = self.number("add", found, length)
-            found = self.line(f"select i1 {negative}, i64 {from_end}, i64 {found}")
-            found = self.bounded("smax", found, 0)
-        return self.bounded("smin", found, self.number("sub", length, 1))
 
     def _store(
         self, here: Mapping[str, str], index: str, lanes: int, values: list[str], weights: list[str]

@@ -193,8 +193,9 @@ def _same_along(lengths: Array, k: int) -> bool:
     return lengths.strides[k] == 0 or bool(np.all(lengths == lengths.take([0], k)))
 
 
-def _reverse_subsequences(c: Call) -> Array:
-    """Elements that move together are a row: those behind Axis for which lengths are the same."""
+def source_rows(c: Call) -> tuple[Array, tuple[int, int]]:
+    """Where each row of the result comes from, and how many rows there are and elements in one: those behind
+    Axis that move together, for lengths are the same."""
     split = c.input.ndim
     while split - 1 > c.axis and _same_along(c.sequence_lengths, split - 1):
         split -= 1
@@ -205,7 +206,12 @@ def _reverse_subsequences(c: Call) -> Array:
     rows = np.where(here < lengths, lengths - 1 - 2 * here, 0)  # how far from here
     rows *= prod(sizes[c.axis + 1 :])
     rows += np.arange(prod(sizes)).reshape(sizes)
-    return np.take(c.input.reshape(prod(sizes), -1), rows.reshape(-1), 0).reshape(c.input.shape)
+    return rows.reshape(-1), (prod(sizes), prod(c.input.shape[split:]))
+
+
+def _reverse_subsequences(c: Call) -> Array:
+    rows, sizes = source_rows(c)
+    return np.take(c.input.reshape(sizes), rows, 0).reshape(c.input.shape)
 
 
 REVERSE_SUBSEQUENCES = of_tensors(

@@ -19,7 +19,7 @@ def _padded_sizes(c: Call) -> tuple[int, ...]:
     return tuple(before + n + after for before, n, after in sizes)
 
 
-def _inside(at: Array, size: int, mode: PaddingMode) -> Array:
+def inside(at: Array, size: int, mode: PaddingMode) -> Array:
     """Where, along an axis, the elements come from that stand at positions beyond its ends."""
     if mode is PaddingMode.EDGE or size == 1:
         return np.clip(at, 0, size - 1)
@@ -45,7 +45,7 @@ def _pad(c: Call) -> Array:
         there = (slice(None),) * axis + tuple(slice(*end) for end in ends[axis + 1 :])
         for first, last in ((0, start), (stop, c.output.shape[axis])):
             if first < last:
-                source = start + _inside(np.arange(first, last) - start, stop - start, c.padding_mode)
+                source = start + inside(np.arange(first, last) - start, stop - start, c.padding_mode)
                 rows[(slice(first, last), *there)] = rows[(source, *there)]
     return padded
 

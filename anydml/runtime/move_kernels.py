@@ -9,14 +9,21 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.kernel import group
+from anydml.codegen.padded import PaddedSpec
+from anydml.codegen.scattered import ScatteredSpec
 from anydml.codegen.taken import TakenSpec
+from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, fields_of
-from anydml.ops.dtypes import IN_ARRAYS, UINT8, UINT16, UINT32, UINT64
+from anydml.ops.dtypes import IN_ARRAYS, INT64, UINT8, UINT16, UINT32, UINT64
+from anydml.ops.enums import PaddingMode
 from anydml.ops.expr import read
+from anydml.ops.layout import source_rows
 from anydml.ops.opdef import Operator
+from anydml.ops.padding import inside
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
-from anydml.runtime.taken_launch import TakenLaunch
+from anydml.runtime.padded_launch import PaddedLaunch
+from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch
 from anydml.runtime.threads import default_threads
 
 MIN_BYTES = 1 << 16
@@ -28,7 +35,14 @@ MIN_RUN_BYTES = 1 << 7
 MAX_PARTS = 16
 """Of a tensor that is put together or taken apart: a kernel has so many inputs, and as many outputs."""
 
+MIN_PADDED_BYTES = 1 << 5
+"""Of a row with what is around it."""
+MAX_ROWS = 1 << 16
+"""Rows of which it is remembered where they come from."""
+
 Implementation = Callable[[Call], Any]
+Tensors = Mapping[str, TensorDesc]
+Attributes = Mapping[str, Any]
 _BITS = {1: UINT8, 2: UINT16, 4: UINT32, 8: UINT64}
 
 
@@ -45,13 +59,13 @@ def move_kernel(
     width = IN_ARRAYS[outputs[0].data_type].itemsize
     if sum(prod(t.sizes) for t in outputs) * width < MIN_BYTES:
         return None
-    return make(tensors, attributes["Axis"], width, threads)
+    return make(tensors, attributes, width, threads)
 
 
 def _gather(
-    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
 ) -> Implementation | None:
-    sizes = tensors["InputTensor"].sizes
+    sizes, axis = tensors["InputTensor"].sizes, attributes["Axis"]
     behind = prod(sizes[axis + 1 :])
     if (behind > 1 and behind * width < MIN_RUN_BYTES) or 0 in sizes:
         return None
@@ -59,14 +73,14 @@ def _gather(
 
 
 def _gather_elements(
-    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
 ) -> Implementation | None:
-    return None if 0 in tensors["InputTensor"].sizes else _taken(tensors, axis, width, threads, own=True)
+    if 0 in tensors["InputTensor"].sizes:
+        return None
+    return _taken(tensors, attributes["Axis"], width, threads, own=True)
 
 
-def _taken(
-    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None, own: bool
-) -> Implementation:
+def _taken(tensors: Tensors, axis: int, width: int, threads: int | None, own: bool) -> Implementation:
     rows = prod(tensors["InputTensor"].sizes[axis + 1 :]) > 1
     spec = TakenSpec(_BITS[width], tensors["IndicesTensor"].data_type, rows=rows, own=own)
     launch = TakenLaunch(spec, axis, threads)
@@ -81,9 +95,8 @@ def _taken(
     return compute
 
 
-def _join(
-    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None
-) -> Implementation | None:
+def _join(tensors: Tensors, attributes: Attributes, width: int, threads: int | None) -> Implementation | None:
+    axis = attributes["Axis"]
     parts = [tensors[n].sizes for n in fields_of("InputTensors", tensors)]
     copies = _copies(parts, axis, width, threads)
     if copies is None:
@@ -98,8 +111,9 @@ def _join(
 
 
 def _split(
-    tensors: Mapping[str, TensorDesc], axis: int, width: int, threads: int | None
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
 ) -> Implementation | None:
+    axis = attributes["Axis"]
     parts = [tensors[n].sizes for n in fields_of("OutputTensors", tensors)]
     copies = _copies(parts, axis, width, threads)
     if copies is None:
@@ -150,9 +164,92 @@ def _copy(copies: _Copies, sources: Sequence[Array], targets: Sequence[Array]) -
         launch([*(sources[k] for k in some), *(targets[k] for k in some)])
 
 
-MOVES: Mapping[str, Callable[[Mapping[str, TensorDesc], int, int, int | None], Implementation | None]] = {
+def _scatter(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    """Along the last axis: there, rows can be written to apart."""
+    sizes, axis = tensors["InputTensor"].sizes, attributes["Axis"]
+    run = tensors["IndicesTensor"].sizes[axis]
+    if prod(sizes[axis + 1 :]) > 1 or 0 in sizes or not run:
+        return None
+    launch = ScatteredLaunch(ScatteredSpec(_BITS[width], tensors["IndicesTensor"].data_type), threads)
+
+    def compute(c: Call) -> Array:
+        result = np.empty(c.input.shape, c.input.dtype)
+        source, indices, updates = map(np.ascontiguousarray, (c.input, c.indices, c.updates))
+        whole = result.reshape(-1, sizes[axis])
+        launch([source.reshape(whole.shape), whole, indices.reshape(-1, run), updates.reshape(-1, run)])
+        return result
+
+    return compute
+
+
+def _reverse(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    by_rows = {
+        rows: TakenLaunch(TakenSpec(_BITS[width], INT64, rows=rows), 0, threads) for rows in (False, True)
+    }
+
+    def compute(c: Call) -> Array:
+        rows, sizes = source_rows(c)
+        result = np.empty(sizes, c.input.dtype)
+        by_rows[sizes[1] > 1]([np.ascontiguousarray(c.input).reshape(sizes), result, rows])
+        return result.reshape(c.input.shape)
+
+    return compute
+
+
+def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | None) -> Implementation | None:
+    """Rows are the last axis, if something is put around it, or else all behind the last such axis."""
+    sizes, mode = tensors["InputTensor"].sizes, attributes["PaddingMode"]
+    around = [*zip(attributes["StartPadding"], attributes["EndPadding"], strict=True)]
+    padded = [k for k, ends in enumerate(around) if any(ends)]
+    if not padded:
+        return None
+    last = padded[-1] if padded[-1] == len(sizes) - 1 else padded[-1] + 1
+    first, run = min(padded[0], last), prod(sizes[last:])
+    before, after = around[last] if last == padded[-1] else (0, 0)
+    count = prod(sum(around[k]) + sizes[k] for k in range(first, last))
+    if count > MAX_ROWS or (before + run + after) * width < MIN_PADDED_BYTES:
+        return None
+    constant = mode is PaddingMode.CONSTANT
+    rows, outside = np.zeros(1, np.int64), np.zeros(1, bool)
+    for k in range(first, last):
+        places = np.arange(-around[k][0], sizes[k] + around[k][1])
+        rows = np.add.outer(rows * sizes[k], inside(places, sizes[k], mode)).ravel()
+        outside = np.logical_or.outer(outside, (places < 0) | (places >= sizes[k])).ravel()
+    rows[outside & constant] = -1
+    ends = np.arange(-before, 0), np.arange(run, run + after)
+    dtype = tensors["OutputTensor"].data_type
+    value = (
+        np.array(as_type(attributes["PaddingValue"], dtype), IN_ARRAYS[dtype]) if constant else np.zeros(1)
+    )
+    launch = PaddedLaunch(
+        PaddedSpec(_BITS[width], constant),
+        rows,
+        (inside(ends[0], run, mode), inside(ends[1], run, mode)),
+        value.view(f"i{value.itemsize}").item(),
+        threads,
+    )
+    planes, height = prod(sizes[:first]), prod(sizes[first:last])
+
+    def compute(c: Call) -> Array:
+        result = np.empty(c.output.shape, c.input.dtype)
+        source = np.ascontiguousarray(c.input).reshape(planes, height, run)
+        launch.pad(source, result.reshape(planes, count, before + run + after))
+        return result
+
+    return compute
+
+
+MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,
     "JOIN": _join,
     "SPLIT": _split,
+    "SCATTER": _scatter,
+    "REVERSE_SUBSEQUENCES": _reverse,
+    "PADDING": _pad,
+    "PADDING1": _pad,
 }

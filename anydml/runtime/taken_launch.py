@@ -1,4 +1,4 @@
-"""Launches of kernels that take elements from where indices say."""
+"""Launches of kernels that take elements from where indices say, or put them there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
+from anydml.codegen.scattered import NAMES, ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import Array, RepeatedLaunch
@@ -60,6 +61,37 @@ class TakenLaunch(RepeatedLaunch):
             [steps.get(n, 0) for n in names],
             row=values["run"],
             cost=(2 if spec.rows and not spec.own else 4) * spec.terms * width,
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))
+
+
+class ScatteredLaunch(RepeatedLaunch):
+    """Along the last axis. Arrays, all packed: the source, the target, indices and updates, as rows."""
+
+    def __init__(self, spec: ScatteredSpec, threads: int | None) -> None:
+        self._spec = spec
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, (source, target, index, updates) = self._spec, arrays
+        width = SIZE[spec.dtype]
+        assert all(a.flags.c_contiguous for a in arrays)
+        assert source.shape == target.shape
+        assert index.shape == updates.shape == (len(source), updates.shape[1])
+        assert source.itemsize == target.itemsize == updates.itemsize == width
+        assert index.itemsize == SIZE[spec.index]
+        (rows, length), run = source.shape, updates.shape[1]
+        assert length > 0
+        descriptor = shared_out(
+            body_address(ScatteredWriter, spec),
+            rows,
+            [],
+            [{"length": length, "run": run}.get(n, 0) for n in NAMES],
+            [*(a.strides[0] for a in arrays), 0, 0],
+            row=length + run,
+            cost=4 * width,
             pool=pool.address,
             threads=count,
         )

@@ -38,6 +38,7 @@ def test_nothing_beyond_the_tensors_is_read_or_written(name, kernels, monkeypatc
         monkeypatch.setattr(resample_kernels, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(move_kernels, "MIN_BYTES", 1)
         monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
+        monkeypatch.setattr(move_kernels, "MIN_PADDED_BYTES", 1)
         monkeypatch.setattr(move_kernels, "MIN_SHARED_BYTES", 1)
     rng, numbers = random.Random(f"{name} {kernels}"), np.random.default_rng(len(name))
     ran = sum(within_its_memory(name, rng, numbers, MEMORY) for _ in range(CASES))

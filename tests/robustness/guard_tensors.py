@@ -15,7 +15,7 @@ from tests.ops import random_descs
 from tests.robustness.guard_cases import Case, Wrong
 from tests.robustness.guard_memory import PATTERN, Array, Memory
 
-KERNELS = (row_kernels, window_kernels, best_kernels, running_kernels, product_kernels)
+KERNELS: tuple[Any, ...] = (row_kernels, window_kernels, best_kernels, running_kernels, product_kernels)
 """Of which there are none for small tensors."""
 MOST = 20_000
 """Bytes of a tensor of a description that is run."""

@@ -80,3 +80,75 @@ def test_joins_and_splits(both, dtype):
             whole = np.concatenate(parts, axis)
             both(dml.split, whole, lengths, axis=axis)
             both(dml.split, np.asfortranarray(whole), lengths, axis=axis)
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+@pytest.mark.parametrize("mode", "CONSTANT EDGE REFLECTION SYMMETRIC WRAP".split())
+def test_padding(both, monkeypatch, dtype, mode):
+    monkeypatch.setattr(move_kernels, "MIN_PADDED_BYTES", 1)
+    rng = np.random.default_rng(len(dtype + mode))
+    words = {"CONSTANT": "constant", "EDGE": "edge", "REFLECTION": "reflect", "WRAP": "wrap"}
+    for sizes in ((2, 3, 5, 70), (3, 1, 4, 1), (1, 2, 2, 17)):
+        x = numbers(rng, dtype, *sizes)
+        for padded in ([3], [2], [2, 3], [0, 1, 2, 3], [1], [0, 3]):
+            ends = rng.integers(0, 9, (2, 4)) * np.isin(np.arange(4), padded)
+            ends[0, padded[-1]] += 1
+            args = {"start_padding": ends[0].tolist(), "end_padding": ends[1].tolist(), "padding_value": 0}
+            if mode == "CONSTANT":
+                args["padding_value"] = -3.5 if dtype.startswith("float") else 77
+            both(dml.padding, x, padding_mode=mode, **args)
+            both(dml.padding, x[..., ::-1], padding_mode=mode, **args)
+            if mode in words:
+                got = dml.padding(x, padding_mode=mode, **args)
+                value = {"constant_values": args["padding_value"]} if mode == "CONSTANT" else {}
+                wanted = np.pad(x, [*zip(*ends, strict=True)], words[mode], **value)
+                assert got.tobytes() == wanted.tobytes()
+
+
+def test_what_padding_leaves_to_the_definition(both):
+    x = np.zeros((3, 7), np.float32)
+    args = {"padding_mode": "WRAP", "padding_value": 0}
+    both(dml.padding, x, **args, start_padding=[0, 0], end_padding=[0, 0], by_kernel=False)
+    both(
+        dml.padding, x, **args, start_padding=[0, 0], end_padding=[move_kernels.MAX_ROWS, 1], by_kernel=False
+    )
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+@pytest.mark.parametrize("index", "int32 int64 uint32 uint64".split())
+def test_scatter(both, dtype, index):
+    rng = np.random.default_rng(len(dtype + index))
+    for sizes, axis in (((7, 5, 33), 2), ((3, 1, 90), 2), ((40, 9, 1), 1), ((7, 5, 33), 0)):
+        x, n = numbers(rng, dtype, *sizes), sizes[axis]
+        for count in (1, 6, 70):
+            shape = [*sizes[:axis], count, *sizes[axis + 1 :]]
+            places = rng.integers(0 if index.startswith("u") else -n - 2, n + 2, shape).astype(index)
+            places[0, 0, 0], places[-1, -1, -1] = np.iinfo(index).max, np.iinfo(index).min
+            updates = numbers(rng, dtype, *shape)
+            both(dml.scatter, x, places, updates, axis=axis, by_kernel=axis > 0)
+            both(dml.scatter, x[:, ::-1], places[:, ::-1], updates[::-1], axis=axis, by_kernel=axis > 0)
+
+
+def test_of_updates_of_one_element_the_last_stays(both):
+    updates = np.arange(5000, dtype=np.float32).reshape(5, 1000)
+    places = np.random.default_rng(0).integers(-3, 3, (5, 1000), np.int32)
+    x = np.zeros((5, 3), np.float32)
+    both(dml.scatter, x, places, updates, axis=1)
+    wanted = [[max(row[p % 3 == k]) for k in range(3)] for p, row in zip(places, updates, strict=True)]
+    assert dml.scatter(x, places, updates, axis=1).tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+def test_reversed_subsequences(both, dtype):
+    rng = np.random.default_rng(3)
+    for sizes in ((2, 7, 3, 33), (1, 9, 1, 1), (3, 2, 4, 5)):
+        x = numbers(rng, dtype, *sizes)
+        for axis in range(4):
+            of = [1 if k == axis else n for k, n in enumerate(sizes)]
+            for lengths in (
+                rng.integers(0, sizes[axis] + 3, of).astype(np.uint32),
+                np.full(of, 4, np.uint64),
+                np.broadcast_to(rng.integers(0, sizes[axis] + 3, (of[0], 1, 1, 1)).astype(np.uint32), of),
+            ):
+                both(dml.reverse_subsequences, x, lengths, axis=axis)
+                both(dml.reverse_subsequences, x[:, ::-1], lengths, axis=axis)

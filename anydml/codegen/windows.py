@@ -6,6 +6,9 @@
 An "element" of the iteration space is a row of the output. Some words of the launch descriptor that advance
 from row to row are no addresses but numbers: where the row's windows begin along each axis but the last. So
 windows that reach beyond the input need no code of their own: along these axes their elements are counted.
+
+Of maxima, where they are may be wanted, too. Then each value goes with its place in the plane of windows, and
+of equal values the one of the first place is the greatest; a NaN is greater than all others.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from dataclasses import dataclass
 from anydml.codegen.emit import Emitter, element_type, literal, value_type
 from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
-from anydml.ops.dtypes import SIZE, ScalarType
+from anydml.ops.dtypes import FLOATING, SIZE, UINT32, ScalarType
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import Expr, is_nan, read, sub
+from anydml.ops.expr import Expr, add, and_, convert, eq, gt, is_nan, lt, not_, or_, read, select, sub
 
 NEAR_BYTES = 3072
 """Of the row near by: less than a page of the stack."""
@@ -26,6 +29,8 @@ MAX_BLOCK = 256
 """Outputs that are computed from one row near by, at most."""
 MAX_INTERLEAVED = 4
 """Steps from window to window up to which vectors are picked from longer ones, not gathered."""
+_NOWHERE = 0xFFFFFFFF
+"""The place of what changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,33 @@ class WindowSpec:
     """Of a window, along the last axis; then from one to the next, and from element to element."""
     stride: int
     dilation: int
+    index: TensorDataType | None = None
+    """Of where in the input maxima are; it is packed."""
+
+    @property
+    def near(self) -> int:
+        """Elements of the row near by, each with its place where that is wanted."""
+        return NEAR_BYTES // sum(SIZE[dtype] for dtype in self.carried)
+
+    @property
+    def carried(self) -> list[ScalarType]:
+        return [self.wide] if self.index is None else [self.wide, UINT32]
 
     @property
     def block(self) -> int:
         """Outputs that are computed from one row near by; less than 1 where not even one fits."""
         reach = (self.size - 1) * self.dilation + 1 + self.stride
-        return min(MAX_BLOCK, (NEAR_BYTES // SIZE[self.wide] - reach) // self.stride + 1)
+        return min(MAX_BLOCK, (self.near - reach) // self.stride + 1)
+
+    @property
+    def arrays(self) -> list[str]:
+        others = ["divisors", "marks"] if self.divided else [] if self.index is None else ["indices"]
+        return ["source", "target", *others]
 
 
 def words_of(spec: WindowSpec) -> list[str]:
     """The words of a launch descriptor, by name; numbers behind names are axes of windows but the last."""
-    names = ["source", "target", *(["divisors", "marks"] if spec.divided else [])]
+    names = [*spec.arrays, *(["origin"] if spec.index else [])]
     names += [f"first{a}" for a in range(spec.axes - 1)]
     for a in range(spec.axes - 1):
         names += [f"length{a}", f"pitch{a}", f"size{a}", f"dilation{a}"]
@@ -72,21 +93,22 @@ class WindowWriter(RowWriter):
     def __init__(self, spec: WindowSpec, target: Target) -> None:
         super().__init__(target)
         self.spec = spec
-        self.lanes = max(1, target.vector_bytes // max(SIZE[spec.wide], SIZE[spec.source]))
+        widest = max(SIZE[dtype] for dtype in (spec.source, *spec.carried))
+        self.lanes = max(1, target.vector_bytes // widest)
 
     def write(self) -> None:
         spec = self.spec
         names = words_of(spec)
-        count = NEAR_BYTES // SIZE[spec.wide]
-        self.lines.append(f"  %near = alloca [{count} x {element_type(spec.wide)}], align 64")
+        for k, dtype in enumerate(spec.carried):
+            self.lines.append(f"  %near{k} = alloca [{spec.near} x {element_type(dtype)}], align 64")
         self.base, self.step = self.words(names, names.index("length0"))
         self.loop(0, "%n", 1, lambda row, _: self._row(row))
 
     def _row(self, row: str) -> Sequence[str]:
         """A row of outputs, block by block."""
         spec, here = self.spec, self.here(row, self.base, self.step)
-        named = ["source", "target", *(["divisors", "marks"] if spec.divided else [])]
-        pointers = {name: self.pointer(here[name]) for name in named}
+        pointers = {name: self.pointer(here[name]) for name in spec.arrays}
+        self.plane, self.origin = here["source"], here.get("origin")
         if spec.divided:
             self.store("0", pointers["marks"], TensorDataType.INT8, 1)
         taps = [self._taps(a, here[f"first{a}"]) for a in range(spec.axes - 1)]
@@ -129,7 +151,6 @@ class WindowWriter(RowWriter):
     ) -> None:
         """`count` outputs from `first` on."""
         spec = self.spec
-        wide, nothing = spec.wide, literal(spec.nothing, spec.wide)
         begin = self.number("sub", self.number("mul", first, spec.stride), self.base["padding"])
         span = self.number("mul", self.number("sub", count, 1), spec.stride)
         span = self.number("add", span, (spec.size - 1) * spec.dilation + 1)
@@ -137,9 +158,12 @@ class WindowWriter(RowWriter):
         end = self.bounded("smin", self.number("sub", self.base["length"], begin), span)
         end = self.bounded("smax", end, inside)
 
+        def store(values: Sequence[str], index: str, lanes: int) -> None:
+            for k, (value, dtype) in enumerate(zip(values, spec.carried, strict=True)):
+                self.store(value, self.at(f"%near{k}", index, dtype), dtype, lanes)
+
         def clear(index: str, lanes: int) -> None:
-            value = nothing if lanes == 1 else f"splat ({element_type(wide)} {nothing})"
-            self.store(value, self.at("%near", index, wide), wide, lanes)
+            store(self._nothing(lanes), index, lanes)
 
         steps = list(dict.fromkeys([2 * self.lanes, self.lanes, max(self.lanes // 4, 1), 1]))
         self.all_of("0", inside, steps, clear)
@@ -147,19 +171,22 @@ class WindowWriter(RowWriter):
 
         def column(index: str, lanes: int) -> None:
             place = self.at(source, self.number("add", begin, index), spec.source)
-            value = self._down(place, lanes, taps)
-            self.store(value, self.at("%near", index, wide), wide, lanes)
+            store(self._down(place, lanes, taps), index, lanes)
 
         self.all_of(inside, end, steps, column)
 
         def window(index: str, lanes: int) -> None:
-            place = self.at("%near", self.number("mul", index, spec.stride), wide)
-            total, loaded = "", dict[int, str]()
+            start = self.number("mul", index, spec.stride)
+            rows = [
+                (self.at(f"%near{k}", start, dtype), dtype, dict[int, str]())
+                for k, dtype in enumerate(spec.carried)
+            ]
+            total: list[str] = []
             for k in range(spec.size):
-                value = self._every(place, k * spec.dilation, lanes, loaded)
-                total = self._combine(total, value, lanes) if k else value
+                values = [self._every(*row, k * spec.dilation, lanes) for row in rows]
+                total = self._combine(total, values, lanes) if k else values
             output = self.number("add", first, index)
-            known = {read(0, wide): total}
+            known = {read(0, spec.wide): total[0]}
             if spec.divided:
                 place = self.at(pointers["divisors"], output, TensorDataType.FLOAT32)
                 known[read(1, TensorDataType.FLOAT32)] = self.load(place, TensorDataType.FLOAT32, lanes)
@@ -167,35 +194,75 @@ class WindowWriter(RowWriter):
             self.store(value, self.at(pointers["target"], output, dtype), dtype, lanes)
             if spec.divided:
                 self._mark(value, dtype, lanes, pointers["marks"])
+            if spec.index:
+                self._store_places(total[1], self.at(pointers["indices"], output, spec.index), lanes)
 
         self.all_of("0", count, steps, window)
 
-    def _down(self, place: str, lanes: int, taps: Sequence[tuple[str, str, str]]) -> str:
+    def _nothing(self, lanes: int) -> list[str]:
+        """What changes nothing, behind all places."""
+        spec = self.spec
+        values = [literal(spec.nothing, spec.wide), literal(_NOWHERE, UINT32)][: len(spec.carried)]
+        if lanes == 1:
+            return values
+        return [f"splat ({element_type(t)} {v})" for t, v in zip(spec.carried, values, strict=True)]
+
+    def _down(self, place: str, lanes: int, taps: Sequence[tuple[str, str, str]]) -> list[str]:
         """Neighbouring columns, each reduced along all axes but the last: the first axis first."""
         spec = self.spec
-        kind = value_type(spec.wide, lanes)
-        nothing = literal(spec.nothing, spec.wide)
-        start = nothing if lanes == 1 else f"splat ({element_type(spec.wide)} {nothing})"
         if not taps:
             x = self.load(place, spec.source, lanes)
-            return self.evaluate(spec.before, lanes, {read(0, spec.source): x})
+            value = self.evaluate(spec.before, lanes, {read(0, spec.source): x})
+            return [value, self._places(place, lanes)] if spec.index else [value]
         *outer, (_, count, pitch) = taps
 
         def one(_: str, carried: list[str]) -> list[str]:
-            total, pointer = carried
-            value = self._down(pointer, lanes, outer)
-            return [self._combine(total, value, lanes), self.at(pointer, pitch)]
+            *total, pointer = carried
+            values = self._down(pointer, lanes, outer)
+            return [*self._combine(total, values, lanes), self.at(pointer, pitch)]
 
-        return self.loop(0, count, 1, one, [(kind, start), ("ptr", place)])[0]
+        kinds = [value_type(dtype, lanes) for dtype in spec.carried]
+        start = [*zip(kinds, self._nothing(lanes), strict=True), ("ptr", place)]
+        return self.loop(0, count, 1, one, start)[:-1]
 
-    def _combine(self, total: str, value: str, lanes: int) -> str:
+    def _combine(self, total: Sequence[str], values: Sequence[str], lanes: int) -> list[str]:
+        """What there is so far, and more."""
         wide = self.spec.wide
-        return self.evaluate(self.spec.combined, lanes, {read(0, wide): total, read(1, wide): value})
+        a, b, here, there = read(0, wide), read(1, wide), read(2, UINT32), read(3, UINT32)
+        known = dict(zip((a, here), total, strict=False)) | dict(zip((b, there), values, strict=False))
+        if self.spec.index is None:
+            return [self.evaluate(self.spec.combined, lanes, known)]
+        better, equal = gt(b, a), eq(b, a)
+        if wide in FLOATING:
+            better = or_(better, and_(is_nan(b), not_(is_nan(a))))
+            equal = or_(equal, and_(is_nan(b), is_nan(a)))
+        better = or_(better, and_(equal, lt(there, here)))
+        return [self.evaluate(select(better, x, y), lanes, known) for x, y in ((b, a), (there, here))]
 
-    def _every(self, near: str, offset: int, lanes: int, loaded: dict[int, str]) -> str:
-        """Elements of the row near by from an offset on, as far apart as windows are. `loaded`: stretches of
+    def _places(self, pointer: str, lanes: int) -> str:
+        """Of neighbours in the plane of windows."""
+        behind = self.number("sub", self.line(f"ptrtoint ptr {pointer} to i64"), self.plane)
+        first = self.line(f"trunc i64 {self.number('sdiv', behind, SIZE[self.spec.source])} to i32")
+        if lanes == 1:
+            return first
+        kind, counted = value_type(UINT32, lanes), ", ".join(f"i32 {k}" for k in range(lanes))
+        return self.line(f"add {kind} {self.splat(first, UINT32, lanes)}, <{counted}>")
+
+    def _store_places(self, places: str, pointer: str, lanes: int) -> None:
+        """As flat indices of the input; where there was nothing but padding, that of the plane's first."""
+        index = self.spec.index
+        assert index is not None
+        assert self.origin is not None
+        origin = self.origin if SIZE[index] == 8 else self.line(f"trunc i64 {self.origin} to i32")
+        place, start = read(0, UINT32), read(1, index)
+        found = convert(select(eq(place, _NOWHERE), 0, place), index)
+        known = {place: places, start: self.splat(origin, index, lanes)}
+        self.store(self.evaluate(add(found, start), lanes, known), pointer, index, lanes)
+
+    def _every(self, near: str, wide: ScalarType, loaded: dict[int, str], offset: int, lanes: int) -> str:
+        """Elements of a row near by from an offset on, as far apart as windows are. `loaded`: stretches of
         it, by their offsets, of which others are picked, too."""
-        wide, stride = self.spec.wide, self.spec.stride
+        stride = self.spec.stride
         if stride == 1 or lanes == 1:
             return self.load(self.at(near, offset, wide), wide, lanes)
         kind = value_type(wide, lanes)

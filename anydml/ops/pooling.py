@@ -233,7 +233,7 @@ _MAX_NOTES = (
     "A NaN in a window is its maximum. Of nothing but padding the maximum is -infinity, or an integer "
     "type's least value."
 )
-_INDEX_NOTES = _MAX_NOTES + " Its index is then one of the tensor's, but says nothing."
+_INDEX_NOTES = _MAX_NOTES + " Its index is then that of the plane's first element."
 
 
 def _max(c: Call) -> Array:

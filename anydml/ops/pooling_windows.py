@@ -145,6 +145,8 @@ def largest(x: Array, windows: list[Window]) -> tuple[Array, Array]:
         if empty.any():
             best[w.at(empty)] = lowest(x.dtype)
         x, place = best, index
+    for w in windows:
+        place[w.at(w.counts() == 0)] = 0
     planes = np.arange(x.shape[0] * x.shape[1], dtype=np.uint32) * np.uint32(prod(spatial))
     place += planes.reshape(*x.shape[:2], *(1,) * len(spatial))
     return x, place

@@ -1,11 +1,12 @@
 """Pooling as kernels: what the definitions mean, but that averages are of float32 sums where these suffice.
 
-Windows of which a row does not fit near by, indices, and small outputs, stay with the definitions.
+Windows of which a row does not fit near by, and small outputs, stay with the definitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
 from anydml.ops.call import Call
-from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, NUMPY, SIZE
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
 from anydml.ops.opdef import Operator
@@ -29,6 +30,8 @@ MAX_TAPS = 16
 """Of a window along an axis: code is written for each along the last one."""
 MIN_BLOCK = 8
 """Outputs that one row near by must serve."""
+MAX_PLANE = 1 << 31
+"""Elements of a plane of windows of which places are wanted."""
 MIN_ELEMENTS = 1 << 14
 """Of the output."""
 POOLING = {
@@ -52,13 +55,17 @@ def window_kernel(
     if word is None or given is None:
         return None
     window, sizes = attributes["WindowSize"], tensors["OutputTensor"].sizes
-    if prod(sizes) < MIN_ELEMENTS or max(window) > MAX_TAPS or "OutputIndicesTensor" in tensors:
+    if prod(sizes) < MIN_ELEMENTS or max(window) > MAX_TAPS:
+        return None
+    places = tensors.get("OutputIndicesTensor")
+    if places is not None and prod(given.sizes[2:]) >= MAX_PLANE:
         return None
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
     if (word != "MAX" and dtype is not FLOAT32) or (word == "LP" and attributes["P"] > 2):
         return None
     dilations = attributes.get("Dilations") or [1] * len(window)
     spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations)
+    spec = replace(spec, index=None if places is None else places.data_type)
     return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
 
 
@@ -94,7 +101,8 @@ def _spec(
 
 
 class _WindowLaunch(RepeatedLaunch):
-    """A kernel over windows. Arrays: the input, the output, and for averages divisors and marks of rows."""
+    """A kernel over windows. Arrays: the input, the output, and for averages divisors and marks of rows, or
+    the places of maxima."""
 
     def __init__(self, spec: WindowSpec, windows: Sequence[Window], threads: int | None) -> None:
         self._spec, self._windows = spec, windows
@@ -108,7 +116,11 @@ class _WindowLaunch(RepeatedLaunch):
         assert y.shape == (*x.shape[:first], *(w.places for w in windows))
         assert x.strides[-1] == x.itemsize == SIZE[spec.source]
         assert y.itemsize == SIZE[spec.after.dtype]
-        assert [z.shape for z in others] == ([y.shape[first:], y.shape[:-1]] if spec.divided else [])
+        if spec.index:
+            assert x.flags.c_contiguous
+            assert [(z.shape, z.itemsize) for z in others] == [(y.shape, SIZE[spec.index])]
+        else:
+            assert [z.shape for z in others] == ([y.shape[first:], y.shape[:-1]] if spec.divided else [])
         assert all(z.flags.c_contiguous for z in (y, *others))
         *rows, last = windows
         names, rank = words_of(spec), y.ndim - 1
@@ -116,6 +128,9 @@ class _WindowLaunch(RepeatedLaunch):
         steps = {"source": [*x.strides[:first], *[0] * len(rows)], "target": y.strides[:-1]}
         if spec.divided:
             steps |= {"divisors": [*[0] * first, *others[0].strides[:-1]], "marks": others[1].strides}
+        if spec.index:
+            steps |= {"indices": others[0].strides[:-1]}
+            steps |= {"origin": [*(s // x.itemsize for s in x.strides[:first]), *[0] * len(rows)]}
         for a, w in enumerate(rows):
             values |= {f"first{a}": -w.start, f"length{a}": w.length, f"size{a}": w.size}
             values |= {f"pitch{a}": x.strides[first + a], f"dilation{a}": w.dilation}
@@ -143,7 +158,7 @@ class _Pooling:
 
     def __call__(self, c: Call) -> Any:
         x = c.input
-        if x.strides[-1] != x.itemsize:
+        if x.strides[-1] != x.itemsize or self._spec.index:
             x = np.ascontiguousarray(x)
         if self._launch is None:  # every call has the same sizes
             windows = windows_of(c, x.shape)
@@ -152,6 +167,10 @@ class _Pooling:
                 self._divisors = np.ascontiguousarray(np.broadcast_to(divisors(c, windows), places))
             self._launch = _WindowLaunch(self._spec, windows, self._threads)
         result = np.empty(c.output.shape, x.dtype)
+        if self._spec.index:
+            found = np.empty(result.shape, IN_ARRAYS[self._spec.index])
+            self._launch([x, result, found])
+            return result, found
         if self._divisors is None:
             self._launch([x, result])
         else:

@@ -76,12 +76,62 @@ def test_maxima(both, window, dtype):
 
 
 def test_dilated_windows(both):
-    """MAX_POOLING2 without indices, as devices have it; its function always gives them."""
     x = inputs("float32")[0]
     for dilations in ([2, 1], [1, 3], [3, 2]):
         args = {"window_size": [3, 3], "strides": [1, 2], "dilations": dilations}
         kernel, definition = both(dml.average_pooling1, x, include_padding=True, **args)
         np.testing.assert_allclose(kernel, definition, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dtype", "float32 float16 int8 uint8 int32 uint64".split())
+def test_places_of_maxima(both, window, dtype):
+    for x in inputs(dtype):
+        x = x // 64 * 64 if x.dtype.kind != "f" else x.round()  # many that are equal
+        for kind in ("UINT32", "UINT64"):
+            (found, at), (wanted, places) = both(same_places(kind), x, **window)
+            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(at, places)
+            assert at.dtype == places.dtype == kind.lower()
+
+
+def same_places(kind):
+    return lambda x, **window: dml.max_pooling2(x, **window, output_data_type=kind)
+
+
+def first_place(x, window, n, c, y, z):
+    """The first place in the flat input of the greatest element of a window; a NaN is greater than all."""
+    (h, w), (s, t), (d, e) = (window[k] for k in ("window_size", "strides", "dilations"))
+    top, left = (k * step - pad for k, step, pad in zip((y, z), (s, t), window["start_padding"], strict=True))
+    places = [
+        (n, c, top + i * d, left + j * e)
+        for i in range(h)
+        for j in range(w)
+        if 0 <= top + i * d < x.shape[2] and 0 <= left + j * e < x.shape[3]
+    ]
+    best = max(places, key=lambda at: (np.isnan(x[at]), 0 if np.isnan(x[at]) else x[at]))  # the first
+    return np.ravel_multi_index(best, x.shape)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_places_are_the_first(both, seed):
+    rng = np.random.default_rng([seed, 7])
+    window, sizes = random_window(rng, 2)
+    window["start_padding"] = [
+        min(p, (n - 1) * d)
+        for p, n, d in zip(*map(window.get, ("start_padding", "window_size", "dilations")), strict=True)
+    ]
+    window["end_padding"] = [0, 0]
+    sizes = [
+        max(n, (k - 1) * d + 1)
+        for n, k, d in zip(sizes, window["window_size"], window["dilations"], strict=True)
+    ]
+    x = rng.integers(-2, 3, (2, 2, *sizes)).astype(np.float32)
+    x[rng.random(x.shape) < 0.05] = NAN
+    (values, found), _ = both(dml.max_pooling2, x, **window)
+    for at in np.ndindex(found.shape):
+        assert found[at] == first_place(x, window, *at), at
+    np.testing.assert_array_equal(x.ravel()[found], values)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -113,6 +163,9 @@ def test_any_windows(both, monkeypatch, seed, axes):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         found, wanted = both(dml.lp_pooling1, x, p=2, **window)
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        (found, at), (wanted, places) = both(dml.max_pooling2, x, **window)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(at, places)
         if set(window.pop("dilations")) == {1}:
             np.testing.assert_array_equal(*both(dml.max_pooling, x, **window))
         window["window_size"] = [1 if n < 3 else 2 for n in sizes]

@@ -34,7 +34,7 @@ from anydml.expression import Expression
 from anydml.heavy import implementation_of
 from anydml.lazy import compute_lazily, is_lazy
 from anydml.ops.attributes import ScaleBias  # noqa: F401
-from anydml.ops.call import Computation, field
+from anydml.ops.call import Computation, field, takes_results
 from anydml.ops.docstring import docstring
 from anydml.ops.dtypes import FROM_NUMPY, IN_ARRAYS, native
 from anydml.ops.enums import (  # noqa: F401
@@ -142,7 +142,9 @@ class _Prepared:
     truths: Sequence[str]
     """The inputs that are bools."""
 
-    def made(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def made(
+        self, inputs: dict[str, Array], memory: dict[str, Array] | None = None
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """The results, by field name, and the inputs that they are computed of."""
         for name in self.truths:
             inputs[name] = inputs[name].view(np.uint8)
@@ -150,7 +152,7 @@ class _Prepared:
             inputs |= self.numbers
         for name, sizes in self.repeated.items():
             inputs[name] = np.broadcast_to(inputs[name], sizes)
-        return self.computation(inputs), inputs
+        return self.computation(inputs, memory), inputs
 
     def results(self, inputs: dict[str, Array]) -> Any:
         """What the function gives."""
@@ -262,7 +264,10 @@ def _compute(
             _know(kind[0], prepared)  # the arrays are taken as they are
         return prepared.results(inputs)
     targets = _targets(operator, out, prepared.outputs)
-    for name, x in _apart(prepared.made(inputs)[0], targets.values()).items():
+    memory = {n: y for n, y in targets.items() if takes_results(y, inputs.values())}
+    made = prepared.made(inputs, memory)[0]
+    rest = {n: x for n, x in made.items() if x is not targets[n]}
+    for name, x in _apart(rest, targets.values()).items():
         np.copyto(targets[name], x)
     return out
 

@@ -1,12 +1,13 @@
 """One use of an operator of whole tensors: its arrays and values by name, and what it gives.
 
 def _gather(c: Call) -> Array:                          c.input, c.indices: arrays; c.axis: an attribute
-    return np.take(c.input, c.indices, axis=c.axis)     c.output: a stand-in of the output's sizes and type
+    return np.take(c.input, c.indices, axis=c.axis)     c.output: a stand-in of the output's sizes and type,
+                                                        or the memory where it is wanted (see `empty`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,20 @@ class Call:
 def stand_in(desc: TensorDesc) -> Array:
     """An array of a tensor's sizes and type, without memory of its own."""
     return np.broadcast_to(np.zeros((), IN_ARRAYS.get(desc.data_type, np.dtype(np.uint8))), desc.sizes)
+
+
+def empty(output: Array, dtype: np.dtype[Any]) -> Array:
+    """Memory for an output, to be returned: where it is wanted, if that is of the type, or else new."""
+    if output.flags.writeable and output.dtype == dtype:  # stand-ins are not
+        return output
+    return np.empty(output.shape, dtype)
+
+
+def takes_results(y: Array, inputs: Iterable[Array]) -> bool:
+    """Whether results may be computed in this memory, while these inputs are read."""
+    flags = y.flags
+    packed = y.__class__ is np.ndarray and flags.c_contiguous and flags.writeable and flags.aligned
+    return packed and not any(np.may_share_memory(x, y) for x in inputs)
 
 
 def field(operand: str, k: int) -> str:
@@ -131,7 +146,8 @@ class Computation:
         """The output's name, if it can have but one."""
         if len(operator.outputs) == 1 and not operator.outputs[0].array:
             (self._only,) = outputs
-        values = by_parameter(operator, {name: stand_in(desc) for name, desc in outputs.items()})
+        self._stand_ins = {name: stand_in(desc) for name, desc in outputs.items()}
+        values = by_parameter(operator, self._stand_ins)
         values = {s.parameter: values[s.parameter] for s in operator.outputs}
         values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
         self._values = vars(Call(operator, values, outputs))
@@ -139,13 +155,22 @@ class Computation:
         self._activation = fused if isinstance(fused, Activation) else None
         self._apply = apply or activate
 
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs, by field name: arrays of the described sizes and types, or views of such."""
+    def __call__(
+        self, inputs: Mapping[str, Array], memory: dict[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """The outputs, by field name: arrays of the described sizes and types, or views of such.
+
+        `memory`: where outputs may be computed, of their sizes and types (see `takes_results`). Those that
+        were are these arrays.
+        """
         if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
             inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
         values = self._values.copy()
         for parameter, name, several in self._inputs:
             values[parameter] = [inputs[n] for n in fields_of(name, inputs)] if several else inputs.get(name)
+        if memory:
+            places = by_parameter(self._operator, self._stand_ins | memory)
+            values |= {s.parameter: places[s.parameter] for s in self._operator.outputs}
         call = Call.__new__(Call)
         call.__dict__ = values
         made = self._compute(call)

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from anydml.ops.attributes import INT, ScalarKind, as_type
-from anydml.ops.call import Array, Call
+from anydml.ops.call import Array, Call, empty
 from anydml.ops.dtypes import FLOATS_UP_TO_32_BIT, FROM_NUMPY, UINT32, UP_TO_32_BIT, UP_TO_64_BIT
 from anydml.ops.enums import RandomGeneratorType, TensorDataType
 from anydml.ops.families import (
@@ -33,7 +33,9 @@ _FILLS = {
 
 
 def _fill(c: Call) -> Array:
-    return np.full(c.output.shape, as_type(c.value, FROM_NUMPY[c.output.dtype]), c.output.dtype)
+    result = empty(c.output, c.output.dtype)
+    result.fill(as_type(c.value, FROM_NUMPY[c.output.dtype]))
+    return result
 
 
 FILL_VALUE_CONSTANT = of_tensors(

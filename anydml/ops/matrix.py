@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ops.attributes import ActivationKind
-from anydml.ops.call import Array, Call
+from anydml.ops.call import Array, Call, empty
 from anydml.ops.dtypes import (
     FLOAT32,
     FLOATS_UP_TO_32_BIT,
@@ -48,7 +48,7 @@ def _fits(c: Call) -> bool:
 def _gemm(c: Call) -> Array:
     a = np.swapaxes(c.a, -1, -2) if c.trans_a is MatrixTransform.TRANSPOSE else c.a
     b = np.swapaxes(c.b, -1, -2) if c.trans_b is MatrixTransform.TRANSPOSE else c.b
-    product: Any = np.matmul(a, b)
+    product: Any = np.matmul(a, b, out=empty(c.output, a.dtype))
     if c.alpha != 1:
         product *= np.float32(c.alpha)
     if c.c is not None:

@@ -12,7 +12,7 @@ from anydml.codegen.best import NAMES, BestSpec, BestWriter
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
@@ -45,11 +45,13 @@ def best_kernel(
 
     def compute(c: Call) -> tuple[Array, Array]:
         rows = np.ascontiguousarray(np.moveaxis(c.input, axis, -1))
-        sizes = (*rows.shape[:-1], count)
-        values, places = np.empty(sizes, rows.dtype), np.empty(sizes, IN_ARRAYS[place])
-        launch([rows, values, places])
+        sizes, kind = (*rows.shape[:-1], count), IN_ARRAYS[place]
         if axis == c.input.ndim - 1:
+            values, places = empty(c.output_value, rows.dtype), empty(c.output_index, kind)
+            launch([rows, values, places])
             return values, places
+        values, places = np.empty(sizes, rows.dtype), np.empty(sizes, kind)
+        launch([rows, values, places])
         return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
 
     return compute

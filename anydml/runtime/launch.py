@@ -64,7 +64,7 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
 class RepeatedLaunch:
     """A kernel over arrays of one shape, again and again: of known strides, only addresses are written.
 
-    The output is new, and so apart from the inputs.
+    Outputs are apart from the inputs.
     """
 
     def __init__(self, kernel: KernelSpec, threads: int | None) -> None:

@@ -13,7 +13,7 @@ from anydml.codegen.padded import PaddedSpec
 from anydml.codegen.scattered import ScatteredSpec
 from anydml.codegen.taken import TakenSpec
 from anydml.ops.attributes import as_type
-from anydml.ops.call import Call, fields_of
+from anydml.ops.call import Call, empty, fields_of
 from anydml.ops.dtypes import IN_ARRAYS, INT64, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
 from anydml.ops.expr import read
@@ -88,7 +88,7 @@ def _taken(tensors: Tensors, axis: int, width: int, threads: int | None, own: bo
     def compute(c: Call) -> Any:
         if not (c.input.flags.c_contiguous and c.indices.flags.c_contiguous):
             return c.by_definition()
-        result = np.empty(c.output.shape, c.input.dtype)
+        result = empty(c.output, c.input.dtype)
         launch([c.input, result, c.indices])
         return result
 
@@ -103,7 +103,7 @@ def _join(tensors: Tensors, attributes: Attributes, width: int, threads: int | N
         return None
 
     def compute(c: Call) -> Array:
-        result = np.empty(c.output.shape, c.inputs[0].dtype)
+        result = empty(c.output, c.inputs[0].dtype)
         _copy(copies, c.inputs, _parts(result, axis, c.inputs))
         return result
 
@@ -120,7 +120,7 @@ def _split(
         return None
 
     def compute(c: Call) -> list[Array]:
-        made = [np.empty(x.shape, c.input.dtype) for x in c.outputs]
+        made = [empty(x, c.input.dtype) for x in c.outputs]
         _copy(copies, _parts(c.input, axis, made), made)
         return made
 
@@ -175,7 +175,7 @@ def _scatter(
     launch = ScatteredLaunch(ScatteredSpec(_BITS[width], tensors["IndicesTensor"].data_type), threads)
 
     def compute(c: Call) -> Array:
-        result = np.empty(c.input.shape, c.input.dtype)
+        result = empty(c.output, c.input.dtype)
         source, indices, updates = map(np.ascontiguousarray, (c.input, c.indices, c.updates))
         whole = result.reshape(-1, sizes[axis])
         launch([source.reshape(whole.shape), whole, indices.reshape(-1, run), updates.reshape(-1, run)])
@@ -193,9 +193,10 @@ def _reverse(
 
     def compute(c: Call) -> Array:
         rows, sizes = source_rows(c)
-        result = np.empty(sizes, c.input.dtype)
-        by_rows[sizes[1] > 1]([np.ascontiguousarray(c.input).reshape(sizes), result, rows])
-        return result.reshape(c.input.shape)
+        result = empty(c.output, c.input.dtype)
+        source = np.ascontiguousarray(c.input).reshape(sizes)
+        by_rows[sizes[1] > 1]([source, result.reshape(sizes), rows])
+        return result
 
     return compute
 
@@ -235,7 +236,7 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
     planes, height = prod(sizes[:first]), prod(sizes[first:last])
 
     def compute(c: Call) -> Array:
-        result = np.empty(c.output.shape, c.input.dtype)
+        result = empty(c.output, c.input.dtype)
         source = np.ascontiguousarray(c.input).reshape(planes, height, run)
         launch.pad(source, result.reshape(planes, count, before + run + after))
         return result

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.taken import TakenSpec
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32, INT32, UINT8, UINT32
 from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
@@ -49,8 +49,9 @@ class _Resampling:
             result: Array = c.by_definition()
             return result
         x = np.ascontiguousarray(c.input)
-        for sizes, launch, tables in self._passes:
-            made = np.empty(sizes, x.dtype)
+        for k, (sizes, launch, tables) in enumerate(self._passes, 1):
+            last = k == len(self._passes)
+            made = empty(c.output, x.dtype) if last else np.empty(sizes, x.dtype)
             launch([x, made, *tables])
             x = made
         return x

@@ -16,7 +16,7 @@ import numpy as np
 
 from anydml.codegen.kernel import group
 from anydml.ops import elementary
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, FROM_NUMPY, UINT32
 from anydml.ops.enums import AxisDirection, ReduceFunction, TensorDataType
 from anydml.ops.expr import (
@@ -113,7 +113,7 @@ def _whole_like_input(
             types = tuple(FROM_NUMPY[x.dtype] for x in given)
             kernel = group(types, (meaning([read(k, t) for k, t in enumerate(types)]),))
             known.append(RepeatedLaunch(kernel, threads))
-        result = np.empty(c.input.shape, c.input.dtype)
+        result = empty(c.output, c.input.dtype)
         known[0]([*given, result])
         return result
 
@@ -125,9 +125,7 @@ def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implem
     dtype = np.dtype(meaning.dtype.label)
 
     def compute(c: Call) -> Array:
-        result = np.empty(
-            [1 if d - c.input.ndim in rows.axes else n for d, n in enumerate(c.input.shape)], dtype
-        )
+        result = empty(c.output, dtype)
         launch([c.input, result], c.input.shape)
         return result
 
@@ -342,7 +340,7 @@ def _batch(
 
     def compute(c: Call) -> Array:
         given = [c.mean, c.variance, c.scale]
-        result = np.empty(c.input.shape, np.float32)
+        result = empty(c.output, c.input.dtype)
         if all(x.shape[-1] == 1 or x.strides[-1] == 0 for x in given):
             whole([c.input, *given, c.bias, result])
             return result

@@ -12,7 +12,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.running import NAMES, RunningSpec, RunningWriter
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
@@ -44,7 +44,7 @@ def running_kernel(
     launch = _RunningLaunch(spec, axis, backwards, threads)
 
     def compute(c: Call) -> Array:
-        result = np.empty(c.input.shape, c.input.dtype)
+        result = empty(c.output, c.input.dtype)
         launch([np.ascontiguousarray(c.input), result])
         return result
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from anydml.ir.graph import DirectMLNode, TensorType, Value
-from anydml.ops.call import Call, Computation, fields
+from anydml.ops.call import Call, Computation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc, last_element
@@ -65,13 +65,18 @@ class TensorStep:
         computed = Computation(operator, descs, node.attributes, by, apply_activation)
         halves = {n: v for n, v in outputs.items() if v.data_type in (INT4, UINT4)}
         targets = {n: view(memory[v], v.tensor) for n, v in outputs.items() if n not in halves}
+        direct = {
+            n: y
+            for n, y in targets.items()
+            if takes_results(y, [memory[v] for v in (*node.reads, *node.writes) if v is not outputs[n]])
+        }
 
         def run() -> None:
             given = inputs | {name: unpacked(*where) for name, where in packed.items()}
-            for name, made in computed(given).items():
+            for name, made in computed(given, direct).items():
                 if name in halves:
                     pack(made, memory[halves[name]], halves[name].tensor)
-                else:
+                elif made is not targets[name]:
                     np.copyto(targets[name], made)
 
         return run

@@ -16,7 +16,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, NUMPY, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
@@ -166,9 +166,9 @@ class _Pooling:
                 places = [w.places for w in windows]
                 self._divisors = np.ascontiguousarray(np.broadcast_to(divisors(c, windows), places))
             self._launch = _WindowLaunch(self._spec, windows, self._threads)
-        result = np.empty(c.output.shape, x.dtype)
+        result = empty(c.output, x.dtype)
         if self._spec.index:
-            found = np.empty(result.shape, IN_ARRAYS[self._spec.index])
+            found = empty(c.output_indices, IN_ARRAYS[self._spec.index])
             self._launch([x, result, found])
             return result, found
         if self._divisors is None:

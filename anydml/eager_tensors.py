@@ -74,7 +74,9 @@ def function(operator: Operator, module: str) -> Callable[..., Any]:
         if kind is not None:
             prepared = _KNOWN.get(kind[0])
             if prepared is not None:
-                return prepared.results(dict(zip(prepared.names, kind[1], strict=True)))
+                arrays = dict(zip(prepared.names, kind[1], strict=True))
+                out = kwargs.get("out")
+                return prepared.results(arrays) if out is None else prepared.write(arrays, out)
         given = bind(args, kwargs)
         if manner is None:
             manners[named] = _Manner(operator, [*list(form.parameters)[: len(args)], *kwargs])
@@ -169,6 +171,16 @@ class _Prepared:
         ]
         return tuple(listed) if len(listed) > 1 else listed[0]
 
+    def write(self, inputs: dict[str, Array], out: Any) -> Any:
+        """The results, in `out`, which is checked."""
+        targets = _targets(self.operator, out, self.outputs)
+        memory = {n: y for n, y in targets.items() if takes_results(y, inputs.values())}
+        made = self.made(inputs, memory)[0]
+        rest = {n: x for n, x in made.items() if x is not targets[n]}
+        for name, x in _apart(rest, targets.values()).items():
+            np.copyto(targets[name], x)
+        return out
+
 
 _KNOWN: dict[Any, _Prepared] = {}
 _MOST_KNOWN = 4096
@@ -186,11 +198,15 @@ class _Manner:
     def __init__(self, operator: Operator, names: Sequence[str]) -> None:
         tensors = [s.parameter for s in operator.inputs]
         self._tensors = [names.index(n) for n in tensors if n in names]
-        self._others = [k for k, n in enumerate(names) if n not in tensors]
+        self._others = [k for k, n in enumerate(names) if n not in (*tensors, "out")]
+        self._out = names.index("out") if "out" in names and operator.output_types else None
+        """Where it says what type is wanted."""
         self._written = operator, tuple(names)
 
     def kind_of(self, values: Sequence[Any]) -> tuple[Any, list[Array]] | None:
         """What tells such calls apart, and their arrays; None of arguments that need a closer look."""
+        if self._out is not None and values[self._out] is not None:
+            return None
         key: list[Any] = [self._written]
         arrays: list[Array] = []
         for k in self._tensors:
@@ -259,17 +275,9 @@ def _compute(
         prepared = _prepare(operator, given, inputs, numbers, output_data_type)
         if key is not None:
             _know(key, prepared)
-    if out is None:
-        if kind is not None and all(x is y for x, y in zip(inputs.values(), kind[1], strict=True)):
-            _know(kind[0], prepared)  # the arrays are taken as they are
-        return prepared.results(inputs)
-    targets = _targets(operator, out, prepared.outputs)
-    memory = {n: y for n, y in targets.items() if takes_results(y, inputs.values())}
-    made = prepared.made(inputs, memory)[0]
-    rest = {n: x for n, x in made.items() if x is not targets[n]}
-    for name, x in _apart(rest, targets.values()).items():
-        np.copyto(targets[name], x)
-    return out
+    if kind is not None and all(x is y for x, y in zip(inputs.values(), kind[1], strict=True)):
+        _know(kind[0], prepared)  # the arrays are taken as they are
+    return prepared.results(inputs) if out is None else prepared.write(inputs, out)
 
 
 def _key(value: Any) -> Any:

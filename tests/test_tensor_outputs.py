@@ -134,6 +134,22 @@ def test_one_of_two_outputs_in_the_input():
     assert np.array_equal(x.reshape(-1)[: 4 * 1024], X[:, 0].ravel())
 
 
+def test_calls_like_earlier_ones_look_at_out_again():
+    x, y = X[0, 0], np.empty((32, 32), np.float32)
+    for _ in range(3):
+        assert dml.gemm(x, x, out=y) is y
+        for wrong in (y[:, 0], y.astype(np.float64), 3):
+            with pytest.raises(dml.InvalidInput, match="expected an array of float32 of shape"):
+                dml.gemm(x, x, out=wrong)
+        with pytest.raises(dml.InvalidInput, match="read-only"):
+            dml.gemm(x, x, out=np.broadcast_to(np.float32(0), y.shape))
+    for kind in (np.uint32, np.int64, np.uint32):
+        places = np.full((32, 1), 99, kind)
+        assert dml.argmax(x, [1], out=places) is places
+        assert np.array_equal(places[:, 0], x.argmax(1))
+        assert dml.argmax(x, [1], out=None).dtype == np.uint32
+
+
 def test_other_classes_of_arrays_are_copied_to():
     wanted = dml.reduce(X[0, 0], "SUM", [1])
     matrix = np.zeros((32, 1), np.float32).view(np.matrix)

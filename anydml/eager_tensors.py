@@ -7,7 +7,7 @@ stands for a list of equal ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from inspect import Parameter, Signature
@@ -57,6 +57,7 @@ from anydml.ops.opdef import Operand, Operator
 from anydml.ops.signature import signature
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.launch import apply_activation
+from anydml.runtime.memory import size_problem
 
 Array = NDArray[Any]
 
@@ -321,6 +322,7 @@ def _prepare(
         tensors[name] = TensorDesc(tensors[name].data_type, sizes[name])
     problems = check(operator, tensors | outputs, attributes, FeatureLevel.newest())
     problems = problems or list(do_not_go_together(operator, tensors, outputs))
+    problems = problems or list(_too_large(operator, outputs))
     if problems:
         told = [[in_parameters(operator, text) for text in (p.where, p.message, p.remedy)] for p in problems]
         raise InvalidOperator(*(Problem(*texts) for texts in told))
@@ -328,6 +330,14 @@ def _prepare(
     computation = Computation(operator, outputs, attributes, by, apply_activation)
     truths = [n for n, x in inputs.items() if x.dtype == np.bool_]
     return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths)
+
+
+def _too_large(operator: Operator, outputs: Mapping[str, TensorDesc]) -> Iterator[Problem]:
+    """Outputs that the machine's memory cannot hold."""
+    for name, desc in outputs.items():
+        width = IN_ARRAYS[desc.data_type].itemsize
+        if problem := size_problem(f"{operator.name}: {name}", desc.data_type.label, desc.sizes, width):
+            yield problem
 
 
 def _own(x: Array, given: Mapping[str, Array]) -> Array:

@@ -5,7 +5,7 @@ import pytest
 
 import anydml as dml
 from anydml import eager_tensors
-from anydml.runtime import tensor_step
+from anydml.runtime import memory, tensor_step
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 16, 32, 32)).astype(np.float32)
@@ -148,6 +148,16 @@ def test_calls_like_earlier_ones_look_at_out_again():
         assert dml.argmax(x, [1], out=places) is places
         assert np.array_equal(places[:, 0], x.argmax(1))
         assert dml.argmax(x, [1], out=None).dtype == np.uint32
+
+
+def test_outputs_that_the_memory_cannot_hold(monkeypatch):
+    """Their pages are had when they are written to: the system would end the process."""
+    monkeypatch.setattr(memory, "limit", lambda: 1 << 30)
+    message = "output: expected at most 1.0 GiB, this machine's memory, but got 8.0 GiB for float32"
+    with pytest.raises(dml.InvalidOperator, match=f"FILL_VALUE_CONSTANT: {message}"):
+        dml.fill_value_constant(value=np.float32(3), output_sizes=[1 << 31])
+    with pytest.raises(dml.InvalidOperator, match=f"TILE: {message}"):
+        dml.tile(np.zeros((1, 1), np.float32), [1 << 15, 1 << 16])
 
 
 def test_other_classes_of_arrays_are_copied_to():

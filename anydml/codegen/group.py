@@ -7,7 +7,7 @@ from enum import Enum
 from functools import cached_property
 
 from anydml.codegen.descriptor import DescriptorTemplate
-from anydml.ops.dtypes import BOOL, SIZE
+from anydml.ops.dtypes import BOOL, FLOAT64, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, walk
 from anydml.ops.reductions import REDUCTIONS, Axes
@@ -83,8 +83,9 @@ class KernelSpec:
 
     @cached_property
     def cost(self) -> int:
-        """How many bytes take about as long to move as one element to compute."""
-        return self.width + len(self.words) // 4
+        """How many bytes take about as long to move as one element to compute; of FLOAT64, vectors have half
+        as many."""
+        return self.width + sum(2 if e.dtype is FLOAT64 else 1 for e in self.words) // 4
 
     @cached_property
     def plain(self) -> bool:

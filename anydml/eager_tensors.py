@@ -165,10 +165,8 @@ class _Prepared:
             return _own(made[operator.outputs[0].name], given)
         results = {n: _own(x, given) for n, x in made.items()}
         listed = [
-            tuple(x for n, x in results.items() if n.startswith(s.name + "["))
-            if s.array
-            else results.get(s.name)
-            for s in operator.outputs
+            tuple([results[n] for n in name]) if isinstance(name, list) else name and results[name]
+            for name in self.computation.fields
         ]
         return tuple(listed) if len(listed) > 1 else listed[0]
 

@@ -26,6 +26,8 @@ def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
     for n in (256, 512, 1024):
         a, b = _floats(n, n), _floats(n, n)
         yield f"GEMM {n}", partial(dml.gemm, a, b), bound("MatMul", [a, b])
+    heads, keys = _floats(1, 12, 128, 64), _floats(1, 12, 64, 128)
+    yield "GEMM, 12 of 128 x 64 x 128", partial(dml.gemm, heads, keys), bound("MatMul", [heads, keys])
     for given in (
         (64, 64, 56, 3, 1, 1),
         (256, 64, 56, 1, 1, 1),
@@ -37,6 +39,11 @@ def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
     window: dict[str, Any] = {"strides": 2, "window_size": 3, "start_padding": 1, "end_padding": 1}
     same: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
     yield "MAX_POOLING 3x3", lambda: dml.max_pooling(x, **window), bound("MaxPool", [x], **same)
+    yield (
+        "MAX_POOLING1 3x3, with indices",
+        lambda: dml.max_pooling1(x, **window),
+        bound("MaxPool", [x], 2, **same),
+    )
     yield (
         "AVERAGE_POOLING 3x3",
         lambda: dml.average_pooling(x, include_padding=True, **window),
@@ -72,6 +79,7 @@ def _rows(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
         "SUM": "ReduceSum",
         "AVERAGE": "ReduceMean",
         "MAX": "ReduceMax",
+        "MULTIPLY": "ReduceProd",
         "LOG_SUM_EXP": "ReduceLogSumExp",
     }
     for function, op in functions.items():
@@ -111,6 +119,24 @@ def _moves(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
         lambda: dml.gather(table, rows, axis=0, index_dimensions=1),
         bound("Gather", [table, rows[0]]),
     )
+    where = _RNG.integers(0, 1024, (1024, 256)).astype(np.int32)
+    square, updates = _floats(1024, 1024), _floats(1024, 256)
+    yield (
+        "SCATTER 256 of 1024, last axis",
+        lambda: dml.scatter(square, where, updates, axis=1),
+        bound("ScatterElements", [square, where, updates], axis=1),
+    )
+    steps, lengths = _floats(1, 128, 32, 64), _RNG.integers(1, 129, 32)
+    yield (
+        "REVERSE_SUBSEQUENCES, 32 of 128 x 64",
+        partial(
+            dml.reverse_subsequences,
+            steps,
+            np.broadcast_to(lengths.astype(np.uint32).reshape(1, 1, 32, 1), (1, 1, 32, 64)),
+            axis=1,
+        ),
+        bound("ReverseSequence", [steps[0], lengths], batch_axis=1, time_axis=0),
+    )
     images = [_floats(1, 64, 56, 56) for _ in range(4)]
     image = images[0]
     yield "JOIN, channels", lambda: dml.join(images, axis=1), bound("Concat", images, axis=1)
@@ -120,17 +146,19 @@ def _moves(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
         bound("Split", [image], 2, axis=1, num_outputs=2),
     )
     pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
-    yield (
-        "PADDING by 1",
-        lambda: dml.padding(
-            image,
-            padding_mode="CONSTANT",
-            padding_value=0,
-            start_padding=[0, 0, 1, 1],
-            end_padding=[0, 0, 1, 1],
-        ),
-        bound("Pad", [image, pads]),
-    )
+    for mode, theirs in (("CONSTANT", "constant"), ("REFLECTION", "reflect"), ("EDGE", "edge")):
+        yield (
+            f"PADDING by 1, {mode}",
+            partial(
+                dml.padding,
+                image,
+                padding_mode=mode,
+                padding_value=0,
+                start_padding=[0, 0, 1, 1],
+                end_padding=[0, 0, 1, 1],
+            ),
+            bound("Pad", [image, pads], mode=theirs),
+        )
     for mode, theirs in (("NEAREST_NEIGHBOR", "nearest"), ("LINEAR", "linear")):
         yield (
             f"RESAMPLE1, {theirs}, twice as large",

@@ -140,7 +140,13 @@ class Computation:
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
         self._compute: Callable[[Call], Any] = by or Call.by_definition
-        self._inputs = [(s.parameter, s.name, s.array) for s in operator.inputs]
+        self._inputs: list[tuple[str, str | list[str]]] = []
+        """Parameters, and the fields behind them, which the first inputs tell."""
+        self.fields = [
+            [*fields_of(s.name, outputs)] if s.array else s.name if s.name in outputs else None
+            for s in operator.outputs
+        ]
+        """Of each output: a list where there may be several, None where it is not wanted."""
         self._wanted = {name: (desc.sizes, IN_ARRAYS[desc.data_type]) for name, desc in outputs.items()}
         self._only = None
         """The output's name, if it can have but one."""
@@ -166,8 +172,13 @@ class Computation:
         if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
             inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
         values = self._values.copy()
-        for parameter, name, several in self._inputs:
-            values[parameter] = [inputs[n] for n in fields_of(name, inputs)] if several else inputs.get(name)
+        if not self._inputs:
+            self._inputs = [
+                (s.parameter, [*fields_of(s.name, inputs)] if s.array else s.name)
+                for s in self._operator.inputs
+            ]
+        for parameter, name in self._inputs:
+            values[parameter] = [inputs[n] for n in name] if isinstance(name, list) else inputs.get(name)
         if memory:
             places = by_parameter(self._operator, self._stand_ins | memory)
             values |= {s.parameter: places[s.parameter] for s in self._operator.outputs}
@@ -175,13 +186,23 @@ class Computation:
         call.__dict__ = values
         made = self._compute(call)
         if self._only is None:
-            results = _by_field(self._operator, made, self._outputs)
+            results = self._by_field(made if len(self.fields) > 1 else (made,))
         else:
             results = {self._only: np.asarray(made)}
         if self._activation is not None:
             first = next(iter(results))
             results[first] = self._apply(self._activation, results[first])
         return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
+
+    def _by_field(self, parts: Sequence[Any]) -> dict[str, Array]:
+        """Results in the order of the outputs, by field name; those that nobody wants left out."""
+        found: dict[str, Array] = {}
+        for name, part in zip(self.fields, parts, strict=True):
+            if isinstance(name, list):
+                found.update(zip(name, map(np.asarray, part), strict=True))
+            elif name is not None:
+                found[name] = np.asarray(part)
+        return found
 
 
 def activate(activation: Activation, x: Array) -> Array:
@@ -190,18 +211,6 @@ def activate(activation: Activation, x: Array) -> Array:
     meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
     with np.errstate(all="ignore"):
         return np.broadcast_to(evaluate(meaning, [x]), x.shape)
-
-
-def _by_field(operator: Operator, made: Any, outputs: Mapping[str, TensorDesc]) -> dict[str, Array]:
-    """Results in the order of the outputs, by field name; those that nobody wants left out."""
-    parts: Sequence[Any] = made if len(operator.outputs) > 1 else (made,)
-    found: dict[str, Array] = {}
-    for operand, part in zip(operator.outputs, parts, strict=True):
-        if operand.array:
-            found |= {field(operand.name, k): x for k, x in enumerate(part)}
-        elif operand.name in outputs:
-            found[operand.name] = part
-    return {name: np.asarray(x) for name, x in found.items()}
 
 
 def _as_type(x: Array, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -63,14 +63,9 @@ class PaddedWriter(RowWriter):
         source = self.at(here["source"], self.number("mul", number, self.base["pitch"]))
         middle = self.at(here["target"], before, self.spec.dtype)
         self._around(here, "0", before, source, here["target"])
-        self.all_of("0", run, self.steps, lambda k, lanes: self._copy(source, middle, k, lanes))
+        self.copy_elements(source, middle, run, self.spec.dtype, self.steps)
         self._around(here, self.base["before"], after, source, self.at(middle, run, self.spec.dtype))
         return []
-
-    def _copy(self, source: str, target: str, index: str, lanes: int) -> None:
-        dtype = self.spec.dtype
-        value = self.load(self.at(source, index, dtype), dtype, lanes)
-        self.store(value, self.at(target, index, dtype), dtype, lanes)
 
     def _around(self, here: Mapping[str, str], first: str, count: str, source: str, target: str) -> None:
         """`count` elements at the target: the value, or those of the source that stand from `first` on."""

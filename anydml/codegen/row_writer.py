@@ -82,6 +82,17 @@ class RowWriter(ABC):
         ends = f"ptr {target}, ptr {source}, i64 {count}, i1 false"
         self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({ends})")
 
+    def copy_elements(
+        self, source: str, target: str, count: str, dtype: TensorDataType, steps: Sequence[int]
+    ) -> None:
+        """So many elements, of which few are copied most quickly without a call."""
+
+        def some(index: str, lanes: int) -> None:
+            value = self.load(self.at(source, index, dtype), dtype, lanes)
+            self.store(value, self.at(target, index, dtype), dtype, lanes)
+
+        self.all_of("0", count, steps, some)
+
     def place(self, pointer: str, dtype: TensorDataType, length: str) -> str:
         """The index there, from 0 on and below the length: a negative one counts from the end."""
         found = self.load(pointer, dtype, 1)

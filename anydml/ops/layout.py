@@ -193,25 +193,27 @@ def _same_along(lengths: Array, k: int) -> bool:
     return lengths.strides[k] == 0 or bool(np.all(lengths == lengths.take([0], k)))
 
 
-def source_rows(c: Call) -> tuple[Array, tuple[int, int]]:
-    """Where each row of the result comes from, and how many rows there are and elements in one: those behind
-    Axis that move together, for lengths are the same."""
-    split = c.input.ndim
+def sequences(c: Call) -> tuple[Array, tuple[int, int, int, int]]:
+    """How many rows of each sequence are reversed; the sizes before Axis, along it, and behind it, which are
+    those of sequences beside each other and of a row: what moves together, for lengths are the same."""
+    split, sizes = c.input.ndim, c.input.shape
     while split - 1 > c.axis and _same_along(c.sequence_lengths, split - 1):
         split -= 1
     first = (slice(None),) * split + (0,) * (c.input.ndim - split)
-    size, sizes = c.input.shape[c.axis], c.input.shape[:split]
-    lengths = np.minimum(c.sequence_lengths[first], size).astype(np.int64)
-    here = np.arange(size).reshape((size,) + (1,) * (split - 1 - c.axis))
-    rows = np.where(here < lengths, lengths - 1 - 2 * here, 0)  # how far from here
-    rows *= prod(sizes[c.axis + 1 :])
-    rows += np.arange(prod(sizes)).reshape(sizes)
-    return rows.reshape(-1), (prod(sizes), prod(c.input.shape[split:]))
+    before, length = prod(sizes[: c.axis]), sizes[c.axis]
+    beside, row = prod(sizes[c.axis + 1 : split]), prod(sizes[split:])
+    counts: Array = np.minimum(c.sequence_lengths[first], length).astype(np.int64)
+    return counts.reshape(before, beside), (before, length, beside, row)
 
 
 def _reverse_subsequences(c: Call) -> Array:
-    rows, sizes = source_rows(c)
-    return np.take(c.input.reshape(sizes), rows, 0).reshape(c.input.shape)
+    counts, (before, length, beside, row) = sequences(c)
+    here, counts = np.arange(length)[:, np.newaxis], counts[:, np.newaxis]
+    rows = np.where(here < counts, counts - 1 - here, here)
+    rows += np.arange(0, before * length, length).reshape(-1, 1, 1)
+    rows *= beside
+    rows += np.arange(beside)
+    return np.take(c.input.reshape(-1, row), rows.reshape(-1), 0).reshape(c.input.shape)
 
 
 REVERSE_SUBSEQUENCES = of_tensors(

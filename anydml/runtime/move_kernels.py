@@ -12,18 +12,19 @@ from anydml.codegen.kernel import group
 from anydml.codegen.padded import PaddedSpec
 from anydml.codegen.scattered import ScatteredSpec
 from anydml.codegen.taken import TakenSpec
+from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, empty, fields_of
-from anydml.ops.dtypes import IN_ARRAYS, INT64, UINT8, UINT16, UINT32, UINT64
+from anydml.ops.dtypes import IN_ARRAYS, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
 from anydml.ops.expr import read
-from anydml.ops.layout import source_rows
+from anydml.ops.layout import sequences
 from anydml.ops.opdef import Operator
 from anydml.ops.padding import inside
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.padded_launch import PaddedLaunch
-from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch
+from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
 from anydml.runtime.threads import default_threads
 
 MIN_BYTES = 1 << 16
@@ -187,15 +188,14 @@ def _scatter(
 def _reverse(
     tensors: Tensors, attributes: Attributes, width: int, threads: int | None
 ) -> Implementation | None:
-    by_rows = {
-        rows: TakenLaunch(TakenSpec(_BITS[width], INT64, rows=rows), 0, threads) for rows in (False, True)
-    }
+    if 0 in tensors["InputTensor"].sizes:
+        return None
+    launch = TurnedLaunch(TurnedSpec(_BITS[width]), threads)
 
     def compute(c: Call) -> Array:
-        rows, sizes = source_rows(c)
+        counts, sizes = sequences(c)
         result = empty(c.output, c.input.dtype)
-        source = np.ascontiguousarray(c.input).reshape(sizes)
-        by_rows[sizes[1] > 1]([source, result.reshape(sizes), rows])
+        launch([np.ascontiguousarray(c.input).reshape(sizes), result.reshape(sizes), counts])
         return result
 
     return compute

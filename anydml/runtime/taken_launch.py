@@ -1,4 +1,4 @@
-"""Launches of kernels that take elements from where indices say, or put them there."""
+"""Launches of kernels that take elements from where indices say, put them there, or turn them round."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.scattered import NAMES, ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
+from anydml.codegen.turned import NAMES as TURNED
+from anydml.codegen.turned import TurnedSpec, TurnedWriter
 from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
@@ -92,6 +94,37 @@ class ScatteredLaunch(RepeatedLaunch):
             [*(a.strides[0] for a in arrays), 0, 0],
             row=length + run,
             cost=4 * width,
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))
+
+
+class TurnedLaunch(RepeatedLaunch):
+    """Arrays, all packed: the source and the target, [before, length, beside, row], and of each sequence how
+    many rows are turned round, [before, beside], of INT64 and from 0 on."""
+
+    def __init__(self, spec: TurnedSpec, threads: int | None) -> None:
+        self._spec = spec
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        source, target, counts = arrays
+        before, length, beside, row = source.shape
+        assert all(a.flags.c_contiguous for a in arrays)
+        assert source.shape == target.shape
+        assert source.itemsize == target.itemsize == SIZE[self._spec.dtype]
+        assert counts.shape == (before, beside)
+        assert counts.itemsize == 8
+        (whole, along, beneath, _), still = source.strides, (0, 0, 0)
+        descriptor = shared_out(
+            body_address(TurnedWriter, self._spec),
+            beside,
+            [(before, [whole, whole, counts.strides[0], 0, *still]), (length, [0, along, 0, 1, *still])],
+            [{"length": length, "run": row, "along": along}.get(n, 0) for n in TURNED],
+            [beneath, beneath, counts.itemsize, 0, *still],
+            row=row,
+            cost=2 * source.itemsize,
             pool=pool.address,
             threads=count,
         )

@@ -122,3 +122,12 @@ def test_what_rounds_on_the_way_is_verified_node_by_node(monkeypatch, text, lite
     monkeypatch.setattr(verification, "OnnxRuntime", provider)
     anydml.flatten(model(text))
     assert [a for a in asked if a is not None] == [literal]
+
+
+def test_what_rounds_on_the_way_may_differ_by_a_rounding():
+    x = np.linspace(-3, 3, 100).astype(np.float32)
+    near = x + np.float32(0.005)
+    assert verification.same(x, near, 1e-2)
+    assert not verification.same(x, near)
+    assert not verification.same(x, x + np.float32(0.5), 1e-2)
+    assert verification.same([x, x], [near, x], 1e-2)

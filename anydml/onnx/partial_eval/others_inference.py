@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
 
+from anydml.ir.dims import Dim, may_be_zero
+from anydml.ir.graph import Node
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.region_model import IR_VERSION
 from anydml.onnx.types import from_proto, to_proto, without_sizes
@@ -69,3 +71,10 @@ def by_library(
     graph.output.extend(ValueInfoProto(name=name) for name in node.output if name)
     model = ModelProto(ir_version=IR_VERSION, graph=graph, opset_import=imports)
     return provider.result_types(model.SerializeToString())
+
+
+def has_elements(node: Node, inputs: Sequence[tuple[Dim, ...] | None]) -> bool:
+    """Whether a library's operator surely gives elements for inputs that have some: ONNX's on integers,
+    which joins, calculates, or goes over windows."""
+    known = all(sizes is not None and not any(map(may_be_zero, sizes)) for sizes in inputs)
+    return known and node.op.domain == "com.microsoft" and node.op.name.startswith("QLinear")

@@ -25,7 +25,7 @@ from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable,
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
-from anydml.onnx.partial_eval.others_inference import by_library, by_onnx
+from anydml.onnx.partial_eval.others_inference import by_library, by_onnx, has_elements
 from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, unsure_axes
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
@@ -238,7 +238,7 @@ class ShapeInference:
         self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None]
     ) -> list[Type | None]:
         """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
-        own = None
+        own, inputs_sizes = None, [f.value.sizes for f in inputs if f is not None]
         if len(types) == 1:
             own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
         refined: list[Type | None] = []
@@ -254,7 +254,7 @@ class ShapeInference:
                 better = None if isinstance(n, int) or own is None else as_dim(own[k])
                 sizes.append(n if better is None else better)
             info = info_of(node.op)
-            least = int(info is not None and info.never_empty)
+            least = int(info.never_empty if info is not None else has_elements(node, inputs_sizes))
             refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
 
@@ -372,11 +372,21 @@ def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
     info = info_of(node.op)
     element_by_element = info is not None and bool(info.directml)
-    if node.bodies or not (element_by_element or all(map(_says_nothing, inputs))):
+    foreign = schema_of(node.op) is None
+    if node.bodies or not (foreign or element_by_element or all(map(_says_nothing, inputs))):
         return None
+    told = tuple(map(_axes_or_sizes, inputs)) if foreign else ()
     attributes = node.attributes and tuple((n, a.SerializeToString()) for n, a in node.attributes.items())
     given = tuple(None if f is None else f.value.type for f in inputs)
-    return node.op, attributes or (), given, tuple(v is None for v in node.outputs)
+    return node.op, attributes or (), given, told, tuple(v is None for v in node.outputs)
+
+
+def _axes_or_sizes(fact: AbstractValue | None) -> bytes | None:
+    """The content of what may be axes or sizes. Scales and zero points, which are many, decide no type."""
+    if fact is None or fact.constant is None or not is_small(fact.value.type):
+        return None
+    content = fact.constant.content
+    return content.tobytes() if content.dtype in (np.int32, np.int64) else None
 
 
 def _says_nothing(fact: AbstractValue | None) -> bool:

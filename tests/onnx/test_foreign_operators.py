@@ -170,3 +170,25 @@ def test_scans_along_other_axes_of_nothing(sizes):
         assert y.shape == sizes
     agree(model(AXES), {"x": weight(2, 3, 4)}, session)
     assert "iteration at a time" not in session.explain().split("plan for")[-1]
+
+
+JOINED = """(uint8[a,n] x, uint8[n,c] w) => (uint8[a,c] y) {
+    left = com.microsoft.QLinearConcat <axis = 1> (s, z, x, s, z, x, s, z)
+    right = com.microsoft.QLinearConcat <axis = 0> (s, z, w, s, z, w, s, z)
+    y = QLinearMatMul (left, s, z, right, s, z, s, z)
+}"""
+
+
+def test_what_joins_something_is_not_taken_for_nothing():
+    """A product over nothing is not the library's; that of joined parts is, also where sizes are open."""
+    data = model(JOINED, s=np.array(0.1, np.float32), z=np.array(100, np.uint8))
+    session = anydml.load(data)
+    rng = np.random.default_rng(0)
+    for a, n, c in ((2, 3, 4), (3, 4, 5), (4, 5, 6), (5, 2, 3)):
+        feeds = {
+            k: rng.integers(80, 120, sizes).astype(np.uint8) for k, sizes in (("x", (a, n)), ("w", (n, c)))
+        }
+        agree(data, feeds, session)
+    plans = session.explain().split("plan for")[1:]
+    assert any("?" in plan.splitlines()[0] for plan in plans)
+    assert all(plan.count("\n  ") == 1 for plan in plans)

@@ -178,7 +178,8 @@ class Partition:
 
         `typed`: bodies have types, too, as those that stand in others have then.
         """
-        for type in (v.type for v in (*node.reads, *node.writes)):
+        passed = (v.type for v in (*node.reads, *node.writes) if v not in self._constants)
+        for type in passed:  # constants are written into the region's model
             if type is not None and leaf(type).dtype not in DTYPES:
                 return f"onnxruntime has no {leaf(type).dtype} here"
         if isinstance(node, If):

@@ -120,6 +120,18 @@ def test_an_if_in_a_sequence_map():
     assert [g.tolist() for g in got] == [[-1, 2, -3], [1, 2, 3], [-1]]
 
 
+def test_what_a_sequence_map_gives_is_a_sequence_to_what_reads_it():
+    model = parsed(
+        """(seq(float[n]) q, float[n] k) => (float[m] y, float[n] last) {
+        s = SequenceMap (q) <body = b (float[n] e) => (float[n] r) { r = Mul (e, k) }>
+        y = ConcatFromSequence <axis = 0> (s)  end = Constant <value_int = -1> ()  last = SequenceAt (s, end) }"""
+    )
+    session = dml.load(model)
+    for k in (np.float32([2, 3, 4]), np.float32([0, 1, 2])):
+        y, last = session.run(None, {"q": [X, -X], "k": k})
+        assert y.tolist() == [*(X * k), *(-X * k)] and last.tolist() == [*(-X * k)]
+
+
 def test_a_failure_names_the_way_to_it():
     model = parsed(
         """(int64 n, bool go, float[a] x, float[b] w) => (float[c] y) {

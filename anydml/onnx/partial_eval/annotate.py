@@ -14,7 +14,7 @@ from typing import NamedTuple
 from onnx import ModelProto
 
 from anydml.ir.dims import Affine, Dim, is_anonymous
-from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
@@ -162,10 +162,12 @@ class _Typing:
             if wider == types:
                 first = body.conditions_of(node)
                 found = {j - first: t for k, j in states.items() if (t := types[k]) is not None}
-                return found | self._rows_of_any_rank(body, first, len(states))
+                rows = self._rows_of_any_rank(body, first, len(states))
+                collects = info is not None and info.makes_container
+                return found | ({k: SequenceType(t) for k, t in rows.items()} if collects else rows)
             types = wider
 
-    def _rows_of_any_rank(self, body: Body, first: int, states: int) -> dict[int, Type]:
+    def _rows_of_any_rank(self, body: Body, first: int, states: int) -> dict[int, TensorType]:
         """Rows whose ranks an If leaves open; ONNX's inference may take that of one branch."""
         rows = enumerate((self.facts[v].value.type for v in body.outputs[first + states :]), states)
         return {k: t for k, t in rows if isinstance(t, TensorType) and t.sizes is None}

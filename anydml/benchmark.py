@@ -19,7 +19,7 @@ from anydml.errors import AnyDMLError, InvalidInput, Unsupported
 from anydml.onnx.input_shapes import sized, unknown_names
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Region, RegionFailed
-from anydml.onnx.random_feeds import drawn
+from anydml.onnx.random_inputs import drawn
 from anydml.onnx.serde.deserialize import read
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.session import load

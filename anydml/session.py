@@ -441,7 +441,7 @@ def _check_call(output_names: object, input_feed: object) -> None:
 
 
 def _node_arg(argument: Argument) -> NodeArg:
-    type = argument.type
+    type = argument.type.element if isinstance(argument.type, OptionalType) else argument.type
     sizes = type.sizes if isinstance(type, TensorType) else None
     shape = None if sizes is None else [n if isinstance(n, int) else (n and n.name) or None for n in sizes]
-    return NodeArg(argument.name, onnx_name(type), shape)
+    return NodeArg(argument.name, onnx_name(argument.type), shape)

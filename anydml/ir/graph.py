@@ -76,7 +76,15 @@ class OptionalType:
     """Whether it is known to have no content."""
 
 
-Type = TensorType | SequenceType | OptionalType
+@dataclass(frozen=True)
+class MapType:
+    """A dictionary: `key` is the type of its keys, int64 or string, `element` that of its values."""
+
+    key: str
+    element: Type
+
+
+Type = TensorType | SequenceType | OptionalType | MapType
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import (
+    Constant,
+    Graph,
+    If,
+    MapType,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    Value,
+)
 
 
 def type_text(type: Type | None) -> str:
@@ -33,6 +44,8 @@ def type_text(type: Type | None) -> str:
             return f"sequence({type_text(element)})"
         case OptionalType(element):
             return f"optional({type_text(element)})"
+        case MapType(key, element):
+            return f"map({key},{type_text(element)})"
     return "?"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydml.errors import Problem, type_name
-from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.types import dtype_name, onnx_name
 from anydml.ops.dtypes import native
 
@@ -43,6 +43,11 @@ def problems_of(value: Any, type: Type | None) -> list[Problem]:
             if not isinstance(value, list):
                 return [Problem("", f"expected a list, for {onnx_name(type)}, but got {type_name(value)}")]
             return [p.under(f"[{k}]") for k, v in enumerate(value) for p in problems_of(v, element)]
+        case MapType():
+            if not isinstance(value, dict):
+                message = f"expected a dictionary, for {onnx_name(type)}, but got {type_name(value)}"
+                return [Problem("", message)]
+            return []
         case TensorType(dtype, sizes):
             if not isinstance(value, np.ndarray) or _is_masked(value):
                 return [

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, TypeProto
 
 from anydml.ir.dims import Affine, Dim, Symbol, is_anonymous
-from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
 
 _RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
 DTYPES: dict[int, str] = {
@@ -33,6 +33,8 @@ def onnx_name(type: Type | None) -> str:
             return f"seq({onnx_name(element)})"
         case OptionalType(element):
             return f"optional({onnx_name(element)})"
+        case MapType(key, element):
+            return f"map({key},{onnx_name(element)})"
     return "unknown"
 
 
@@ -59,7 +61,7 @@ class FileSymbols:
 
 
 def from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = lambda name: None) -> Type | None:
-    """None where the file says nothing, or has a map or a sparse tensor, which no operator here makes.
+    """None where the file says nothing, or has a sparse tensor, which no operator here makes.
 
     `dim_of`: what a name that the message gives to a size stands for.
     """
@@ -75,6 +77,9 @@ def from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = lambda name: Non
         if inner is None:
             return None
         return SequenceType(inner) if kind == "sequence_type" else OptionalType(inner)
+    if kind == "map_type":
+        inner = from_proto(proto.map_type.value_type, dim_of)
+        return None if inner is None else MapType(DTYPES[proto.map_type.key_type], inner)
     return None
 
 
@@ -101,6 +106,8 @@ def _to_proto(type: Type) -> TypeProto:
             return onnx.helper.make_sequence_type_proto(_to_proto(element))
         case OptionalType(element):
             return onnx.helper.make_optional_type_proto(_to_proto(element))
+        case MapType(key, element):
+            return onnx.helper.make_map_type_proto(CODES[key], _to_proto(element))
         case TensorType(dtype, sizes):
             return onnx.helper.make_tensor_type_proto(CODES[dtype], sizes)  # type: ignore[arg-type]
 
@@ -129,14 +136,14 @@ def _resize(type: Type, change: Callable[[Sizes], Sizes]) -> Type:
     match type:
         case SequenceType(element):
             return replace(type, element=_resize(element, change))
-        case OptionalType(element):
+        case OptionalType(element) | MapType(_, element):
             return replace(type, element=_resize(element, change))
         case TensorType(dtype, sizes):
             return TensorType(dtype, change(sizes))
 
 
 def leaf(type: Type) -> TensorType:
-    """The tensor type inside sequences and optionals."""
+    """The tensor type inside sequences, optionals and maps."""
     while not isinstance(type, TensorType):
         type = type.element
     return type

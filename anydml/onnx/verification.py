@@ -36,7 +36,7 @@ from anydml.onnx.ops.quirks import quirks_in
 from anydml.onnx.partial_eval.annotate import annotate_types
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
-from anydml.onnx.random_feeds import (
+from anydml.onnx.random_inputs import (
     MAX_ELEMENTS,
     Sizes,
     compared_with,
@@ -328,6 +328,9 @@ def same(x: Any, y: Any, loose: float = 1e-5) -> bool:
     if isinstance(x, list) or isinstance(y, list):
         alike = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
         return alike and all(same(a, b, loose) for a, b in zip(x, y, strict=True))
+    if isinstance(x, dict) or isinstance(y, dict):
+        alike = isinstance(x, dict) and isinstance(y, dict) and x.keys() == y.keys()
+        return alike and all(same(x[key], y[key], loose) for key in x)
     if x is None or y is None:
         return x is y
     a, b = np.asarray(x), np.asarray(y)

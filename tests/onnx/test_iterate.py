@@ -129,7 +129,8 @@ def test_what_a_sequence_map_gives_is_a_sequence_to_what_reads_it():
     session = dml.load(model)
     for k in (np.float32([2, 3, 4]), np.float32([0, 1, 2])):
         y, last = session.run(None, {"q": [X, -X], "k": k})
-        assert y.tolist() == [*(X * k), *(-X * k)] and last.tolist() == [*(-X * k)]
+        assert y.tolist() == [*(X * k), *(-X * k)]
+        assert last.tolist() == [*(-X * k)]
 
 
 def test_a_failure_names_the_way_to_it():

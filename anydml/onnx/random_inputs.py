@@ -1,4 +1,4 @@
-"""Random inputs for a model, drawn to take different branches."""
+"""Random inputs for a model: sizes as models mostly see them, and among contents what it compares with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from anydml.ir.graph import Graph, Node, OptionalType, SequenceType, TensorType, Type
+from anydml.ir.graph import Graph, MapType, Node, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.ops.catalog import OPS
-from anydml.onnx.types import CODES, dtype_name
+from anydml.onnx.types import CODES, dtype_name, leaf
 
 Feeds = dict[str, Any]
 Sizes = dict[object, int]
@@ -90,6 +90,9 @@ def _draw(
         case OptionalType(element):
             none = type.empty or rng.integers(2)
             return None if none else _draw(name, element, sizes, numbers, wild, rng)
+        case MapType(key, element):
+            keys = _content(key, (int(rng.integers(0, 4)),), numbers, wild, rng).tolist()
+            return {k: _content(leaf(element).dtype, (), numbers, wild, rng).item() for k in keys}
         case TensorType(dtype, dims):
             dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
             shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))

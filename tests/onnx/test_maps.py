@@ -79,7 +79,7 @@ def test_files_with_maps_are_flattened_and_verified(data):
 
 def test_something_else_than_a_dictionary():
     with pytest.raises(
-        anydml.InvalidInput, match=r"expected a dictionary, for map.string,tensor.float.., but"
+        anydml.InvalidInput, match=r"expected a dictionary, for map\(string,tensor\(float\)\), but"
     ):
         anydml.load(vectoriser()).run(None, {"m": np.zeros(2, np.float32)})
 

@@ -78,3 +78,23 @@ def test_operators_of_onnxruntimes_own_that_read_them():
     for n in (2, 1, 5):
         x = np.random.default_rng(n).standard_normal((n, 4)).astype(np.float32)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * np.float32([-4.5, 3, 1, -1]))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_weights_are_not_rounded_again(dtype):
+    """Small ones are folded into floats, which onnxruntime rounds to 8 bits beside operands that were rounded."""
+    text = f"""{OPSET_21} (float[n,3,4,4] x) => (float[n,8,4,4] y) {{
+        xq = QuantizeLinear (x, xs, xz)  xd = DequantizeLinear (xq, xs, xz)  w = DequantizeLinear (q, s, z)
+        c = Conv <kernel_shape = [1, 1]> (xd, w)
+        cq = QuantizeLinear (c, ys, xz)  y = DequantizeLinear (cq, ys, xz) }}"""
+    draws = np.random.default_rng(1)
+    high = np.iinfo(dtype).max
+    q = draws.integers(-high, high, (8, 3, 1, 1)).astype(dtype)
+    steps = {"s": np.float32(0.7 / high), "xs": np.float32(0.02), "ys": np.float32(0.01)}
+    session = anydml.load(model(text, q=q, **steps, z=dtype(0), xz=np.uint8(128)), native=False)
+    for n in (1, 2, 3):
+        x = draws.uniform(-1, 1, (n, 3, 4, 4)).astype(np.float32)
+        rounded = (np.clip(np.rint(x / np.float32(0.02)) + 128, 0, 255) - 128) * 0.02
+        exact = np.einsum("ncij,oc->noij", rounded, q[:, :, 0, 0] * (0.7 / high))
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(y, np.clip(exact, -1.28, 1.27), atol=0.0051)

@@ -106,6 +106,11 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
         for n in products
     ):
         yield "QDQSelectorActionTransformer"  # has only one scale for a product's first factor
+    weighted = [n for n in nodes if any(map(n.is_onnx, ("Conv", "ConvTranspose", "Gemm")))]
+    if "DequantizeLinear" in inner or any(
+        n.inputs[0] in scaled and n.inputs[1] not in scaled for n in weighted
+    ):
+        yield "WeightBiasQuantization"  # rounds weights that are floats to 8 bits
 
 
 def _input(value: Value, writer: NodeWriter, number: int, sized: bool) -> ValueInfoProto:

@@ -22,6 +22,15 @@ IF = """(bool c, float[n] x) => (float[n] y) {
     y = If (c) <then_branch = t () => (float[n] a) { a = Relu (x) }, else_branch = e () => (float[n] b) { b = Exp (x) }> }"""
 
 
+def test_a_model_whose_nodes_stand_in_no_order() -> None:
+    ordered = model("(float[n] x) => (float[n] y) { a = Relu (x)  y = Exp (a) }")
+    turned = ModelProto.FromString(ordered.SerializeToString())
+    del turned.graph.node[:]
+    turned.graph.node.extend(reversed(ordered.graph.node))
+    for first, second in ((ordered, turned), (turned, ordered), (turned, turned)):
+        assert anydml.compare(first, second).same is True
+
+
 def test_models_that_do_the_same() -> None:
     flat, _ = anydml.flatten(model(IF))
     found = anydml.compare(model(IF), flat)

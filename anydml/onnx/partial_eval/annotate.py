@@ -23,6 +23,7 @@ from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.deserialize import Model, read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.subgraphs import in_order
 from anydml.onnx.types import without_sizes
 
 
@@ -43,6 +44,7 @@ def read_typed(source: ModelSource, provider: Provider) -> TypedModel:
         InvalidInput, InvalidModel, Unsupported, OSError: as `parse` and `read` do.
     """
     proto, folder, where = parse(source)
+    proto = in_order(proto)
     inlined = inline_functions(proto, where)
     read = read_proto(inlined, folder, where)
     graph = annotate_types(read.graph, read.opsets, provider, read.declared)

@@ -336,9 +336,9 @@ def same(x: Any, y: Any, loose: float = 1e-5) -> bool:
     a, b = np.asarray(x), np.asarray(y)
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
-    if a.dtype.kind != "f":
+    if a.dtype.kind not in "fc":
         return bool(np.array_equal(a, b))
-    finite = np.abs(a[np.isfinite(a)].astype(np.float64))
+    finite = np.abs(a[np.isfinite(a)]).astype(np.float64)
     scale = float(finite.max()) if finite.size else 0.0
     loose = loose if a.dtype.itemsize > 2 else 1e-2
     return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))

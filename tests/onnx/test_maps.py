@@ -89,3 +89,9 @@ def test_dictionaries_are_compared_by_their_values():
     assert not same({1: 0.5}, {1: 0.6})
     assert not same({1: 0.5}, {2: 0.5})
     assert not same({1: 0.5}, [0.5])
+
+
+def test_complex_numbers_are_compared_as_floats_are():
+    x = np.array([1 + 2j, complex(np.nan, 1), complex(np.inf, 0)], np.complex64)
+    assert same(x, x.copy())
+    assert not same(x, x + np.complex64(0.1j))

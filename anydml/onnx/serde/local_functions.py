@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx.inliner
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
 
 from anydml.errors import InvalidModel, Problem
 from anydml.onnx.subgraphs import all_graphs, all_nodes, graphs_of
@@ -27,15 +27,56 @@ def inline_functions(
     if not proto.functions:
         return proto
     _check_calls(proto, where)
-    proto = _with_initializers_passed_on(proto)
+    proto = _with_one_opset(_with_defaults(_with_initializers_passed_on(proto)))
     try:
         if selected is None:
-            return onnx.inliner.inline_local_functions(proto)
+            return onnx.inliner.inline_local_functions(proto, convert_version=True)
         return onnx.inliner.inline_selected_functions(proto, list(selected))
     except Exception as error:  # of C++, whose types are many
         lines = str(error).splitlines() or [""]
         message = f"expected calls that fit the model's functions, but got: {lines[0]}"
         raise InvalidModel(Problem(where, message)) from error
+
+
+def _with_defaults(proto: ModelProto) -> ModelProto:
+    """The model with functions' default attributes at calls without them: onnx's inliner drops them."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions}
+    if not any(defaults.values()):
+        return proto
+    changed = ModelProto()
+    changed.CopyFrom(proto)
+    for nodes in (changed.graph.node, *(f.node for f in changed.functions)):
+        for node in all_nodes(nodes):
+            told = {a.name for a in node.attribute}
+            missing = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(a for a in missing if a.name not in told)
+    return changed
+
+
+def _with_one_opset(proto: ModelProto) -> ModelProto:
+    """The model with functions at its own opset where they mean the same: onnx's inliner converts others."""
+    own = _opsets(proto.opset_import)
+    changed = ModelProto()
+    changed.CopyFrom(proto)
+    for function in changed.functions:
+        its = _opsets(function.opset_import)
+        names = {n.op_type for n in all_nodes(function.node) if n.domain in ("", "ai.onnx")}
+        if "" in own and all(_since(name, its.get("", 1)) == _since(name, own[""]) for name in names):
+            kept = [o for o in function.opset_import if o.domain not in ("", "ai.onnx")]
+            del function.opset_import[:]
+            function.opset_import.extend([*kept, OperatorSetIdProto(domain="", version=own[""])])
+    return changed
+
+
+def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in imports}
+
+
+def _since(name: str, version: int) -> int | None:
+    """The opset at which an operator got the meaning that it has at a version; None: there is none."""
+    if not onnx.defs.has(name, version):
+        return None
+    return int(onnx.defs.get_schema(name, version).since_version)
 
 
 def _with_initializers_passed_on(proto: ModelProto) -> ModelProto:

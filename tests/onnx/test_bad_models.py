@@ -6,6 +6,7 @@ import contextlib
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -49,6 +50,17 @@ def test_not_onnx(tmp_path, content):
     path = tmp_path / "some.onnx"
     path.write_bytes(content)
     refused(path, r"some\.onnx", r"expected an ONNX model, but got")
+
+
+def test_onnxruntimes_own_format(tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "x.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    built = one_if(NEG, ABS, info("x")).SerializeToString()
+    onnxruntime.InferenceSession(built, options, providers=["CPUExecutionProvider"])
+    for take in (anydml.load, anydml.flatten, anydml.inspect, anydml.check_model):
+        with pytest.raises(anydml.InvalidModel, match=r"x\.ort: .*onnxruntime's own format"):
+            take(tmp_path / "x.ort")
 
 
 def test_random_bytes():

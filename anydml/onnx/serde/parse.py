@@ -67,6 +67,9 @@ def _parsed(data: bytes, size: int, where: str) -> ModelProto:
     except DecodeError as error:
         message = f"expected an ONNX model, but got {size} bytes that do not parse"
         remedy = "damaged, truncated, or nested deeper than protobuf reads (about 30 Ifs)?"
+        if data[4:8] == b"ORTM":  # as FlatBuffers has the names of formats
+            message = "expected an ONNX model, but got one in onnxruntime's own format (.ort)"
+            remedy = "the model that it was made from is taken"
         raise InvalidModel(Problem(where, message, remedy)) from error
     return _whole(proto, size, where)
 

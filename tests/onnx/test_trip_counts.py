@@ -153,3 +153,16 @@ def test_while_of_keras():
     assert "program: " in session.explain()
     flat, _ = anydml.flatten(KERAS / "model.onnx", shapes={"x": feeds["x"].shape})
     assert not any(n.op_type == "Loop" for n in flat.graph.node)
+
+
+def test_what_only_decided_is_gone():
+    """A second flattening would take it away."""
+    text = """<ir_version: 8, opset_import: ["": 17]> main (float[2,3] x) => (float[2,3] y)
+        <int64 five = {5}, int64 zero = {0}, bool go = {1}> {
+        y = Scan <num_scan_inputs = 1, body = row (float[3] r) => (float[3] s) {
+            n, s = Loop ("", go, zero, r) <body = step (int64 k, bool c, int64 i, float[3] v) => (bool more, int64 j, float[3] w) {
+                one = Constant <value = int64 {1}> ()  j = Add (i, one)  more = Less (j, five)  w = Neg (v) }> }> (x) }"""
+    flat, _ = anydml.flatten(onnx.parser.parse_model(text), convert="never", unroll=0)
+    assert "five" not in {i.name for i in flat.graph.initializer}
+    again, _ = anydml.flatten(flat, convert="never", unroll=0)
+    assert again.graph == flat.graph

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,17 +33,28 @@ def with_trip_counts(graph: G1, outer: Constants = MappingProxyType({})) -> G1:
     own = dict(graph.constants)
     nodes = tuple(_counted(node, {**outer, **own}, own) for node in graph.nodes)
     same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
-    return graph if same else replace(graph, nodes=nodes, constants=own)
+    return graph if same else cast("G1", eliminate_dead_code(replace(graph, nodes=nodes, constants=own)))
+
+
+def _inside(graph: G1, constants: Constants) -> G1:
+    """A branch or body with trip counts; what only decided is captured no more."""
+    counted = with_trip_counts(graph, constants)
+    return graph if counted is graph else _less_captured(counted)
+
+
+def _less_captured(graph: G1) -> G1:
+    read = {*(v for n in graph.nodes for v in n.reads), *graph.outputs}
+    return replace(graph, inputs=tuple(v for v in graph.inputs if v in read))
 
 
 def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) -> Node | If:
     """The node, and in it, with constant trip counts, which are added to `own`."""
     if isinstance(node, If):
-        then_branch, else_branch = (with_trip_counts(b, constants) for b in node.subgraphs)
+        then_branch, else_branch = (_inside(b, constants) for b in node.subgraphs)
         if then_branch is node.then_branch and else_branch is node.else_branch:
             return node
         return replace(node, then_branch=then_branch, else_branch=else_branch)
-    bodies = {name: with_trip_counts(body, constants) for name, body in node.bodies.items()}
+    bodies = {name: _inside(body, constants) for name, body in node.bodies.items()}
     if any(bodies[name] is not body for name, body in node.bodies.items()):
         node = replace(node, bodies=bodies)
     count = _trip_count(node, constants) if node.is_onnx("Loop") else None
@@ -52,9 +63,9 @@ def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) 
     body = node.bodies["body"]
     limit = Value(f"{node.name or node.op.name}~count", TensorType("int64", ()))
     own[limit] = Constant(np.array(count, np.int64))
-    counted = eliminate_dead_code(replace(body, outputs=(body.parameters[1], *body.outputs[1:])))
-    read = {*(v for n in counted.nodes for v in n.reads), *counted.outputs}
-    counted = replace(counted, inputs=tuple(v for v in counted.inputs if v in read))
+    counted = _less_captured(
+        eliminate_dead_code(replace(body, outputs=(body.parameters[1], *body.outputs[1:])))
+    )
     assert isinstance(counted, Body)
     return replace(node, inputs=(limit, *node.inputs[1:]), bodies={"body": counted})
 

@@ -202,7 +202,7 @@ def sequences(c: Call) -> tuple[Array, tuple[int, int, int, int]]:
     first = (slice(None),) * split + (0,) * (c.input.ndim - split)
     before, length = prod(sizes[: c.axis]), sizes[c.axis]
     beside, row = prod(sizes[c.axis + 1 : split]), prod(sizes[split:])
-    counts: Array = np.minimum(c.sequence_lengths[first], length).astype(np.int64)
+    counts: Array = np.minimum(c.sequence_lengths[first], length).astype(np.int64, order="C")
     return counts.reshape(before, beside), (before, length, beside, row)
 
 

@@ -149,6 +149,7 @@ def test_reversed_subsequences(both, dtype):
                 rng.integers(0, sizes[axis] + 3, of).astype(np.uint32),
                 np.full(of, 4, np.uint64),
                 np.broadcast_to(rng.integers(0, sizes[axis] + 3, (of[0], 1, 1, 1)).astype(np.uint32), of),
+                np.moveaxis(rng.integers(0, sizes[axis] + 3, [of[3], *of[:3]], np.uint32), 0, 3),
             ):
                 both(dml.reverse_subsequences, x, lengths, axis=axis)
                 both(dml.reverse_subsequences, x[:, ::-1], lengths, axis=axis)

@@ -75,6 +75,14 @@ def test_maxima(both, window, dtype):
         np.testing.assert_array_equal(kernel, definition)
 
 
+def test_rows_of_one_element_at_any_stride(both):
+    packed = np.random.default_rng(1).normal(size=(2, 3, 70, 1)).astype(np.float32)
+    x = np.lib.stride_tricks.as_strided(packed, packed.shape, (*packed.strides[:-1], 36))
+    both(dml.max_pooling1, x, [3, 1])
+    both(dml.lp_pooling, x, [3, 1], p=1)
+    assert np.array_equal(dml.max_pooling(x, [70, 1]), packed.max(2, keepdims=True))
+
+
 def test_dilated_windows(both):
     x = inputs("float32")[0]
     for dilations in ([2, 1], [1, 3], [3, 2]):

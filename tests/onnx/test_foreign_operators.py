@@ -192,3 +192,13 @@ def test_what_joins_something_is_not_taken_for_nothing():
     plans = session.explain().split("plan for")[1:]
     assert any("?" in plan.splitlines()[0] for plan in plans)
     assert all(plan.count("\n  ") == 1 for plan in plans)
+
+
+def test_sizes_are_told_to_operators_that_want_them():
+    text = """(int32[b,s] ids, float[9,8] words, float[7,8] places) => (float[b,s,8] y) {
+        e, m = com.microsoft.EmbedLayerNormalization (ids, "", words, places, "", gamma, beta)  y = Neg (e) }"""
+    data = model(text, gamma=weight(8), beta=weight(1, 8)[0])
+    session = anydml.load(data)
+    for b, s in ((1, 3), (2, 4), (3, 2)):
+        ids = np.arange(b * s, dtype=np.int32).reshape(b, s) % 9
+        agree(data, {"ids": ids, "words": weight(9, 8), "places": weight(7, 8)}, session)

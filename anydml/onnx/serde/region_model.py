@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import GIVEN, Region
+from anydml.onnx.schema import form_of
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
@@ -44,7 +45,8 @@ def region(
 
     Inputs are declared by type and rank, not by size: one region serves all sizes. Each size has a name,
     since names that onnxruntime makes itself cost it the square of their number. Weights are declared only.
-    Lengths that ONNX's inference takes for 0 if it is not told them are told.
+    Lengths that ONNX's inference takes for 0 if it is not told them are told; and all sizes, where operators
+    are a library's own, of which some are refused without.
     """
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
@@ -52,7 +54,8 @@ def region(
     parts = partial(right_extremes, constants=constants)
     opset = opsets.get("", 1)
     writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset)
-    graph.input.extend(_input(v, writer, k, v in lengths) for k, v in enumerate(inputs))
+    sized = any(isinstance(n, Node) and form_of(n.op) is None for n in every_node(nodes))
+    graph.input.extend(_input(v, writer, k, sized or v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():

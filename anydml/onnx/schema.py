@@ -138,6 +138,11 @@ def form_of(op: OnnxOp) -> Form | None:
     return None if schema is None else form_from(schema)
 
 
+def is_foreign(op: OnnxOp) -> bool:
+    """Whether it is neither ONNX's nor ours: a library's own, or nobody's."""
+    return op.domain != INTERNAL_DOMAIN and form_of(op) is None
+
+
 def form_from(schema: onnx.defs.OpSchema) -> Form:
     """The form of one of ONNX's own objects, which are slow to look at."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional

@@ -47,7 +47,7 @@ from anydml.onnx.random_inputs import (
     guess_sizes,
     shown,
 )
-from anydml.onnx.schema import INTERNAL_DOMAIN, schema_of
+from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.node_writer import part_names
 from anydml.onnx.serde.prune import without_dead_nodes
 from anydml.onnx.subgraphs import all_names, all_nodes
@@ -128,7 +128,8 @@ def verify(
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
     worst = _worst(graph, opsets)
-    tame = any(_is_foreign(n) for n in graph.walk(bodies=True) if isinstance(n, Node))
+    # nobody knows on what an operator of a library's own ends the process
+    tame = any(is_foreign(n.op) for n in graph.walk(bodies=True) if isinstance(n, Node))
     if tame or worst == "empty":
         sizes = [n for n in sizes if n]
     literal = _rounds(graph)
@@ -284,11 +285,6 @@ def _draws(node: Node) -> bool:
     """Whether it draws random numbers: onnxruntime has a seed for each session, others have none."""
     info = info_of(node.op)
     return info is not None and info.draws is not None and info.draws(KnownNode(node, {}))
-
-
-def _is_foreign(node: Node) -> bool:
-    """Whether it is an operator that ONNX does not have: nobody knows on what it ends the process."""
-    return node.op.domain != INTERNAL_DOMAIN and schema_of(node.op) is None
 
 
 def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:

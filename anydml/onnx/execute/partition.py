@@ -8,8 +8,6 @@ from math import prod
 from types import MappingProxyType
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import (
@@ -26,7 +24,7 @@ from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
-from anydml.onnx.partial_eval.shape_inference import is_small
+from anydml.onnx.partial_eval.shape_inference import small_content
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
 from anydml.onnx.providers.reference import Reference
@@ -241,12 +239,6 @@ def _kind_of(node: Node | If, constants: Mapping[Value, Constant]) -> object:
     ranks = tuple(None if v is None else v.rank for v in inputs)
     if isinstance(node, If) or node.bodies:
         return node_proto(node, Names()).SerializeToString(), types, ranks
-    told = tuple([_told(v, constants.get(v)) for v in node.reads])
+    contents = [small_content(v, constants.get(v)) for v in node.reads]
+    told = tuple([None if c is None else c.tobytes() for c in contents])
     return node.op, tuple(a.SerializeToString() for a in node.attributes.values()), types, ranks, told
-
-
-def _told(value: Value, constant: Constant | None) -> bytes | None:
-    """The content of a small constant, of a type whose elements are bytes."""
-    content = constant.content if constant is not None and is_small(value.type) else None
-    known = isinstance(content, np.ndarray) and content.dtype.kind != "O"
-    return content.tobytes() if content is not None and known else None

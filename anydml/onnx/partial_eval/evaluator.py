@@ -28,7 +28,7 @@ from anydml.onnx.ops.opinfo import KnownNode, Symbols
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.joined_types import either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import fails
-from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, is_small
+from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, small_content
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.types import of_content
 
@@ -380,8 +380,8 @@ def node_key(node: Node, inputs: Sequence[AbstractValue | None]) -> object:
 def _input_key(fact: AbstractValue | None) -> object:
     if fact is None or fact.constant is None:
         return None if fact is None else fact.value
-    content = fact.constant.content if is_small(fact.value.type) else None
-    if not isinstance(content, np.ndarray) or content.dtype.kind == "O":
+    content = small_content(fact.value, fact.constant)
+    if content is None:
         return fact.constant
     return content.dtype, content.shape, content.tobytes()
 

@@ -38,7 +38,7 @@ from anydml.onnx.partial_eval.symbolic import (
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionFailed
-from anydml.onnx.schema import INTERNAL_DOMAIN, schema_of
+from anydml.onnx.schema import INTERNAL_DOMAIN, is_foreign, schema_of
 from anydml.onnx.serde.node_writer import tensor_proto
 from anydml.onnx.serde.region_model import node_proto, region
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
@@ -238,7 +238,7 @@ class ShapeInference:
         self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None]
     ) -> list[Type | None]:
         """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
-        own, inputs_sizes = None, [f.value.sizes for f in inputs if f is not None]
+        own = None
         if len(types) == 1:
             own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
         refined: list[Type | None] = []
@@ -254,7 +254,8 @@ class ShapeInference:
                 better = None if isinstance(n, int) or own is None else as_dim(own[k])
                 sizes.append(n if better is None else better)
             info = info_of(node.op)
-            least = int(info.never_empty if info is not None else has_elements(node, inputs_sizes))
+            given = [f.value.sizes for f in inputs if f is not None] if info is None else []
+            least = int(info.never_empty if info is not None else has_elements(node, given))
             refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
 
@@ -266,8 +267,7 @@ class ShapeInference:
         """What is known of an input's integers."""
         if fact is None or fact.constant is None:
             return None if fact is None else fact.integers
-        known = is_small(fact.value.type) and isinstance(fact.constant.content, np.ndarray)
-        content = fact.constant.content if known else None
+        content = small_content(fact.value, fact.constant)
         return None if content is None or content.dtype.kind not in "biu" else of_array(content)
 
     # ---- contents
@@ -372,7 +372,7 @@ def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
     """What decides the types of the outputs; None where contents or bodies do, too."""
     info = info_of(node.op)
     element_by_element = info is not None and bool(info.directml)
-    foreign = schema_of(node.op) is None
+    foreign = is_foreign(node.op)
     if node.bodies or not (foreign or element_by_element or all(map(_says_nothing, inputs))):
         return None
     told = tuple(map(_axes_or_sizes, inputs)) if foreign else ()
@@ -383,10 +383,8 @@ def _inference_key(node: Node, inputs: list[AbstractValue | None]) -> object:
 
 def _axes_or_sizes(fact: AbstractValue | None) -> bytes | None:
     """The content of what may be axes or sizes. Scales and zero points, which are many, decide no type."""
-    if fact is None or fact.constant is None or not is_small(fact.value.type):
-        return None
-    content = fact.constant.content
-    return content.tobytes() if content.dtype in (np.int32, np.int64) else None
+    content = None if fact is None else small_content(fact.value, fact.constant)
+    return None if content is None or content.dtype not in (np.int32, np.int64) else content.tobytes()
 
 
 def _says_nothing(fact: AbstractValue | None) -> bool:
@@ -430,6 +428,12 @@ def is_small(type: Type | None) -> bool:
         return False
     sizes = type.known_sizes
     return sizes is not None and prod(sizes) <= MAX_FOLLOWED_ELEMENTS
+
+
+def small_content(value: Value, constant: Constant | None) -> np.ndarray | None:
+    """The content of a small constant whose elements are numbers or truths."""
+    content = constant.content if constant is not None and is_small(value.type) else None
+    return content if isinstance(content, np.ndarray) and content.dtype.kind != "O" else None
 
 
 @cache

@@ -29,6 +29,8 @@ Typed = Callable[[Node, Constants], Node]
 def lists_as_rows(graph: Graph, typed: Typed) -> Graph:
     """The graph with rows in the place of lists that are only joined, measured, or read by places; itself if
     there are none."""
+    if not any(isinstance(n, Node) and n.is_onnx("SequenceEmpty") for n in graph.nodes):
+        return graph
     makers = {v: n for n in graph.nodes for v in n.writes}
     made = NodeBuilder(graph.constants, 0, False)
     rows: dict[Value, Value] = {}

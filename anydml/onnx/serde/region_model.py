@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.providers.provider import GIVEN, Region
-from anydml.onnx.schema import form_of
+from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
@@ -54,7 +54,7 @@ def region(
     parts = partial(right_extremes, constants=constants)
     opset = opsets.get("", 1)
     writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset)
-    sized = any(isinstance(n, Node) and form_of(n.op) is None for n in every_node(nodes))
+    sized = any(isinstance(n, Node) and is_foreign(n.op) for n in every_node(nodes))
     graph.input.extend(_input(v, writer, k, sized or v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))

@@ -29,7 +29,17 @@ from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, UINT8, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
-from anydml.runtime.call import Argument, KnownCall, a_number, a_scalar, an_array, an_object, laid_out
+from anydml.runtime.call import (
+    Argument,
+    KnownCall,
+    Packed,
+    a_number,
+    a_scalar,
+    an_array,
+    an_object,
+    kernel_launched,
+    laid_out,
+)
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
 
 Array = NDArray[Any]
@@ -192,11 +202,11 @@ def known_call(
         return None
     listed = [a for a in known if a is not None]
     if packed:
-        return KnownCall(kernel, listed, result.dtype)
+        return KnownCall(listed, Packed(kernel, result.dtype))
     if operator.has_special_shapes:
         inputs = _check_shapes(operator, given, inputs, values, signature.output)
     operands = [np.broadcast_to(x, result.shape) for x in inputs]
-    return KnownCall(kernel, listed, result.dtype, (*operands, result))
+    return KnownCall(listed, kernel_launched(kernel, (*operands, result)))
 
 
 def _stays(x: object) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from inspect import Parameter, Signature
+from inspect import Signature
 from itertools import combinations
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,39 +26,24 @@ from anydml.directml.arguments import (
     types_in,
     types_of,
 )
-from anydml.directml.descriptions import OperatorDesc  # noqa: F401  (annotations name what is not used)
 from anydml.directml.type_inference import as_number
 from anydml.directml.validation import check
-from anydml.eager import Out, Tensor, asked_type, in_parameters, overlaps, to_array  # noqa: F401
+from anydml.eager import asked_type, in_parameters, overlaps, to_array
 from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.expression import Expression
 from anydml.heavy import implementation_of
-from anydml.lazy import compute_lazily, is_lazy
-from anydml.ops.attributes import ScaleBias  # noqa: F401
+from anydml.lazy import is_lazy
 from anydml.ops.call import Computation, field, takes_results
-from anydml.ops.docstring import docstring
 from anydml.ops.dtypes import FROM_NUMPY, IN_ARRAYS, native
-from anydml.ops.enums import (  # noqa: F401
-    AxisDirection,
-    ConvolutionDirection,
-    ConvolutionMode,
-    DepthSpaceOrder,
-    FeatureLevel,
-    InterpolationMode,
-    MatrixTransform,
-    MultiheadAttentionMaskType,
-    PaddingMode,
-    QuantizationType,
-    RandomGeneratorType,
-    RecurrentNetworkDirection,
-    ReduceFunction,
-    TensorDataType,
-)
+from anydml.ops.enums import FeatureLevel, TensorDataType
 from anydml.ops.opdef import Operand, Operator
 from anydml.ops.signature import signature
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
-from anydml.runtime.launch import apply_activation
+from anydml.runtime.call import KnownCall, an_object
+from anydml.runtime.known_launch import an_argument, launched_again
+from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import size_problem
+from anydml.templates import Behind, refuse_out, written_out
 
 Array = NDArray[Any]
 
@@ -65,71 +51,125 @@ Array = NDArray[Any]
 def function(operator: Operator, module: str) -> Callable[..., Any]:
     """The operator's function, as one of `module`."""
     form = signature(operator)
-    bind = _binder(operator, form)
-    manners: dict[Any, _Manner] = {}
+    behind = _WholeTensors(operator, form)
+    _FUNCTIONS.add(behind)
+    return written_out(operator, form, behind, module)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        named = (len(args), *kwargs)
-        manner = manners.get(named)
-        kind = None if manner is None else manner.kind_of((*args, *kwargs.values()))
-        if kind is not None:
-            prepared = _KNOWN.get(kind[0])
-            if prepared is not None:
-                arrays = dict(zip(prepared.names, kind[1], strict=True))
-                out = kwargs.get("out")
-                return prepared.results(arrays) if out is None else prepared.write(arrays, out)
-        given = bind(args, kwargs)
-        if manner is None:
-            manners[named] = _Manner(operator, [*list(form.parameters)[: len(args)], *kwargs])
-        out, output_data_type = given.pop("out"), given.pop("output_data_type", None)
+
+class _WholeTensors(Behind):
+    def __init__(self, operator: Operator, form: Signature) -> None:
+        super().__init__(operator, form)
+        tensors = {s.parameter for s in operator.inputs}
+        self._tensors = [k for k, n in enumerate(self._parameters) if n in tensors]
+        self._others = [k for k, n in enumerate(self._parameters) if n not in tensors][:-1]  # without `out`
+        self._out_decides = bool(operator.output_types)
+
+    def __call__(self, *given: Any) -> Any:
+        kind = self._kind_of(given)
+        if kind is None:
+            return self._meet(given, None)
+        prepared = _KNOWN.get(kind[0])
+        if prepared is None:
+            return self._meet(given, kind)
+        inputs, out = dict(zip(prepared.names, kind[1], strict=True)), given[-1]
+        if prepared.tries <= 0 or not self._learns:
+            return prepared.results(inputs) if out is None else prepared.write(inputs, out)
+        with watched() as launches:
+            result = prepared.results(inputs) if out is None else prepared.write(inputs, out)
+        call = self._known_call(given, kind[1], launches, result)
+        if call is None:
+            prepared.tries -= _Prepared.tries // 4
+        else:
+            prepared.tries -= 1
+            self._know(call)
+        return result
+
+    def _meet(self, given: Sequence[Any], kind: tuple[Any, list[Array]] | None) -> Any:
+        """The first call of a kind, or one that needs a closer look."""
+        operator, named = self._operator, self._named(given)
+        out, output_data_type = named.pop("out"), named.pop("output_data_type", None)
         for s in operator.inputs:
-            x = given[s.parameter]
+            x = named[s.parameter]
             if x.__class__ is np.ndarray or x is None:
                 continue
             for one in x if s.array and isinstance(x, list | tuple) else [x]:
                 if isinstance(one, Expression):
-                    if out is not None:
-                        message = "expected no `out` beside an expression, which has no memory yet"
-                        raise InvalidInput(Problem(operator.name, message))
-                    return one._builder.record_tensors(operator, given, output_data_type)
+                    refuse_out(operator, out)
+                    return one._builder.record_tensors(operator, named, output_data_type)
                 if is_lazy(one):
-                    return compute_lazily(operator, call, bind(args, kwargs))
-        return _compute(operator, given, output_data_type, out, kind)
+                    return self._lazily(given)
+        return _compute(operator, named, output_data_type, out, kind)
 
-    call.__signature__ = form  # type: ignore[attr-defined]
-    call.__module__, call.__name__, call.__qualname__ = module, operator.function, operator.function
-    annotations = {p.name: p.annotation for p in form.parameters.values()}
-    call.__annotations__ = annotations | {"return": form.return_annotation}
-    call.__doc__ = docstring(operator)
-    return call
+    def _kind_of(self, given: Sequence[Any]) -> tuple[Any, list[Array]] | None:
+        """What tells such calls apart, and their arrays; None of arguments that need a closer look."""
+        key: list[Any] = [self._operator]
+        out = given[-1]
+        if self._out_decides and out is not None:
+            if out.__class__ is not np.ndarray:
+                return None
+            key.append(out.dtype)
+        arrays: list[Array] = []
+        for k in self._tensors:
+            x = given[k]
+            if x.__class__ is np.ndarray:
+                arrays.append(x)
+                key += x.dtype, x.shape
+            elif x is None:
+                key.append(None)
+            elif x.__class__ is list or x.__class__ is tuple:
+                key.append(len(x))
+                for one in x:
+                    if one.__class__ is not np.ndarray:
+                        return None
+                    arrays.append(one)
+                    key += one.dtype, one.shape
+            else:
+                return None
+        for k in self._others:
+            x = given[k]
+            kind = x.__class__
+            if kind in _PLAIN or isinstance(x, Enum):
+                key += kind, x
+            elif kind is float:
+                key.append(x.hex())
+            elif (kind is list or kind is tuple) and {*map(type, x)} <= _NUMBERS:
+                key.append(_key(x))
+            else:
+                return None
+        return tuple(key), arrays
+
+    def _known_call(
+        self, given: Sequence[Any], inputs: Sequence[Array], launches: Sequence[Watched], result: Any
+    ) -> KnownCall | None:
+        """What a call that went well says of others like it; None if it is more than one launch."""
+        results = list(result) if isinstance(result, tuple) else [result]
+        if len(launches) != 1 or not all(type(y) is np.ndarray and y.flags.c_contiguous for y in results):
+            return None
+        launched = launched_again(launches[0], inputs, results)
+        if launched is None:
+            return None
+        *values, out = given
+        known = [an_argument(x, results[0], k in self._tensors) for k, x in enumerate(values)]
+        known.append(an_object(None) if out is None else an_argument(out, results[0], True, written=True))
+        return KnownCall([a for a in known if a], launched) if all(known) else None
 
 
-def _binder(operator: Operator, form: Signature) -> Callable[[Any, Any], dict[str, Any]]:
-    """The arguments of a call by name, with defaults: what `form.bind` does, in a tenth of its time."""
-    by_place = [p.name for p in form.parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    defaults = {n: p.default for n, p in form.parameters.items() if p.default is not Parameter.empty}
-    required = form.parameters.keys() - defaults.keys()
-
-    def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        placed = dict(zip(by_place, args, strict=False))
-        given = {**defaults, **placed, **kwargs}
-        if (
-            len(placed) != len(args)
-            or not placed.keys().isdisjoint(kwargs)
-            or not required <= given.keys()
-            or len(given) != len(form.parameters)
-        ):
-            try:
-                form.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{operator.function}(): {error}") from None
-            raise AssertionError(f"{operator.function} cannot bind its arguments")
-        return given
-
-    return bind
+_FUNCTIONS: WeakSet[_WholeTensors] = WeakSet()
 
 
-@dataclass(frozen=True)
+def forget() -> None:
+    """What is known of calls: the next ones find out again who computes them, and with how many threads."""
+    _KNOWN.clear()
+    for behind in _FUNCTIONS:
+        if behind._known is not None:
+            behind._known.forget()
+
+
+_PLAIN = {int, bool, str, type(None)}
+_NUMBERS = {int, float}
+
+
+@dataclass
 class _Prepared:
     """What calls like an earlier one need not find out again."""
 
@@ -144,6 +184,8 @@ class _Prepared:
     """The sizes of inputs that are repeated."""
     truths: Sequence[str]
     """The inputs that are bools."""
+    tries: int = 16
+    """How often such calls may still become known: several times, if they are of many layouts."""
 
     def made(
         self, inputs: dict[str, Array], memory: dict[str, Array] | None = None
@@ -189,57 +231,6 @@ def _know(key: Any, prepared: _Prepared) -> None:
     if len(_KNOWN) >= _MOST_KNOWN:
         _KNOWN.clear()
     _KNOWN[key] = prepared
-
-
-class _Manner:
-    """How calls are written, with arguments of these names: which of them are tensors."""
-
-    def __init__(self, operator: Operator, names: Sequence[str]) -> None:
-        tensors = [s.parameter for s in operator.inputs]
-        self._tensors = [names.index(n) for n in tensors if n in names]
-        self._others = [k for k, n in enumerate(names) if n not in (*tensors, "out")]
-        self._out = names.index("out") if "out" in names and operator.output_types else None
-        """Where it says what type is wanted."""
-        self._written = operator, tuple(names)
-
-    def kind_of(self, values: Sequence[Any]) -> tuple[Any, list[Array]] | None:
-        """What tells such calls apart, and their arrays; None of arguments that need a closer look."""
-        if self._out is not None and values[self._out] is not None:
-            return None
-        key: list[Any] = [self._written]
-        arrays: list[Array] = []
-        for k in self._tensors:
-            x = values[k]
-            if x.__class__ is np.ndarray:
-                arrays.append(x)
-                key += x.dtype, x.shape
-            elif x is None:
-                key.append(None)
-            elif x.__class__ is list or x.__class__ is tuple:
-                key.append(len(x))
-                for one in x:
-                    if one.__class__ is not np.ndarray:
-                        return None
-                    arrays.append(one)
-                    key += one.dtype, one.shape
-            else:
-                return None
-        for k in self._others:
-            x = values[k]
-            kind = x.__class__
-            if kind in _PLAIN or isinstance(x, Enum):
-                key += kind, x
-            elif kind is float:
-                key.append(x.hex())
-            elif (kind is list or kind is tuple) and {*map(type, x)} <= _NUMBERS:
-                key.append(_key(x))
-            else:
-                return None
-        return tuple(key), arrays
-
-
-_PLAIN = {int, bool, str, type(None)}
-_NUMBERS = {int, float}
 
 
 def _compute(
@@ -327,7 +318,8 @@ def _prepare(
     by = implementation_of(operator, tensors | outputs, attributes, None)
     computation = Computation(operator, outputs, attributes, by, apply_activation)
     truths = [n for n, x in inputs.items() if x.dtype == np.bool_]
-    return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths)
+    tries = 0 if made or by is None else _Prepared.tries
+    return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths, tries)
 
 
 def _too_large(operator: Operator, outputs: Mapping[str, TensorDesc]) -> Iterator[Problem]:

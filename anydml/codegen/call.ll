@@ -2,8 +2,9 @@
 ;
 ; What follows from the kinds of arguments is kept in records, which call.py writes: WORD(...) are numbers of
 ; its own, FIELD(...) places in launch descriptors. Arguments are compared with a record's, one after the
-; other. Records are of two kinds. Those without a launch descriptor are for packed arrays of one shape, of
-; whatever sizes; those with one are for arrays of its layouts. Where all is as in a record the kernel runs;
+; other; what a list holds is compared as if it were one more argument. Records are of two kinds. Those without
+; a launch descriptor are for packed arrays of one shape, of whatever sizes, and one output; those with one are
+; for arrays of its layouts, and as many outputs as it says. Where all is as in a record the kernel runs;
 ; everything else goes the ordinary way, to a Python function, which is the first word of the context.
 
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
@@ -11,6 +12,9 @@ declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare void @PyErr_Clear()
 declare void @anydml_run(ptr)
 declare i64 @llvm.umax.i64(i64, i64)
@@ -22,6 +26,11 @@ entry:
   %descriptor = alloca [WORD(descriptor) x i64], align 64
   %scalars = alloca [WORD(arguments) x i64], align 64
   %layouts = alloca [WORD(arguments) x ptr], align 64
+  %lists = alloca [WORD(arguments) x ptr], align 64
+  %results = alloca [WORD(arguments) x ptr], align 64
+  %objects = alloca [WORD(arguments) x ptr], align 64
+  %moved.bases = alloca [WORD(arguments) x i64], align 64
+  store ptr %args, ptr %lists
   %bases = getelementptr i64, ptr %descriptor, i64 FIELD(addresses)
   %context.p = getelementptr i8, ptr %self, i64 WORD(data)
   %context = load ptr, ptr %context.p
@@ -45,6 +54,7 @@ compare:
   %wants.p = getelementptr i64, ptr %record, i64 WORD(record.takes)
   %wants = load i64, ptr %wants.p
   %fits = icmp eq i64 %wants, %n
+  %entries = call i64 @word(ptr %record, i64 WORD(record.entries))
   %kinds = getelementptr i64, ptr %record, i64 WORD(record.kinds)
   br i1 %fits, label %argument, label %differs
 differs:
@@ -52,19 +62,24 @@ differs:
 
 argument:                                ; argument i, as operand k; the first array has the shape of all
   %i = phi i64 [ 0, %compare ], [ %i1, %next ]
+  %l = phi i64 [ 1, %compare ], [ %l1, %next ]
   %k = phi i64 [ 0, %compare ], [ %k1, %next ]
   %lead = phi ptr [ null, %compare ], [ %lead1, %next ]
   %out = phi ptr [ null, %compare ], [ %out1, %next ]
   %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i, %n
+  %more = icmp ult i64 %i, %entries
   br i1 %more, label %look, label %matched
 look:
-  %x.p = getelementptr ptr, ptr %args, i64 %i
+  %words.0 = mul i64 %i, WORD(words)
+  %kind.p = getelementptr i64, ptr %kinds, i64 %words.0
+  %from = call i64 @word(ptr %kind.p, i64 3)
+  %at = call i64 @word(ptr %kind.p, i64 4)
+  %list.p = getelementptr ptr, ptr %lists, i64 %from
+  %list = load ptr, ptr %list.p
+  %x.p = getelementptr ptr, ptr %list, i64 %at
   %x = load ptr, ptr %x.p
   %type.p = getelementptr i8, ptr %x, i64 WORD(type)
   %type = load ptr, ptr %type.p
-  %words.0 = mul i64 %i, 3
-  %kind.p = getelementptr i64, ptr %kinds, i64 %words.0
   %kind = load i64, ptr %kind.p
   %a.p = getelementptr i64, ptr %kind.p, i64 1
   %a = load ptr, ptr %a.p
@@ -73,6 +88,8 @@ look:
   %base.p = getelementptr i64, ptr %bases, i64 %k
   %layout.p = getelementptr ptr, ptr %layouts, i64 %k
   store ptr null, ptr %layout.p
+  %object.p = getelementptr ptr, ptr %objects, i64 %k
+  store ptr %x, ptr %object.p
   switch i64 %kind, label %miss [
     i64 WORD(OBJECT), label %object
     i64 WORD(FLOAT), label %number
@@ -84,7 +101,23 @@ look:
     i64 WORD(FLOAT64), label %double
     i64 WORD(SCALAR), label %scalar
     i64 WORD(CONSTANT), label %constant
+    i64 WORD(LIST), label %many
   ]
+many:                                    ; a list of so many objects, which are compared next
+  %m.list = icmp eq ptr %type, %a
+  br i1 %m.list, label %many.size, label %differs
+many.size:
+  %m.size.p = getelementptr i8, ptr %x, i64 WORD(data)
+  %m.size = load i64, ptr %m.size.p
+  %m.same = icmp eq i64 %m.size, %b
+  br i1 %m.same, label %many.take, label %differs
+many.take:
+  %m.items.p = getelementptr i8, ptr %x, i64 WORD(items)
+  %m.items = load ptr, ptr %m.items.p
+  %m.p = getelementptr ptr, ptr %lists, i64 %l
+  store ptr %m.items, ptr %m.p
+  %l.new = add i64 %l, 1
+  br label %next
 object:                                  ; this object
   %o.same = icmp eq ptr %x, %a
   br i1 %o.same, label %next, label %differs
@@ -252,9 +285,10 @@ operand:
   %k.new = add i64 %k, 1
   br label %next
 next:
-  %k1 = phi i64 [ %k, %object ], [ %k, %number.bits ], [ %k.new, %operand ]
-  %lead1 = phi ptr [ %lead, %object ], [ %lead, %number.bits ], [ %lead.new, %operand ]
-  %out1 = phi ptr [ %out, %object ], [ %out, %number.bits ], [ %out.new, %operand ]
+  %k1 = phi i64 [ %k, %object ], [ %k, %number.bits ], [ %k, %many.take ], [ %k.new, %operand ]
+  %l1 = phi i64 [ %l, %object ], [ %l, %number.bits ], [ %l.new, %many.take ], [ %l, %operand ]
+  %lead1 = phi ptr [ %lead, %object ], [ %lead, %number.bits ], [ %lead, %many.take ], [ %lead.new, %operand ]
+  %out1 = phi ptr [ %out, %object ], [ %out, %number.bits ], [ %out, %many.take ], [ %out.new, %operand ]
   br label %argument
 
 matched:
@@ -400,15 +434,15 @@ far:                                     ; in chunks that other threads may take
   ret ptr %result
 
 exact:                                   ; operands as in the record, with its launch descriptor
-  %e.operands.p = getelementptr i64, ptr %record, i64 WORD(record.operands)
-  %e.operands = load i64, ptr %e.operands.p
-  %e.last = sub i64 %e.operands, 1
-  %e.target.p = getelementptr i64, ptr %record, i64 WORD(record.target)
-  %e.target = load ptr, ptr %e.target.p
-  %e.out.p = getelementptr i64, ptr %bases, i64 %e.last
+  %e.last = call i64 @word(ptr %record, i64 WORD(record.operands))
+  %e.outputs = call i64 @word(ptr %record, i64 WORD(record.outputs))
+  %e.targets.p = getelementptr ptr, ptr %record, i64 WORD(record.targets)
+  %e.targets = load ptr, ptr %e.targets.p
+  %e.target = load ptr, ptr %e.targets
   %e.given = icmp ne ptr %out, null
-  br i1 %e.given, label %e.apart, label %e.make
+  br i1 %e.given, label %e.apart, label %e.hold
 e.apart:                                 ; in place where the record says so, or apart
+  %e.out.p = getelementptr i64, ptr %bases, i64 %e.last
   %e.y = load i64, ptr %e.out.p
   %e.first = call i64 @word(ptr %e.target, i64 WORD(layout.first))
   %e.end = call i64 @word(ptr %e.target, i64 WORD(layout.end))
@@ -418,7 +452,7 @@ e.apart:                                 ; in place where the record says so, or
 e.one:
   %e.p = phi i64 [ 0, %e.apart ], [ %e.p1, %e.one.good ]
   %e.p.more = icmp ult i64 %e.p, %e.last
-  br i1 %e.p.more, label %e.look, label %e.ready
+  br i1 %e.p.more, label %e.look, label %e.hold
 e.look:
   %e.p1 = add i64 %e.p, 1
   %e.layout.p = getelementptr ptr, ptr %layouts, i64 %e.p
@@ -443,45 +477,69 @@ e.compare:
   br i1 %e.good, label %e.one.good, label %miss
 e.one.good:
   br label %e.one
-e.make:
-  %e.dtype.p = getelementptr ptr, ptr %record, i64 WORD(record.result)
+e.hold:                                  ; whoever has the lists may change them meanwhile
+  call void @hold(ptr %objects, i64 %e.last)
+  br i1 %e.given, label %e.ready, label %e.make
+e.make:                                  ; the outputs, of which the record has layouts and types
+  %e.o = phi i64 [ 0, %e.hold ], [ %e.o1, %e.made ]
+  %e.o1 = add i64 %e.o, 1
+  %e.o2 = mul i64 %e.o, 2
+  %e.o3 = add i64 %e.o2, 1
+  %e.layout.o.p = getelementptr ptr, ptr %e.targets, i64 %e.o2
+  %e.layout.o = load ptr, ptr %e.layout.o.p
+  %e.dtype.p = getelementptr ptr, ptr %e.targets, i64 %e.o3
   %e.dtype = load ptr, ptr %e.dtype.p
-  %e.rank = call i64 @word(ptr %e.target, i64 WORD(layout.rank))
+  %e.rank = call i64 @word(ptr %e.layout.o, i64 WORD(layout.rank))
   %e.rank.i = trunc i64 %e.rank to i32
-  %e.sizes = getelementptr i64, ptr %e.target, i64 WORD(layout.sizes)
+  %e.sizes = getelementptr i64, ptr %e.layout.o, i64 WORD(layout.sizes)
   call void @Py_IncRef(ptr %e.dtype)
   %e.new = call ptr @PyArray_NewFromDescr(ptr %array, ptr %e.dtype, i32 %e.rank.i, ptr %e.sizes, ptr null, ptr null, i32 0, ptr null)
   %e.failed = icmp eq ptr %e.new, null
-  br i1 %e.failed, label %error, label %e.made
+  br i1 %e.failed, label %e.error, label %e.made
 e.made:
+  %e.new.p = getelementptr ptr, ptr %results, i64 %e.o
+  store ptr %e.new, ptr %e.new.p
   %e.new.data.p = getelementptr i8, ptr %e.new, i64 WORD(data)
   %e.new.data = load i64, ptr %e.new.data.p
-  store i64 %e.new.data, ptr %e.out.p
-  br label %e.run
+  %e.base = add i64 %e.last, %e.o
+  %e.base.p = getelementptr i64, ptr %bases, i64 %e.base
+  store i64 %e.new.data, ptr %e.base.p
+  %e.o.more = icmp ult i64 %e.o1, %e.outputs
+  br i1 %e.o.more, label %e.make, label %e.run
+e.error:                                 ; those that were made go; the ordinary way tells of it
+  call void @release(ptr %results, i64 %e.o)
+  call void @release(ptr %objects, i64 %e.last)
+  br label %error
 e.ready:
   call void @Py_IncRef(ptr %out)
+  store ptr %out, ptr %results
   br label %e.run
-e.run:                                   ; the template's words around the addresses
-  %e.result = phi ptr [ %e.new, %e.made ], [ %out, %e.ready ]
-  call void @llvm.memcpy.p0.p0.i64(ptr %descriptor, ptr %template, i64 WORD(head), i1 false)
-  %e.place = add i64 %e.operands, FIELD(addresses)
-  %e.tail = getelementptr i64, ptr %descriptor, i64 %e.place
-  %e.tail.from = getelementptr i64, ptr %template, i64 %e.place
+e.run:                                   ; the descriptor, whose addresses are seen from where arrays begin
+  %e.bases = add i64 %e.last, %e.outputs
+  %e.bases.bytes = mul i64 %e.bases, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %moved.bases, ptr %bases, i64 %e.bases.bytes, i1 false)
   %e.words = call i64 @word(ptr %record, i64 WORD(record.words))
-  %e.rest = sub i64 %e.words, %e.place
-  %e.bytes = mul i64 %e.rest, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %e.tail, ptr %e.tail.from, i64 %e.bytes, i1 false)
+  %e.bytes = mul i64 %e.words, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %descriptor, ptr %template, i64 %e.bytes, i1 false)
+  %e.addresses = call i64 @word(ptr %template, i64 FIELD(operands))
+  %e.places.p = getelementptr ptr, ptr %record, i64 WORD(record.places)
+  %e.places = load ptr, ptr %e.places.p
   br label %e.shift
-e.shift:                                 ; where a launch begins in each, seen from the first element
-  %e.q = phi i64 [ 0, %e.run ], [ %e.q1, %e.shift ]
+e.shift:                                 ; -1: an address that is always the same
+  %e.q = phi i64 [ 0, %e.run ], [ %e.q1, %e.shifted ]
   %e.q1 = add i64 %e.q, 1
-  %e.b.p = getelementptr i64, ptr %bases, i64 %e.q
-  %e.b = load i64, ptr %e.b.p
-  %e.place.q = add i64 %e.q, FIELD(addresses)
-  %e.offset = call i64 @word(ptr %template, i64 %e.place.q)
-  %e.begin = add i64 %e.b, %e.offset
-  store i64 %e.begin, ptr %e.b.p
-  %e.q.more = icmp ult i64 %e.q1, %e.operands
+  %e.place = call i64 @word(ptr %e.places, i64 %e.q)
+  %e.fixed = icmp slt i64 %e.place, 0
+  br i1 %e.fixed, label %e.shifted, label %e.add
+e.add:
+  %e.begin = call i64 @word(ptr %moved.bases, i64 %e.place)
+  %e.at.p = getelementptr i64, ptr %bases, i64 %e.q
+  %e.offset = load i64, ptr %e.at.p
+  %e.at = add i64 %e.begin, %e.offset
+  store i64 %e.at, ptr %e.at.p
+  br label %e.shifted
+e.shifted:
+  %e.q.more = icmp ult i64 %e.q1, %e.addresses
   br i1 %e.q.more, label %e.shift, label %e.start
 e.start:
   %e.long = call i64 @word(ptr %record, i64 WORD(record.width))
@@ -489,12 +547,36 @@ e.start:
   br i1 %e.near, label %e.here, label %e.away
 e.here:
   call void @anydml_run(ptr %descriptor)
-  ret ptr %e.result
+  br label %e.done
 e.away:
   %e.state = call ptr @PyEval_SaveThread()
   call void @anydml_run(ptr %descriptor)
   call void @PyEval_RestoreThread(ptr %e.state)
+  br label %e.done
+e.done:
+  call void @release(ptr %objects, i64 %e.last)
+  %e.result = load ptr, ptr %results
+  %e.several = icmp ugt i64 %e.outputs, 1
+  br i1 %e.several, label %e.tuple, label %e.one.result
+e.one.result:
   ret ptr %e.result
+e.tuple:
+  %e.all = call ptr @PyTuple_New(i64 %e.outputs)
+  %e.none = icmp eq ptr %e.all, null
+  br i1 %e.none, label %e.lost, label %e.put
+e.put:
+  %e.t = phi i64 [ 0, %e.tuple ], [ %e.t1, %e.put ]
+  %e.t1 = add i64 %e.t, 1
+  %e.item.p = getelementptr ptr, ptr %results, i64 %e.t
+  %e.item = load ptr, ptr %e.item.p
+  %e.set = call i32 @PyTuple_SetItem(ptr %e.all, i64 %e.t, ptr %e.item)
+  %e.t.more = icmp ult i64 %e.t1, %e.outputs
+  br i1 %e.t.more, label %e.put, label %e.told
+e.told:
+  ret ptr %e.all
+e.lost:                                  ; no memory for a tuple: all go, and the error stays
+  call void @release(ptr %results, i64 %e.outputs)
+  ret ptr null
 
 miss:
   %slow = load ptr, ptr %context
@@ -542,6 +624,40 @@ enter:
 done:
   call void @Py_IncRef(ptr %none)
   ret ptr %none
+}
+
+define internal void @hold(ptr %objects, i64 %n) {
+entry:
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k1, %one ]
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k, %n
+  br i1 %more, label %one, label %end
+one:
+  %x.p = getelementptr ptr, ptr %objects, i64 %k
+  %x = load ptr, ptr %x.p
+  call void @Py_IncRef(ptr %x)
+  br label %next
+end:
+  ret void
+}
+
+define internal void @release(ptr %objects, i64 %n) {
+entry:
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k1, %one ]
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k, %n
+  br i1 %more, label %one, label %end
+one:
+  %x.p = getelementptr ptr, ptr %objects, i64 %k
+  %x = load ptr, ptr %x.p
+  call void @Py_DecRef(ptr %x)
+  br label %next
+end:
+  ret void
 }
 
 define internal i64 @word(ptr %words, i64 %place) {

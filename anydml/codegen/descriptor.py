@@ -73,6 +73,11 @@ class DescriptorTemplate:
     head: array[int]
     tail: array[int]
 
+    @property
+    def operands(self) -> int:
+        """How many addresses a descriptor has, extents of rows included."""
+        return Fields(*self.head).operands
+
     def at(self, addresses: Sequence[int]) -> array[int]:
         """The descriptor for operands at these addresses."""
         return self.head + array("q", addresses) + self.tail

@@ -48,10 +48,10 @@ def best_kernel(
         sizes, kind = (*rows.shape[:-1], count), IN_ARRAYS[place]
         if axis == c.input.ndim - 1:
             values, places = empty(c.output_value, rows.dtype), empty(c.output_index, kind)
-            launch([rows, values, places])
+            launch.alone([rows, values, places])
             return values, places
         values, places = np.empty(sizes, rows.dtype), np.empty(sizes, kind)
-        launch([rows, values, places])
+        launch.alone([rows, values, places])
         return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
 
     return compute

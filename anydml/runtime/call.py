@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.descriptor import ADDRESSES, with_layout
+from anydml.codegen.descriptor import ADDRESSES, Fields, with_layout
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, driver
 from anydml.codegen.kernel import (
@@ -58,7 +58,8 @@ MAX_RECORDS = 8
 """Of a function: the kinds of calls that it knows."""
 MAX_MADE_RECORDS = 512
 """Whose calls are of ever new kinds does not get records for them any more."""
-MAX_ARGUMENTS = 16
+MAX_ARGUMENTS = 32
+"""What lists hold included."""
 MAX_DESCRIPTOR_WORDS = 256
 
 
@@ -83,6 +84,8 @@ class Kind(IntEnum):
     LAYOUT = 8
     """An array, an operand: its type's address, that of a `_Layout`."""
     LAYOUT_OUT = 9
+    LIST = 10
+    """A list: the address of its type, how many objects it holds, of which the next ones tell."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +96,53 @@ class Argument:
     """Of an operand: bytes from one element to the next."""
     kept: object = None
     """What the words lead to."""
+    holds: Sequence[Argument] = ()
+    """Of a list."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A kernel over packed arrays of one shape, whatever that is. The operands among a call's arguments are
+    its, in its order; the output is the last one."""
+
+    group: KernelSpec
+    result: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch over arrays of exactly these layouts."""
+
+    descriptor: array[int]
+    """With addresses as they are seen from where arrays begin."""
+    places: Sequence[int]
+    """Of each address, the array that it is seen from: the operands among a call's arguments, then the
+    outputs. -1: it is one for itself."""
+    targets: Sequence[np.ndarray[Any, Any]]
+    """Outputs like those that are to be made."""
+    cost: int
+    """About how many bytes all of it is like."""
+    kept: object = None
+    """What the descriptor leads to."""
 
 
 @dataclass(frozen=True)
 class KnownCall:
-    """What follows from a call's arguments. The operands among them are the kernel's, in its order."""
+    """What follows from a call's arguments."""
 
-    group: KernelSpec
     arguments: Sequence[Argument]
-    result: np.dtype[Any]
-    operands: Sequence[np.ndarray[Any, Any]] = ()
-    """What the kernel ran on; none, for packed arrays of one shape."""
+    how: Packed | Launched
+
+
+def kernel_launched(kernel: KernelSpec, operands: Sequence[np.ndarray[Any, Any]]) -> Launched:
+    """A kernel over these arrays, whose inputs are a call's, in this order; the last one is its output."""
+    target = operands[-1]
+    memory = [MemoryOperand(address(x), x.strides) for x in operands]
+    made = make_descriptor(kernel, target.shape, memory, pool=pool.address, threads=threads_for(None))
+    for k, operand in enumerate(memory):
+        made[ADDRESSES + k] -= operand.address
+    extents = Fields(*made[:ADDRESSES]).operands - len(operands)
+    return Launched(made, [*range(len(operands)), *[-1] * extents], [target], target.size * kernel.cost)
 
 
 def an_object(x: object) -> Argument:
@@ -120,12 +159,22 @@ def an_array(x: np.ndarray[Any, Any], written: bool = False) -> Argument:
 
 
 def laid_out(
-    x: np.ndarray[Any, Any], target: np.ndarray[Any, Any], rows: bool, written: bool = False
+    x: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    rows: bool,
+    written: bool = False,
+    flags: int = 0,
 ) -> Argument:
-    """An array of exactly this layout. `target`: the output, which it may be where no `rows` are reduced."""
+    """An array of exactly this layout, with these flags. `target`: the output, which it may be where no
+    `rows` are reduced."""
     layout = array("q", layout_words(x, target, rows, written))
+    layout[_Layout.FLAGS] |= flags
     kind = Kind.LAYOUT_OUT if written else Kind.LAYOUT
     return Argument(kind, (id(x.dtype), layout.buffer_info()[0]), kept=(x.dtype, layout))
+
+
+def a_list(x: list[Any], holds: Sequence[Argument]) -> Argument:
+    return Argument(Kind.LIST, (id(list), len(x)), holds=holds)
 
 
 def layout_words(
@@ -177,55 +226,88 @@ class KnownCalls:
 
     def add(self, call: KnownCall) -> None:
         """Know one more; the oldest is forgotten where they are too many."""
-        if len(call.arguments) > MAX_ARGUMENTS:  # call.ll has places for so many
+        listed = _in_order(call.arguments)
+        places = len(listed) + (len(call.how.targets) if isinstance(call.how, Launched) else 1)
+        if places > MAX_ARGUMENTS:  # call.ll has room for so many
             return
         self._context[_Context.THREADS] = threads_for(None)
-        words = [0] * (_Record.KINDS + 3 * len(call.arguments))
+        words = [0] * _Record.KINDS
         words[_Record.TAKES] = len(call.arguments)
-        words[_Record.OPERANDS] = len(call.group.operands)
-        words[_Record.RESULT] = id(call.result)
-        kept = self._of_layouts(call, words) if call.operands else self._of_packed(call, words)
+        words[_Record.ENTRIES] = len(listed)
+        if isinstance(call.how, Packed):
+            kept = self._of_packed(call.how, call.arguments, words)
+        else:
+            kept = self._of_layouts(call.how, listed, words)
         if kept is None:
             return
-        for k, argument in enumerate(call.arguments):
-            at = _Record.KINDS + 3 * k
-            words[at : at + 3] = [argument.kind, *argument.words]
+        for argument, source, place in listed:
+            words += [argument.kind, *argument.words, source, place]
         record = array("q", words)
-        self._made.append((record, call.arguments, call.result, kept))
+        self._made.append((record, call, kept))
         self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
         self._known += 1
         self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
 
-    def _of_packed(self, call: KnownCall, words: list[int]) -> object:
+    def _of_packed(self, how: Packed, arguments: Sequence[Argument], words: list[int]) -> object:
         """The words of a call of packed arrays."""
-        strides = [a.stride for a in call.arguments if a.kind not in (Kind.OBJECT, Kind.FLOAT)]
-        if len(strides) < len(call.group.operands):
-            strides.append(call.result.itemsize)
+        strides = [a.stride for a in arguments if a.kind not in (Kind.OBJECT, Kind.FLOAT)]
+        if len(strides) < len(how.group.operands):
+            strides.append(how.result.itemsize)
         access = tuple(Access.PACKED if s else Access.SPLAT for s in strides)
-        words[_Record.KERNEL] = kernel_address(call.group, KernelVariant(access))
-        words[_Record.WIDTH] = call.group.cost
+        words[_Record.OPERANDS] = len(how.group.operands)
+        words[_Record.RESULT] = id(how.result)
+        words[_Record.KERNEL] = kernel_address(how.group, KernelVariant(access))
+        words[_Record.WIDTH] = how.group.cost
         words[_Record.STRIDES : _Record.STRIDES + len(strides)] = strides
-        return call.group
+        return how.group
 
-    def _of_layouts(self, call: KnownCall, words: list[int]) -> object:
-        """Of others: a launch descriptor in which addresses are seen from the arrays' first elements. None if
-        that is too long."""
-        target = call.operands[-1]
-        memory = [MemoryOperand(address(x), x.strides) for x in call.operands]
-        made = make_descriptor(call.group, target.shape, memory, pool=pool.address, threads=threads_for(None))
-        if len(made) > MAX_DESCRIPTOR_WORDS:
+    def _of_layouts(self, how: Launched, listed: Sequence[_Entry], words: list[int]) -> object:
+        """Of others; None if that is too long."""
+        if len(how.descriptor) > MAX_DESCRIPTOR_WORDS:
             return None
-        for k, operand in enumerate(memory):
-            made[ADDRESSES + k] -= operand.address
-        layout = array("q", layout_words(target, target, False, True))
-        words[_Record.DESCRIPTOR], words[_Record.WORDS] = made.buffer_info()[0], len(made)
-        words[_Record.TARGET] = layout.buffer_info()[0]
-        words[_Record.WIDTH] = target.size * call.group.cost
-        return made, layout
+        layouts = [array("q", layout_words(y, y, False, True)) for y in how.targets]
+        targets = array(
+            "q", [w for x, y in zip(layouts, how.targets, strict=True) for w in (start(x), id(y.dtype))]
+        )
+        places = array("q", how.places)
+        operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
+        written = sum(a.kind is Kind.LAYOUT_OUT for a, _, _ in listed)
+        assert len(places) == Fields(*how.descriptor[:ADDRESSES]).operands
+        assert all(k < operands - written + len(how.targets) for k in places)
+        words[_Record.OPERANDS], words[_Record.OUTPUTS] = operands - written, len(how.targets)
+        words[_Record.DESCRIPTOR], words[_Record.WORDS] = start(how.descriptor), len(how.descriptor)
+        words[_Record.TARGETS], words[_Record.PLACES] = start(targets), start(places)
+        words[_Record.WIDTH] = how.cost
+        return how, layouts, targets, places
+
+    def forget(self) -> None:
+        """Know none any more."""
+        self._context[_Context.COUNT] = self._known = 0
 
     def after_fork(self) -> None:
         """In a child, which has no workers: the next call goes the ordinary way, and starts them."""
-        self._context[_Context.COUNT] = self._known = 0
+        self.forget()
+
+
+_Entry = tuple[Argument, int, int]
+_ENTRY_WORDS = 5
+
+
+def _in_order(arguments: Sequence[Argument]) -> list[_Entry]:
+    """Arguments, each list before what it holds; in which list each is, and where."""
+    found: list[_Entry] = []
+    lists = 0
+    for k, argument in enumerate(arguments):
+        found.append((argument, 0, k))
+        if argument.kind is Kind.LIST:
+            lists += 1
+            found += [(held, lists, j) for j, held in enumerate(argument.holds)]
+    return found
+
+
+def start(words: array[int]) -> int:
+    """Where they lie."""
+    return words.buffer_info()[0]
 
 
 class _Context(IntEnum):
@@ -250,18 +332,27 @@ class _Record(IntEnum):
 
     TAKES = 0
     """How many arguments."""
-    OPERANDS = 1
-    KERNEL = 2
-    WIDTH = 3
+    ENTRIES = 1
+    """What is compared: arguments, and what lists hold."""
+    WIDTH = 2
     """About how many bytes an element is like (`KernelSpec.cost`); with a descriptor, all elements."""
-    RESULT = 4
+    OPERANDS = 3
+    """Of the kernel; with a descriptor, the arrays and numbers among what is compared, without outputs."""
+    KERNEL = 4
+    RESULT = 5
     """The type of a new output."""
-    DESCRIPTOR = 5
-    """The address of one, or 0; then how many words it has, and the address of the output's layout."""
-    WORDS = 6
-    TARGET = 7
-    STRIDES = 8
+    DESCRIPTOR = 6
+    """The address of one, or 0; then how many words it has, and what else calls with a descriptor need."""
+    WORDS = 7
+    OUTPUTS = 8
+    TARGETS = 9
+    """Where the addresses of the outputs' layouts and types are."""
+    PLACES = 10
+    """Where it says from which array each address is seen."""
+    STRIDES = 11
     KINDS = STRIDES + MAX_ARGUMENTS
+    """Of each entry its kind, two words, and where it is: in which list (0: the arguments), and at which
+    place."""
 
 
 class _Layout(IntEnum):
@@ -307,7 +398,8 @@ def bound_dispatch(descriptors: Sequence[array[int]], moved: int, kept: object) 
 def _code() -> list[int]:
     """The addresses of call.ll's functions."""
     driver()
-    names = ("PyObject_Vectorcall", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "PyErr_Clear")
+    names = """PyObject_Vectorcall PyEval_SaveThread PyEval_RestoreThread Py_IncRef Py_DecRef PyErr_Clear
+               PyTuple_New PyTuple_SetItem""".split()
     register_functions(names)
     register_new_array()
     return compile_ir(_text(), ["anydml_call", "anydml_dispatch"])
@@ -316,8 +408,15 @@ def _code() -> list[int]:
 def _text() -> str:
     """call.ll with numbers for its words."""
     words = {"type": TYPE, "data": DATA, "rank": RANK, "sizes": SIZES, "strides": SIZES + 8, "dtype": DTYPE}
-    words |= {"flags": FLAGS, "value": VALUE, "arguments": MAX_ARGUMENTS, "descriptor": MAX_DESCRIPTOR_WORDS}
-    words |= {"head": 8 * ADDRESSES, "least": MIN_CHUNK_ELEMENTS, "chunk": MAX_CHUNK_ELEMENTS}
+    words |= {
+        "flags": FLAGS,
+        "value": VALUE,
+        "items": DATA + 8,
+        "words": _ENTRY_WORDS,
+        "arguments": MAX_ARGUMENTS,
+        "descriptor": MAX_DESCRIPTOR_WORDS,
+    }
+    words |= {"least": MIN_CHUNK_ELEMENTS, "chunk": MAX_CHUNK_ELEMENTS}
     words |= {"split": MIN_SPLIT_BYTES, "most": MIN_STREAMED_BYTES}
     words |= {"perhaps": MIN_PERHAPS_BYTES, "wake": MIN_WAKE_BYTES}
     words |= {k.name: int(k) for k in Kind}

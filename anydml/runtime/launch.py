@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,30 +64,73 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
     driver().run(descriptor.buffer_info()[0])
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A launch that somebody watched."""
+
+    template: DescriptorTemplate | None
+    arrays: Sequence[Array]
+    tables: Sequence[Array]
+    """Those among the arrays that the launch has for itself."""
+
+
+class _Watching(threading.local):
+    seen: list[Watched] | None = None
+
+
+_watching = _Watching()
+
+
+@contextmanager
+def watched() -> Iterator[list[Watched]]:
+    """The launches of this thread that compute operators alone."""
+    before, _watching.seen = _watching.seen, []
+    try:
+        yield _watching.seen
+    finally:
+        _watching.seen = before
+
+
 class RepeatedLaunch:
     """A kernel over arrays of one shape, again and again: of known strides, only addresses are written.
 
     Outputs are apart from the inputs.
     """
 
+    tables: Sequence[Array] = ()
+    """Arrays that it has for itself."""
+
     def __init__(self, kernel: KernelSpec, threads: int | None) -> None:
         self._kernel, self._threads = kernel, threads
         self._known: dict[Any, DescriptorTemplate] = {}
 
-    def __call__(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
-        """As `launch`; arrays of fewer elements than `shape` (the output's, by default) are repeated."""
+    def alone(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
+        """As a call, where that is all there is to an operator, whatever the arrays hold."""
+        template = self(arrays, shape)
+        if _watching.seen is not None:
+            _watching.seen.append(Watched(template, arrays, self.tables))
+
+    def __call__(
+        self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None
+    ) -> DescriptorTemplate | None:
+        """As `launch`; arrays of fewer elements than `shape` (the output's, by default) are repeated.
+
+        Returns:
+            The descriptor without addresses; None where more of it depends on them.
+        """
         count = threads_for(self._threads)
         key = (count, shape, *[a.shape for a in arrays], *[a.strides for a in arrays])
         template = self._known.get(key)
         if template is None:
             template = self._template(arrays, arrays[-1].shape if shape is None else shape, count)
             if template is None:
-                return
+                return None
             if len(self._known) >= 16:
                 self._known.clear()
             self._known[key] = template
         descriptor = template.at([id(a) + DATA for a in arrays])
         driver().run_arrays(descriptor.buffer_info()[0], len(arrays))
+        return template
 
     def _template(
         self, arrays: Sequence[Array], shape: tuple[int, ...], count: int

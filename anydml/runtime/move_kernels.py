@@ -90,7 +90,7 @@ def _taken(tensors: Tensors, axis: int, width: int, threads: int | None, own: bo
         if not (c.input.flags.c_contiguous and c.indices.flags.c_contiguous):
             return c.by_definition()
         result = empty(c.output, c.input.dtype)
-        launch([c.input, result, c.indices])
+        launch.alone([c.input, result, c.indices])
         return result
 
     return compute
@@ -162,7 +162,8 @@ def _parts(whole: Array, axis: int, parts: Sequence[Array]) -> list[Array]:
 
 def _copy(copies: _Copies, sources: Sequence[Array], targets: Sequence[Array]) -> None:
     for some, launch in copies:
-        launch([*(sources[k] for k in some), *(targets[k] for k in some)])
+        run = launch.alone if len(copies) == 1 else launch
+        run([*(sources[k] for k in some), *(targets[k] for k in some)])
 
 
 def _scatter(
@@ -179,7 +180,7 @@ def _scatter(
         result = empty(c.output, c.input.dtype)
         source, indices, updates = map(np.ascontiguousarray, (c.input, c.indices, c.updates))
         whole = result.reshape(-1, sizes[axis])
-        launch([source.reshape(whole.shape), whole, indices.reshape(-1, run), updates.reshape(-1, run)])
+        launch.alone([source.reshape(whole.shape), whole, indices.reshape(-1, run), updates.reshape(-1, run)])
         return result
 
     return compute

@@ -29,11 +29,11 @@ class PaddedLaunch(RepeatedLaunch):
         self._spec, self._value = spec, value
         self._around = ends[0].size, ends[1].size
         tables = [rows] if spec.constant else [rows, np.concatenate(ends)]
-        self._tables = [np.ascontiguousarray(t, np.int64) for t in tables]
+        self.tables = [np.ascontiguousarray(t, np.int64) for t in tables]
         self._threads, self._known = threads, {}
 
     def pad(self, source: Array, target: Array) -> None:
-        self([source, target, *self._tables])
+        self.alone([source, target, *self.tables])
 
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec, (source, target, rows, *ends), (before, after) = self._spec, arrays, self._around

@@ -39,8 +39,8 @@ def resample_kernel(
 class _Resampling:
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
-        self._passes: list[tuple[tuple[int, ...], TakenLaunch, list[Array]]] | None = None
-        """For each axis the sizes that it leads to, indices and weights; none, where definitions compute."""
+        self._passes: list[tuple[tuple[int, ...], TakenLaunch]] | None = None
+        """For each axis the sizes that it leads to; none, where definitions compute."""
 
     def __call__(self, c: Call) -> Array:
         if self._passes is None:  # every call has the same sizes
@@ -49,14 +49,15 @@ class _Resampling:
             result: Array = c.by_definition()
             return result
         x = np.ascontiguousarray(c.input)
-        for k, (sizes, launch, tables) in enumerate(self._passes, 1):
+        for k, (sizes, launch) in enumerate(self._passes, 1):
             last = k == len(self._passes)
             made = empty(c.output, x.dtype) if last else np.empty(sizes, x.dtype)
-            launch([x, made, *tables])
+            run = launch.alone if len(self._passes) == 1 else launch
+            run([x, made, *launch.tables])
             x = made
         return x
 
-    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch, list[Array]]]:
+    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch]]:
         terms, sizes, dtype = terms_of(c), list(c.input.shape), c.input.dtype
         passes = []
         for axis in in_order(sizes, c.output.shape):
@@ -71,5 +72,5 @@ class _Resampling:
             words = {1: UINT8, 4: UINT32}[dtype.itemsize] if not weights else FLOAT32
             rows = prod(sizes[axis + 1 :]) > 1
             spec = TakenSpec(words, INT32, len(along), bool(weights), rows)
-            passes.append((tuple(sizes), TakenLaunch(spec, axis, self._threads), tables))
+            passes.append((tuple(sizes), TakenLaunch(spec, axis, self._threads, tables)))
         return passes

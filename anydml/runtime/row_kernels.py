@@ -114,7 +114,7 @@ def _whole_like_input(
             kernel = group(types, (meaning([read(k, t) for k, t in enumerate(types)]),))
             known.append(RepeatedLaunch(kernel, threads))
         result = empty(c.output, c.input.dtype)
-        known[0]([*given, result])
+        known[0].alone([*given, result])
         return result
 
     return compute
@@ -126,7 +126,7 @@ def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implem
 
     def compute(c: Call) -> Array:
         result = empty(c.output, dtype)
-        launch([c.input, result], c.input.shape)
+        launch.alone([c.input, result], c.input.shape)
         return result
 
     return compute
@@ -342,7 +342,7 @@ def _batch(
         given = [c.mean, c.variance, c.scale]
         result = empty(c.output, c.input.dtype)
         if all(x.shape[-1] == 1 or x.strides[-1] == 0 for x in given):
-            whole([c.input, *given, c.bias, result])
+            whole.alone([c.input, *given, c.bias, result])
             return result
         sizes = np.broadcast_shapes(*(x.shape for x in given))
         parts = [np.empty(sizes, np.float32) for _ in given]

@@ -20,8 +20,9 @@ from anydml.runtime.threads import pool
 class TakenLaunch(RepeatedLaunch):
     """Along an axis. Arrays, all packed: the source, the target, indices, and weights where there are any."""
 
-    def __init__(self, spec: TakenSpec, axis: int, threads: int | None) -> None:
-        self._spec, self._axis = spec, axis
+    def __init__(self, spec: TakenSpec, axis: int, threads: int | None, tables: Sequence[Array] = ()) -> None:
+        """`tables`: the indices and weights, where they are always the same."""
+        self._spec, self._axis, self.tables = spec, axis, tables
         self._threads, self._known = threads, {}
 
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:

@@ -170,10 +170,10 @@ class _Pooling:
         result = empty(c.output, x.dtype)
         if self._spec.index:
             found = empty(c.output_indices, IN_ARRAYS[self._spec.index])
-            self._launch([x, result, found])
+            self._launch.alone([x, result, found])
             return result, found
         if self._divisors is None:
-            self._launch([x, result])
+            self._launch.alone([x, result])
         else:
             marks = np.empty(result.shape[:-1], np.uint8)
             self._launch([x, result, self._divisors, marks])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml import eager_tensors
 from anydml.runtime import row_kernels, window_kernels
 
 RNG = np.random.default_rng(3)
@@ -25,7 +26,9 @@ def way(request, monkeypatch):
     least = 1 if by_kernels else 1 << 62
     monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", least)
     monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", least)
-    monkeypatch.setattr("anydml.eager_tensors._KNOWN", {})
+    eager_tensors.forget()
+    yield
+    eager_tensors.forget()
 
 
 def drawn(scale, *sizes):

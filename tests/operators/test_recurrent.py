@@ -187,9 +187,9 @@ def test_other_activations(monkeypatch, kind, name):
         t["weight"], t["recurrence"] = t["weight"] / 2, t["recurrence"] / 2
         for worth in (1 << 60, 1):
             monkeypatch.setattr("anydml.heavy.WORTH", worth)
-            dml.eager_tensors._KNOWN.clear()
+            dml.eager_tensors.forget()
             check(getattr(dml, kind)(**arguments(kind, t, o)), plain(kind, t, o), "float32", 2e-6)
-    dml.eager_tensors._KNOWN.clear()
+    dml.eager_tensors.forget()
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -28,7 +28,7 @@ def kernels(monkeypatch):
     def switch(on):
         monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1 if on else 1 << 60)
         used.clear()
-        eager_tensors._KNOWN.clear()
+        eager_tensors.forget()
 
     launch = RepeatedLaunch.__call__
     monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a)))

@@ -1,0 +1,72 @@
+"""Calls of operators of whole tensors that are one launch of a kernel: what the next one need not ask Python.
+
+A launch that computes an operator alone (`RepeatedLaunch.alone`) does the same on other arrays of the same
+layouts. Each address in its descriptor must be of an argument, of a result, or of a table of its own: an
+operator that has a copy in between, or is more than its launch, keeps to the ordinary way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.python_objects import ALIGNED
+from anydml.runtime.call import Argument, Launched, a_list, an_object, laid_out
+from anydml.runtime.launch import Array, Watched, address
+
+
+def launched_again(launch: Watched, inputs: Sequence[Array], results: Sequence[Array]) -> Launched | None:
+    """The launch for other arrays in the place of these; None if it has to do with others, too.
+
+    `inputs`: those among a call's arguments, in their order.
+    """
+    if launch.template is None or any(np.may_share_memory(x, y) for x, y in combinations(inputs, 2)):
+        return None
+    arrays = (*inputs, *results)
+    if any(x.size == 0 for x in arrays):
+        return None
+    ends = [np.lib.array_utils.byte_bounds(x) for x in arrays]
+    places, offsets = [], []
+    for x in launch.arrays:
+        first, last = np.lib.array_utils.byte_bounds(x)
+        there = [k for k, (start, end) in enumerate(ends) if start <= first and last <= end]
+        if any(x is table for table in launch.tables):
+            places.append(-1)
+            offsets.append(address(x))
+        elif len(there) == 1:
+            places.append(there[0])
+            offsets.append(address(x) - address(arrays[there[0]]))
+        else:
+            return None
+    if not {*range(len(inputs), len(arrays))} <= {*places}:
+        return None
+    descriptor = launch.template.at(offsets)
+    extents = launch.template.operands - len(places)
+    moved = sum(x.nbytes for x in arrays)
+    return Launched(descriptor, [*places, *[-1] * extents], results, moved, launch)
+
+
+def an_argument(x: Any, target: Array, tensor: bool, written: bool = False) -> Argument | None:
+    """What an argument must be to be like this one; None if code cannot tell.
+
+    `tensor`: whether it is one, or several; `written`: whether it is `out`.
+    """
+    if isinstance(x, list) and not written:
+        held = [an_argument(one, target, tensor) for one in x]
+        return a_list(x, [a for a in held if a]) if all(held) and type(x) is list else None
+    if tensor and x is not None:
+        aligned = type(x) is np.ndarray and x.flags.aligned
+        return laid_out(x, target, True, written, ALIGNED) if aligned else None
+    return an_object(x) if type(x) is float or _is_the_same_always(x) else None
+
+
+def _is_the_same_always(x: object) -> bool:
+    """Whether what is equal to it is the same object, as a rule."""
+    if type(x) is tuple:
+        return all(map(_is_the_same_always, x))
+    small = type(x) is int and -5 <= x <= 256
+    return small or x is None or isinstance(x, bool | str | Enum)

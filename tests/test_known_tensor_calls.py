@@ -1,0 +1,212 @@
+"""Calls of operators of whole tensors that machine code knows from earlier ones: the same results and errors."""
+
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import eager_tensors
+from anydml.codegen.python_objects import have_known_layout
+from anydml.ops.catalog import CATALOG
+from anydml.runtime.threads import default_threads
+
+pytestmark = pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
+SIZES = (2, 16, 32, 32)
+ENDS = {"start_padding": [0, 0, 1, 2], "end_padding": [0, 0, 1, 1], "padding_value": 0}
+SUMS = {"axis_direction": "INCREASING", "has_exclusive_sum": False}
+ROW = {"axes": [3], "normalize_variance": True}
+CASES = {
+    "gather": lambda f, d, **to: f(d(), d.places(1, 1, 1, 600, below=2), axis=0, index_dimensions=1, **to),
+    "gather_elements": lambda f, d, **to: f(d(), d.places(*SIZES, below=32), axis=3, **to),
+    "scatter": lambda f, d, **to: f(d(), d.places(*SIZES, below=32), d(), axis=3, **to),
+    "join": lambda f, d, **to: f([d(), d(), d()], axis=1, **to),
+    "split": lambda f, d, **to: f(d(8, 16, 32, 32), [8, 8], axis=1, **to),
+    "padding": lambda f, d, **to: f(d(), padding_mode="EDGE", **ENDS, **to),
+    "reduce": lambda f, d, **to: f(d(), "SUM", [2, 3], **to),
+    "argmax": lambda f, d, **to: f(d(), [3], **to),
+    "mean_variance_normalization1": lambda f, d, **to: f(d(), d(1, 1, 1, 32), d(1, 1, 1, 32), **ROW, **to),
+    "batch_normalization": lambda f, d, **to: f(d(), *(abs(d(1, 16, 1, 1)) for _ in range(4)), **to),
+    "max_pooling": lambda f, d, **to: f(d(), window_size=2, **to),
+    "max_pooling1": lambda f, d, **to: f(d(4, 16, 32, 32), window_size=2, **to),
+    "upsample_2d": lambda f, d, **to: f(d(), scale_size=[2, 1], interpolation_mode="NEAREST_NEIGHBOR", **to),
+    "top_k": lambda f, d, **to: f(d(), axis=3, k=4, **to),
+    "cumulative_summation": lambda f, d, **to: f(d(), axis=2, **SUMS, **to),
+}
+MANY_THREADS_ONLY = {"join", "split"}
+
+
+class Draw:
+    """Arrays of a layout, with other contents each time."""
+
+    def __init__(self, layout):
+        self.rng, self.layout = np.random.default_rng(0), layout
+
+    def __call__(self, *sizes):
+        return LAYOUTS[self.layout](self.rng.standard_normal(sizes or SIZES).astype(np.float32))
+
+    def places(self, *sizes, below):
+        return self.rng.integers(-below, below, sizes).astype(np.int32)
+
+
+LAYOUTS = {
+    "packed": lambda x: x,
+    "turned": lambda x: np.ascontiguousarray(x.T).T,
+    "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "read only": lambda x: np.frombuffer(x.tobytes(), np.float32).reshape(x.shape),
+    "unaligned": lambda x: np.frombuffer(b"-" + x.tobytes(), np.float32, offset=1).reshape(x.shape),
+}
+
+
+@pytest.fixture
+def ordinary(monkeypatch):
+    """The calls that go the ordinary way."""
+    calls = []
+    call = eager_tensors._WholeTensors.__call__
+
+    def noted(self, *given):
+        calls.append(self._operator.function)
+        return call(self, *given)
+
+    monkeypatch.setattr(eager_tensors._WholeTensors, "__call__", noted)
+    return calls
+
+
+def fresh(name):
+    """A function that knows no calls so far."""
+    eager_tensors.forget()
+    return eager_tensors.function(next(o for o in CATALOG if o.function == name), "m")
+
+
+def bits(made):
+    return [(y.dtype, y.shape, y.tobytes()) for y in (made if isinstance(made, tuple) else [made])]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", CASES)
+def test_known_calls_compute_the_same(name, layout, ordinary):
+    drawn, again = Draw(layout), Draw(layout)
+    f = fresh(name)
+    found = [bits(CASES[name](f, drawn)) for _ in range(5)]
+    known = ordinary.count(name) == 2
+    wanted = [bits(CASES[name](fresh(name), again)) for _ in range(5)]
+    assert found == wanted
+    assert len({y[0][2] for y in found}) == 5  # of other contents
+    if layout == "packed" and (name not in MANY_THREADS_ONLY or default_threads() > 1):
+        assert known
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_told_apart(name, ordinary):
+    """Calls of several layouts by turns, with and without `out`, of one function."""
+    f, wanted = fresh(name), []
+    turns = [*LAYOUTS] * 3
+    draws = {layout: Draw(layout) for layout in LAYOUTS}
+    found = []
+    for k, layout in enumerate(turns):
+        made = CASES[name](f, draws[layout])
+        found.append(bits(made))
+        if k % 2:
+            targets = [np.empty(y.shape, y.dtype) for y in (made if isinstance(made, tuple) else [made])]
+            out = targets if len(targets) > 1 else targets[0]
+            assert CASES[name](f, draws[layout], out=out) is out
+            found.append(bits(tuple(targets)))
+    draws = {layout: Draw(layout) for layout in LAYOUTS}
+    for k, layout in enumerate(turns):
+        for _ in range(1 + k % 2):
+            wanted.append(bits(CASES[name](fresh(name), draws[layout])))
+    assert found == wanted
+
+
+def test_one_array_twice_is_not_two_arrays():
+    f, d = fresh("join"), Draw("packed")
+    x, y = d(), d()
+    for _ in range(3):
+        assert np.array_equal(f([x, x], axis=1), np.concatenate([x, x], 1))
+    for pair in ([x, y], [y, x], [x, x]):
+        assert np.array_equal(f(pair, axis=1), np.concatenate(pair, 1))
+
+
+def test_lists_of_other_lengths_and_numbers(ordinary):
+    f, x = fresh("reduce"), Draw("packed")()
+    for _ in range(3):
+        for axes in ([3], [2, 3], [1, 2, 3], [0, 1, 2, 3], (2, 3), [-1], [3, 2]):
+            made = f(x, "SUM", axes)
+            assert np.allclose(
+                made, x.sum(tuple(axes), dtype=np.float64, keepdims=True), rtol=1e-6, atol=1e-4
+            )
+    for axes in ([True], [3.0], ["3"], [4], [3, 3]):
+        with pytest.raises(dml.AnyDMLError):
+            f(x, "SUM", axes)
+
+
+def test_other_types_and_sizes_are_other_calls():
+    f, d = fresh("argmax"), Draw("packed")
+    for _ in range(3):
+        for x in (d(), d(4, 16, 32, 32), d().astype(np.float16), (d() * 50).astype(np.int32), d()[0]):
+            axis = x.ndim - 1
+            assert np.array_equal(f(x, [axis]), x.argmax(axis, keepdims=True).astype(np.uint32))
+
+
+def test_out_that_overlaps_or_does_not_fit():
+    f, d = fresh("reduce"), Draw("packed")
+    x = d()
+    wanted = bits(f(x, "MAX", [3]))
+    for _ in range(3):
+        y = np.empty((2, 16, 32, 1), np.float32)
+        assert f(x, "MAX", [3], out=y) is y
+        assert bits(y) == wanted
+    for out in (np.empty((2, 16, 32), np.float32), np.empty((2, 16, 32, 1)), np.broadcast_to(y, y.shape)):
+        with pytest.raises(dml.AnyDMLError):
+            f(x, "MAX", [3], out=out)
+    inside = x.reshape(-1)[: y.size].reshape(y.shape)  # of the input's memory: as if that had been copied
+    assert bits(f(x, "MAX", [3], out=inside)) == wanted
+
+
+def test_nothing_is_left_behind(ordinary):
+    f, d = fresh("top_k"), Draw("packed")
+    g = fresh("join")
+    x, parts = d(), [d(), d()]
+    for _ in range(3):
+        f(x, axis=3, k=4), g(parts, axis=1)
+    gc.collect()
+    before = sys.getrefcount(x), [sys.getrefcount(p) for p in parts], len(gc.get_objects())
+    ordinary.clear()
+    for _ in range(500):
+        values, places = f(x, axis=3, k=4)
+        joined = g(parts, axis=1)
+    assert sys.getrefcount(values) == sys.getrefcount(places) == sys.getrefcount(joined) == 2
+    del values, places, joined
+    gc.collect()
+    assert (sys.getrefcount(x), [sys.getrefcount(p) for p in parts]) == before[:2]
+    assert len(gc.get_objects()) <= before[2] + 5
+    assert ordinary.count("top_k") == 0
+
+
+def test_a_list_that_changes_while_it_is_read():
+    """Another thread takes the arrays away: those of the call stay until it is done."""
+    f, d = fresh("join"), Draw("packed")
+    sources = [[d(16, 16, 32, 32), d(16, 16, 32, 32)] for _ in range(2)]
+    wanted = [np.concatenate([sources[0][0], last], 1) for _, last in sources]
+    listed, stop = list(sources[0]), threading.Event()
+    for _ in range(3):
+        f(listed, axis=1)
+
+    def change():
+        k = 0
+        while not stop.is_set():
+            k += 1
+            listed[1] = sources[k % 2][1].copy()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(300):
+            made = f(listed, axis=1)
+            assert any(np.array_equal(made, w) for w in wanted)
+    finally:
+        stop.set()
+        thread.join()

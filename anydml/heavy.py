@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,11 +11,10 @@ from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
-from anydml.runtime.move_kernels import MIN_BYTES, MIN_SHARED_BYTES, MOVES, move_kernel
+from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
-from anydml.runtime.row_kernels import MIN_ELEMENTS, ROW_KERNELS, row_kernel
-from anydml.runtime.running_kernels import MIN_ELEMENTS as LEAST_RUNNING
+from anydml.runtime.row_kernels import ROW_KERNELS, row_kernel
 from anydml.runtime.running_kernels import RUNNING, running_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
@@ -29,6 +28,8 @@ KERNELS = (
     running_kernel,
     product_kernel,
 )
+MIN_ELEMENTS = 1 << 10
+"""Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 
@@ -37,9 +38,10 @@ def implementation_of(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Callable[[Call], Any] | None:
     """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
-    for by_kernel in KERNELS:
-        if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
-            return kernel
+    if max(prod(t.sizes) for t in tensors.values()) >= MIN_ELEMENTS:
+        for by_kernel in KERNELS:
+            if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
+                return kernel
     if _work(operator, tensors) < WORTH or _without_nan(operator, attributes):
         return None
     from anydml.onnx.from_directml.library import implementation  # which loads onnxruntime
@@ -76,23 +78,21 @@ def names_of_node(node: DirectMLNode) -> list[str]:
     return [*fields(node.op.inputs, len(node.inputs)), *fields(node.op.outputs, len(node.outputs))]
 
 
+_OF_KERNELS: Sequence[tuple[Container[str], str]] = (
+    (ROW_KERNELS, "along last axes, "),
+    (POOLING, f"windows up to {MAX_TAPS}, "),
+    (BEST, f"of up to {MAX_COUNT}, "),
+    ((*RESAMPLING, *RUNNING, *MOVES), ""),
+)
+
+
 def how_computed(operator: Operator) -> str:
     """What computes the operator, in words, for the documentation."""
     if operator.scalar is not None:
         return "kernel"
-    if operator.name in ROW_KERNELS:
-        return f"NumPy; along last axes, from {MIN_ELEMENTS:,} elements on, kernel"
-    if operator.name in POOLING:
-        return f"NumPy; windows up to {MAX_TAPS}, from {MIN_ELEMENTS:,} elements on, kernel"
-    if operator.name in RESAMPLING:
-        return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
-    if operator.name in RUNNING:
-        return f"NumPy; from {LEAST_RUNNING:,} elements on, kernel"
-    if operator.name in BEST:
-        return f"NumPy; of up to {MAX_COUNT}, kernel"
-    if operator.name in MOVES:
-        least = MIN_SHARED_BYTES if operator.name in ("JOIN", "SPLIT") else MIN_BYTES
-        return f"NumPy; from {least:,} bytes on, kernel"
+    for names, which in _OF_KERNELS:
+        if operator.name in names:
+            return f"NumPy; {which}from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
     return "NumPy"

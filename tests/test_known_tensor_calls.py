@@ -11,7 +11,6 @@ import anydml as dml
 from anydml import eager_tensors
 from anydml.codegen.python_objects import have_known_layout
 from anydml.ops.catalog import CATALOG
-from anydml.runtime.threads import default_threads
 
 pytestmark = pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
 SIZES = (2, 16, 32, 32)
@@ -35,7 +34,6 @@ CASES = {
     "top_k": lambda f, d, **to: f(d(), axis=3, k=4, **to),
     "cumulative_summation": lambda f, d, **to: f(d(), axis=2, **SUMS, **to),
 }
-MANY_THREADS_ONLY = {"join", "split"}
 
 
 class Draw:
@@ -95,7 +93,7 @@ def test_known_calls_compute_the_same(name, layout, ordinary):
     wanted = [bits(CASES[name](fresh(name), again)) for _ in range(5)]
     assert found == wanted
     assert len({y[0][2] for y in found}) == 5  # of other contents
-    if layout == "packed" and (name not in MANY_THREADS_ONLY or default_threads() > 1):
+    if layout == "packed":
         assert known
 
 

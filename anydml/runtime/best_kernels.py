@@ -22,8 +22,6 @@ from anydml.runtime.threads import pool
 
 MAX_COUNT = 16
 """Elements that are found: code is written for each, and a better one may move all."""
-MIN_ELEMENTS = 1 << 10
-"""Of the input."""
 BEST = ("TOP_K", "TOP_K1")
 
 Implementation = Callable[[Call], Any]
@@ -37,7 +35,7 @@ def best_kernel(
         return None
     given, count, axis = tensors["InputTensor"], attributes["K"], attributes["Axis"]
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
-    if count > MAX_COUNT or SIZE[dtype] > 4 or prod(given.sizes) < MIN_ELEMENTS:
+    if count > MAX_COUNT or SIZE[dtype] > 4:
         return None
     place = tensors["OutputIndexTensor"].data_type
     greatest = attributes.get("AxisDirection") is not AxisDirection.INCREASING

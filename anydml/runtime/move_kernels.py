@@ -25,13 +25,8 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.padded_launch import PaddedLaunch
 from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
-from anydml.runtime.threads import default_threads
 
-MIN_BYTES = 1 << 16
-"""Of all that is moved: below, NumPy's calls take less than the launch of a kernel."""
-MIN_SHARED_BYTES = 1 << 18
-"""Of tensors that are put together or taken apart: below, and by one thread, NumPy does that as quickly."""
-MIN_RUN_BYTES = 1 << 7
+MIN_RUN_BYTES = 1 << 4
 """Of neighbours that stay neighbours."""
 MAX_PARTS = 16
 """Of a tensor that is put together or taken apart: a kernel has so many inputs, and as many outputs."""
@@ -58,8 +53,6 @@ def move_kernel(
         tensors[n] for s in operator.outputs for n in (fields_of(s.name, tensors) if s.array else [s.name])
     ]
     width = IN_ARRAYS[outputs[0].data_type].itemsize
-    if sum(prod(t.sizes) for t in outputs) * width < MIN_BYTES:
-        return None
     return make(tensors, attributes, width, threads)
 
 
@@ -133,9 +126,6 @@ _Copies = Sequence[tuple[list[int], RepeatedLaunch]]
 
 
 def _copies(parts: Sequence[tuple[int, ...]], axis: int, width: int, threads: int | None) -> _Copies | None:
-    alone = (threads or default_threads()) == 1
-    if alone or sum(map(prod, parts)) * width < MIN_SHARED_BYTES:
-        return None
     alike: dict[tuple[int, ...], list[int]] = {}
     for k, sizes in enumerate(parts):
         if prod(sizes[axis:]) * width < MIN_RUN_BYTES:

@@ -21,8 +21,6 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
 
-MIN_ELEMENTS = 1 << 14
-"""Of the input."""
 PARTS = 16
 """Of a long line, where there are fewer lines: as many on any number of threads."""
 MIN_PART = 1 << 10
@@ -39,7 +37,7 @@ def product_kernel(
         return None
     given, axes = tensors["InputTensor"], sorted(attributes["Axes"])
     sizes = given.sizes
-    if prod(sizes) < MIN_ELEMENTS or not axes or axes[-1] - axes[0] + 1 != len(axes):
+    if not axes or axes[-1] - axes[0] + 1 != len(axes):
         return None
     before, behind = prod(sizes[: axes[0]]), prod(sizes[axes[-1] + 1 :])
     length = prod(sizes[axes[0] : axes[-1] + 1])

@@ -1,7 +1,7 @@
 """Reductions and normalizations as kernels: the same meaning as the definitions', element by element.
 
 Rows are the last dimensions; a reduction stores one element for each. Sums of columns take some elements of
-each at a time. Other axes and small tensors stay with the definitions.
+each at a time. Other axes stay with the definitions.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ from anydml.ops.reductions import Axes, row_index, row_max, row_min, row_sum
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 
-MIN_ELEMENTS = 1 << 14
-"""Of the input: below, NumPy's calls take less than the launch of a kernel."""
-
 Implementation = Callable[[Call], Any]
 
 
@@ -76,7 +73,7 @@ def row_kernel(
     """What computes a `Call` of the operator by a kernel; None where its definition is as good, or better."""
     make = ROW_KERNELS.get(operator.name)
     given = tensors.get("InputTensor")
-    if make is None or given is None or prod(given.sizes) < MIN_ELEMENTS:
+    if make is None or given is None:
         return None
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
     rank = len(given.sizes)

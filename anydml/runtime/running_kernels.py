@@ -20,8 +20,6 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
 
-MIN_ELEMENTS = 1 << 11
-"""Of the input."""
 RUNNING = {"CUMULATIVE_SUMMATION": "HasExclusiveSum", "CUMULATIVE_PRODUCT": "HasExclusiveProduct"}
 
 Implementation = Callable[[Call], Any]
@@ -31,7 +29,7 @@ def running_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of a running sum or product; None where its definition is as good."""
-    if operator.name not in RUNNING or prod(tensors["InputTensor"].sizes) < MIN_ELEMENTS:
+    if operator.name not in RUNNING:
         return None
     given, axis = tensors["InputTensor"], attributes["Axis"]
     spec = RunningSpec(

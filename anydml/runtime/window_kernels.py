@@ -1,6 +1,6 @@
 """Pooling as kernels: what the definitions mean, but that averages are of float32 sums where these suffice.
 
-Windows of which a row does not fit near by, and small outputs, stay with the definitions.
+Windows of which a row does not fit near by stay with the definitions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ MIN_BLOCK = 8
 """Outputs that one row near by must serve."""
 MAX_PLANE = 1 << 31
 """Elements of a plane of windows of which places are wanted."""
-MIN_ELEMENTS = 1 << 14
-"""Of the output."""
 POOLING = {
     "AVERAGE_POOLING": "AVERAGE",
     "AVERAGE_POOLING1": "AVERAGE",
@@ -54,8 +52,8 @@ def window_kernel(
     word, given = POOLING.get(operator.name), tensors.get("InputTensor")
     if word is None or given is None:
         return None
-    window, sizes = attributes["WindowSize"], tensors["OutputTensor"].sizes
-    if prod(sizes) < MIN_ELEMENTS or max(window) > MAX_TAPS:
+    window = attributes["WindowSize"]
+    if max(window) > MAX_TAPS:
         return None
     places = tensors.get("OutputIndicesTensor")
     if places is not None and prod(given.sizes[2:]) >= MAX_PLANE:

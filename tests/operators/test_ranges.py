@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.runtime import row_kernels, window_kernels
+from anydml import eager_tensors, heavy
 
 RNG = np.random.default_rng(3)
 SCALES = [1e-40, 1e-30, 1e-20, 1.0, 1e20, 1e30, 3e38]
@@ -24,8 +23,7 @@ def way(request, monkeypatch):
     parameters = getattr(request.node, "callspec", None)
     by_kernels = parameters is not None and parameters.params.get("kernels")
     least = 1 if by_kernels else 1 << 62
-    monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", least)
-    monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", least)
+    monkeypatch.setattr(heavy, "MIN_ELEMENTS", least)
     eager_tensors.forget()
     yield
     eager_tensors.forget()

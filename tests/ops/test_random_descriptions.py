@@ -11,7 +11,6 @@ from anydml.compiled_graph import _seen as seen
 from anydml.directml.descriptions import to_graph
 from anydml.ops.call import Computation
 from anydml.ops.dtypes import IN_BUFFERS
-from anydml.runtime import product_kernels, row_kernels, window_kernels
 from anydml.runtime.reference import run_reference
 from tests.ops.random_descs import ALL, broken, changed
 from tests.robustness.guard_tensors import MOST, fill
@@ -97,9 +96,7 @@ def small(operator):
 @pytest.fixture(autouse=True)
 def other_implementations(monkeypatch):
     """However small tensors are."""
-    monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1)
-    monkeypatch.setattr(product_kernels, "MIN_ELEMENTS", 1)
-    monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", 1)
+    monkeypatch.setattr(heavy, "MIN_ELEMENTS", 1)
     monkeypatch.setattr(heavy, "WORTH", 1)
 
 

@@ -9,15 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from anydml.runtime import (
-    best_kernels,
-    move_kernels,
-    product_kernels,
-    resample_kernels,
-    row_kernels,
-    running_kernels,
-    window_kernels,
-)
+from anydml import heavy
+from anydml.runtime import move_kernels
 from tests.ops.random_descs import ALL
 from tests.robustness.guard_memory import Memory
 from tests.robustness.guard_tensors import within_its_memory
@@ -30,16 +23,9 @@ CASES = 8
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_beyond_the_tensors_is_read_or_written(name, kernels, monkeypatch):
     if kernels:
-        monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(product_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(best_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(running_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(resample_kernels, "MIN_ELEMENTS", 1)
-        monkeypatch.setattr(move_kernels, "MIN_BYTES", 1)
+        monkeypatch.setattr(heavy, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
         monkeypatch.setattr(move_kernels, "MIN_PADDED_BYTES", 1)
-        monkeypatch.setattr(move_kernels, "MIN_SHARED_BYTES", 1)
     rng, numbers = random.Random(f"{name} {kernels}"), np.random.default_rng(len(name))
     ran = sum(within_its_memory(name, rng, numbers, MEMORY) for _ in range(CASES))
     assert ran >= CASES // 3, "few descriptions could be drawn"

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 import anydml as dml
+from anydml import heavy
 from anydml.ops.dtypes import BITS, IN_BUFFERS
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime import best_kernels, product_kernels, row_kernels, running_kernels, window_kernels
 from tests.ops import random_descs
 from tests.robustness.guard_cases import Case, Wrong
 from tests.robustness.guard_memory import PATTERN, Array, Memory
 
-KERNELS: tuple[Any, ...] = (row_kernels, window_kernels, best_kernels, running_kernels, product_kernels)
-"""Of which there are none for small tensors."""
 MOST = 20_000
 """Bytes of a tensor of a description that is run."""
 SMALL = ("Lengths", "Mask")
@@ -26,8 +24,7 @@ SMALL = ("Lengths", "Mask")
 def tensor_case(case: Case) -> None:
     """One of all operators, by its definition or by kernels."""
     rng = random.Random(int(case.own.integers(1 << 32)))
-    for kernels in KERNELS:
-        kernels.MIN_ELEMENTS = rng.choice((1, 1 << 14))
+    heavy.MIN_ELEMENTS = rng.choice((1, 1 << 14))
     name = rng.choice(list(random_descs.ALL))
     case.facts.add(f"operator {name}")
     if not within_its_memory(name, rng, case.own, case.memory):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anydml import eager_tensors
+from anydml import eager_tensors, heavy
 from anydml.codegen import kernel
 from anydml.runtime.launch import RepeatedLaunch
 
@@ -11,8 +11,7 @@ from anydml.runtime.launch import RepeatedLaunch
 def by_both(request, monkeypatch):
     """Calls something by a kernel, whose work is shared by threads or not, then by the definition.
 
-    `by_both(module, limit, call)`: `limit` is the name of what `module` asks of sizes; `by_kernel`: whether it is
-    expected to have one.
+    `by_both(call)`; `by_kernel`: whether it is expected to have one.
     """
     if request.param == "shared":
         for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
@@ -22,10 +21,10 @@ def by_both(request, monkeypatch):
     launch = RepeatedLaunch.__call__
     monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a))[1])
 
-    def run(module, limit, call, by_kernel=True):
+    def run(call, by_kernel=True):
         found = []
         for least in (1, 1 << 60):
-            monkeypatch.setattr(module, limit, least)
+            monkeypatch.setattr(heavy, "MIN_ELEMENTS", least)
             eager_tensors.forget()
             used.clear()
             found.append(call())

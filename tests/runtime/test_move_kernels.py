@@ -10,15 +10,13 @@ from anydml.runtime import move_kernels
 @pytest.fixture
 def both(by_both, same_bytes, monkeypatch):
     monkeypatch.setattr(move_kernels, "MIN_RUN_BYTES", 1)
-    monkeypatch.setattr(move_kernels, "MIN_SHARED_BYTES", 1)
-    monkeypatch.setattr(move_kernels, "default_threads", lambda: 2)
 
     def run(function, *args, by_kernel=True, **kwargs):
         def call():
             made = function(*args, **kwargs)
             return made if isinstance(made, tuple) else (made,)
 
-        same_bytes(*by_both(move_kernels, "MIN_BYTES", call, by_kernel))
+        same_bytes(*by_both(call, by_kernel))
 
     return run
 

@@ -28,7 +28,7 @@ def both(by_both, monkeypatch):
 
     def run(x, axes, by_kernel=True):
         call = lambda: dml.reduce(x, "MULTIPLY", axes)  # noqa: E731
-        return by_both(product_kernels, "MIN_ELEMENTS", call, by_kernel)
+        return by_both(call, by_kernel)
 
     return run
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
-from anydml.runtime import row_kernels
+from anydml import eager_tensors, heavy
 from anydml.runtime.launch import RepeatedLaunch
 
 NAN, INF = float("nan"), float("inf")
@@ -26,7 +25,7 @@ def kernels(monkeypatch):
     used = []
 
     def switch(on):
-        monkeypatch.setattr(row_kernels, "MIN_ELEMENTS", 1 if on else 1 << 60)
+        monkeypatch.setattr(heavy, "MIN_ELEMENTS", 1 if on else 1 << 60)
         used.clear()
         eager_tensors.forget()
 

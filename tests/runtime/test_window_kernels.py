@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import anydml as dml
-from anydml import eager_tensors
+from anydml import eager_tensors, heavy
 from anydml.codegen import kernel
-from anydml.runtime import window_kernels
 from anydml.runtime.launch import RepeatedLaunch
 
 NAN, INF = float("nan"), float("inf")
@@ -29,7 +28,7 @@ def both(monkeypatch):
     def run(function, *args, **kwargs):
         found = []
         for least in (1, 1 << 60):
-            monkeypatch.setattr(window_kernels, "MIN_ELEMENTS", least)
+            monkeypatch.setattr(heavy, "MIN_ELEMENTS", least)
             eager_tensors.forget()
             used.clear()
             found.append(function(*args, **kwargs))

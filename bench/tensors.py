@@ -14,6 +14,7 @@ from onnx import helper
 import anydml as dml
 
 Call = Callable[[], object]
+_PROVIDER = "CPUExecutionProvider"
 _RNG = np.random.default_rng(0)
 
 
@@ -57,6 +58,8 @@ def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
         lambda: dml.lstm(steps, weights, weights),
         bound("LSTM", [steps[0], weights[0], weights[0]], 3, hidden_size=128),
     )
+    yield "a graph of seven small operators", *_graph(_small, (1, 16, 32, 32), threads)
+    yield "a graph of ResNet-18", *_graph(_resnet18, (1, 3, 224, 224), threads)
 
 
 def _convolution(
@@ -187,6 +190,51 @@ def _moves(bound: Callable[..., Call]) -> Iterator[tuple[str, Call, Call]]:
     )
 
 
+def _small(x: Any) -> dict[str, Any]:
+    pooled = dml.activation_relu(dml.max_pooling(x, window_size=2, strides=2))
+    rows = dml.mean_variance_normalization1(pooled, None, None, axes=[3], normalize_variance=True)
+    best, places = dml.top_k(rows, axis=3, k=3)
+    most, where = dml.reduce(rows, "MAX", [3]), dml.argmax(rows, [3])
+    return {"rows": rows * 2, "most": most, "where": where, "best": best, "places": places}
+
+
+def _resnet18(x: Any) -> dict[str, Any]:
+    def convolution(x: Any, channels: int, size: int, stride: int = 1) -> Any:
+        weights = _floats(channels, x.sizes[1], size, size) * np.float32((2 / (x.sizes[1] * size**2)) ** 0.5)
+        padding, bias = size // 2, np.zeros((1, channels, 1, 1), np.float32)
+        return dml.convolution(x, weights, bias, strides=stride, start_padding=padding, end_padding=padding)
+
+    y = dml.activation_relu(convolution(x, 64, 7, 2))
+    y = dml.max_pooling(y, strides=2, window_size=3, start_padding=1, end_padding=1)
+    for channels in (64, 128, 256, 512):
+        for stride in (1 if channels == 64 else 2, 1):
+            beside = y if stride == 1 else convolution(y, channels, 1, stride)
+            inside = dml.activation_relu(convolution(y, channels, 3, stride))
+            y = dml.activation_relu(convolution(inside, channels, 3) + beside)
+    y = dml.average_pooling(y, strides=1, window_size=7, include_padding=False)
+    return {"y": dml.gemm(y.reinterpret(sizes=[1, 1, 1, 512]), _floats(1, 1, 512, 1000) / 20)}
+
+
+def _graph(make: Callable[[Any], dict[str, Any]], sizes: tuple[int, ...], threads: int) -> tuple[Call, Call]:
+    """A graph of one input bound to memory, and what onnxruntime makes of it as a model."""
+    builder = dml.GraphBuilder()
+    graph = builder.compile(make(builder.input("x", "FLOAT32", sizes)))
+    x = _floats(*sizes)
+    results = graph({"x": x})
+    session = ort.InferenceSession(graph.to_onnx().SerializeToString(), _options(threads), [_PROVIDER])
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    for name in results:
+        binding.bind_output(name)
+    return graph.bind({"x": x}, results).dispatch, lambda: session.run_with_iobinding(binding)
+
+
+def _options(threads: int) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    return options
+
+
 def _floats(*sizes: int) -> Any:
     return _RNG.standard_normal(sizes).astype(np.float32)
 
@@ -207,9 +255,7 @@ def _bound(op: str, inputs: list[Any], outputs: int, attributes: dict[str, Any],
         [onnx.numpy_helper.from_array(x, n) for n, x in zip(names, inputs, strict=True) if n not in fed],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(model.SerializeToString(), _options(threads), [_PROVIDER])
     binding = session.io_binding()
     for name, x in fed.items():
         binding.bind_cpu_input(name, x)

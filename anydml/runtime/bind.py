@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
-from anydml.runtime.tensor_step import Implement, TensorStep
+from anydml.runtime.tensor_step import BoundLaunch, Implement, TensorStep
 
 Array = NDArray[Any]
 
@@ -372,15 +373,15 @@ class Binding:
         addresses |= {value: begin + offset for value, offset in plan.offsets.items()}
         addresses |= {value: address(x) for value, x in plan.constants.items()}
         # Whoever keeps the method alone must keep all that its addresses lead to.
-        kept = (dict(pinned), scratch, plan.constants)
+        kept: list[object] = [dict(pinned), scratch, plan.constants]
         runs: list[Callable[[], None]] = []
-        kernels: list[KernelStep] = []
+        launches: list[tuple[array[int], int]] = []
 
-        def dispatch_kernels() -> None:
-            if kernels:
-                descriptors = [step.descriptor(addresses, threads) for step in kernels]
-                runs.append(bound_dispatch(descriptors, sum(step.bytes_moved for step in kernels), kept))
-                kernels.clear()
+        def dispatch_launches() -> None:
+            if launches:
+                descriptors = [descriptor for descriptor, _ in launches]
+                runs.append(bound_dispatch(descriptors, sum(moved for _, moved in launches), kept))
+                launches.clear()
 
         memory: dict[Value, Array] = {}
         if len(plan.kernels) < len(plan.steps):
@@ -390,11 +391,16 @@ class Binding:
             memory |= {value: scratch[first + offset :] for value, offset in plan.offsets.items()}
         for step in plan.steps:
             if isinstance(step, KernelStep):
-                kernels.append(step)
+                launches.append((step.descriptor(addresses, threads), step.bytes_moved))
+                continue
+            bound = step.bind(memory, implement, threads)
+            if isinstance(bound, BoundLaunch):
+                launches.append((bound.descriptor, step.bytes_moved))
+                kept.append(bound.kept)
             else:
-                dispatch_kernels()
-                runs.append(step.bind(memory, implement, threads))
-        dispatch_kernels()
+                dispatch_launches()
+                runs.append(bound)
+        dispatch_launches()
         self.dispatch = runs[0] if len(runs) == 1 else _one_after_the_other(runs)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ operator that has a copy in between, or is more than its launch, keeps to the or
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from enum import Enum
 from itertools import combinations
@@ -27,27 +28,40 @@ def launched_again(launch: Watched, inputs: Sequence[Array], results: Sequence[A
     if launch.template is None or any(np.may_share_memory(x, y) for x, y in combinations(inputs, 2)):
         return None
     arrays = (*inputs, *results)
+    places = _places(launch, arrays)
+    if places is None or not {*range(len(inputs), len(arrays))} <= {*places}:
+        return None
+    begins = [0 if k < 0 else address(arrays[k]) for k in places]
+    offsets = [address(x) - begin for x, begin in zip(launch.arrays, begins, strict=True)]
+    extents = launch.template.operands - len(places)
+    moved = sum(x.nbytes for x in arrays)
+    return Launched(launch.template.at(offsets), [*places, *[-1] * extents], results, moved, launch)
+
+
+def bound_launch(launch: Watched, memory: Sequence[Array]) -> array[int] | None:
+    """The launch as a descriptor that may run again and again; None if it reads or writes elsewhere."""
+    if launch.template is None or _places(launch, memory) is None:
+        return None
+    return launch.template.at([address(x) for x in launch.arrays])
+
+
+def _places(launch: Watched, arrays: Sequence[Array]) -> list[int] | None:
+    """Of each of a launch's arrays, which of these it is or lies in; -1: it is a table of its own. None if
+    there is another."""
     if any(x.size == 0 for x in arrays):
         return None
     ends = [np.lib.array_utils.byte_bounds(x) for x in arrays]
-    places, offsets = [], []
+    places = []
     for x in launch.arrays:
         first, last = np.lib.array_utils.byte_bounds(x)
-        there = [k for k, (start, end) in enumerate(ends) if start <= first and last <= end]
+        there = (k for k, (start, end) in enumerate(ends) if start <= first and last <= end)
         if any(x is table for table in launch.tables):
             places.append(-1)
-            offsets.append(address(x))
-        elif len(there) == 1:
-            places.append(there[0])
-            offsets.append(address(x) - address(arrays[there[0]]))
+        elif (k := next(there, None)) is not None:
+            places.append(k)
         else:
             return None
-    if not {*range(len(inputs), len(arrays))} <= {*places}:
-        return None
-    descriptor = launch.template.at(offsets)
-    extents = launch.template.operands - len(places)
-    moved = sum(x.nbytes for x in arrays)
-    return Launched(descriptor, [*places, *[-1] * extents], results, moved, launch)
+    return places
 
 
 def an_argument(x: Any, target: Array, tensor: bool, written: bool = False) -> Argument | None:

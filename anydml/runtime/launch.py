@@ -74,21 +74,28 @@ class Watched:
     """Those among the arrays that the launch has for itself."""
 
 
+class NotAlone(Exception):
+    """Somebody asked what a launch would be, and it is not all that computes an operator."""
+
+
 class _Watching(threading.local):
     seen: list[Watched] | None = None
+    runs: bool = True
 
 
 _watching = _Watching()
 
 
 @contextmanager
-def watched() -> Iterator[list[Watched]]:
-    """The launches of this thread that compute operators alone."""
-    before, _watching.seen = _watching.seen, []
+def watched(runs: bool = True) -> Iterator[list[Watched]]:
+    """The launches of this thread that compute operators alone. `runs`: whether they are to run; if not,
+    others raise `NotAlone`."""
+    before = _watching.seen, _watching.runs
+    _watching.seen, _watching.runs = [], runs
     try:
         yield _watching.seen
     finally:
-        _watching.seen = before
+        _watching.seen, _watching.runs = before
 
 
 class RepeatedLaunch:
@@ -106,9 +113,10 @@ class RepeatedLaunch:
 
     def alone(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
         """As a call, where that is all there is to an operator, whatever the arrays hold."""
-        template = self(arrays, shape)
-        if _watching.seen is not None:
-            _watching.seen.append(Watched(template, arrays, self.tables))
+        seen = _watching.seen
+        template = self(arrays, shape) if _watching.runs else self._known_template(arrays, shape)
+        if seen is not None:
+            seen.append(Watched(template, arrays, self.tables))
 
     def __call__(
         self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None
@@ -118,6 +126,19 @@ class RepeatedLaunch:
         Returns:
             The descriptor without addresses; None where more of it depends on them.
         """
+        if not _watching.runs:
+            raise NotAlone
+        template = self._known_template(arrays, shape)
+        if template is None:
+            self._once(arrays, shape)
+            return None
+        descriptor = template.at([id(a) + DATA for a in arrays])
+        driver().run_arrays(descriptor.buffer_info()[0], len(arrays))
+        return template
+
+    def _known_template(
+        self, arrays: Sequence[Array], shape: tuple[int, ...] | None
+    ) -> DescriptorTemplate | None:
         count = threads_for(self._threads)
         key = (count, shape, *[a.shape for a in arrays], *[a.strides for a in arrays])
         template = self._known.get(key)
@@ -128,22 +149,24 @@ class RepeatedLaunch:
             if len(self._known) >= 16:
                 self._known.clear()
             self._known[key] = template
-        descriptor = template.at([id(a) + DATA for a in arrays])
-        driver().run_arrays(descriptor.buffer_info()[0], len(arrays))
         return template
 
     def _template(
         self, arrays: Sequence[Array], shape: tuple[int, ...], count: int
     ) -> DescriptorTemplate | None:
-        """None where what the descriptor says depends on addresses: then it has run."""
+        """None where what the descriptor says depends on addresses."""
         given = [np.broadcast_to(a, shape) for a in arrays]
         kernel = self._kernel
         if streams(kernel, given[-1].size) or any(s < 0 for a in given for s in a.strides):
-            launch(kernel, given, self._threads)
             return None
         operands = [MemoryOperand(address(a), a.strides) for a in given]
         descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
         return template_of(descriptor, len(arrays))
+
+    def _once(self, arrays: Sequence[Array], shape: tuple[int, ...] | None) -> None:
+        """On arrays for which there is no template."""
+        whole = arrays[-1].shape if shape is None else shape
+        launch(self._kernel, [np.broadcast_to(a, whole) for a in arrays], self._threads)
 
 
 def apply_activation(activation: Activation, x: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,8 @@ from anydml.ops.call import Call, Computation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc, last_element
-from anydml.runtime.launch import Array, apply_activation
+from anydml.runtime.known_launch import bound_launch
+from anydml.runtime.launch import Array, NotAlone, apply_activation, watched
 
 Implement = Callable[
     [Operator, Mapping[str, TensorDesc], Mapping[str, Any], "int | None"], "Callable[[Call], Any] | None"
@@ -22,9 +24,11 @@ Implement = Callable[
 """Gives the implementation for tensors of known sizes, where that is another one than the definition's."""
 
 
-@dataclass(frozen=True)
 class TensorStep:
-    node: DirectMLNode
+    def __init__(self, node: DirectMLNode) -> None:
+        self.node = node
+        self._computed: Computation | None = None
+        self._may_be_launch = False
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -41,28 +45,17 @@ class TensorStep:
 
     def bind(
         self, memory: Mapping[Value, Array], implement: Implement | None, threads: int | None
-    ) -> Callable[[], None]:
-        """A function that computes the step in memory: flat arrays of bytes, by value."""
-        node, operator = self.node, self.operator
+    ) -> Callable[[], None] | BoundLaunch:
+        """What computes the step in memory (flat arrays of bytes, by value): a launch, or a function."""
+        node = self.node
         inputs: dict[str, Array] = {}
         packed: dict[str, tuple[Array, TensorType]] = {}
-        for k, (name, value) in enumerate(named(operator, "input", node.inputs)):
-            if value is not None:
-                type = node.views.get(k) or value.tensor
-                if type.data_type in (INT4, UINT4):
-                    packed[name] = memory[value], type
-                else:
-                    inputs[name] = view(memory[value], type)
-        outputs = {name: v for name, v in named(operator, "output", node.outputs) if v is not None}
-        descs = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in outputs.items()}
-        seen = {
-            n: TensorDesc(t.data_type, t.static_sizes)
-            for k, (n, v) in enumerate(named(operator, "input", node.inputs))
-            if v is not None
-            for t in [node.views.get(k) or v.tensor]
-        }
-        by = implement(operator, seen | descs, node.attributes, threads) if implement else None
-        computed = Computation(operator, descs, node.attributes, by, apply_activation)
+        for name, (value, type) in self._inputs().items():
+            if type.data_type in (INT4, UINT4):
+                packed[name] = memory[value], type
+            else:
+                inputs[name] = view(memory[value], type)
+        outputs = self._outputs()
         halves = {n: v for n, v in outputs.items() if v.data_type in (INT4, UINT4)}
         targets = {n: view(memory[v], v.tensor) for n, v in outputs.items() if n not in halves}
         direct = {
@@ -70,6 +63,12 @@ class TensorStep:
             for n, y in targets.items()
             if takes_results(y, [memory[v] for v in (*node.reads, *node.writes) if v is not outputs[n]])
         }
+        computed = self._computation(implement, threads)
+        if self._may_be_launch and not packed and direct.keys() == outputs.keys():
+            launched = _as_launch(computed, inputs, direct)
+            if launched is not None:
+                return launched
+            self._may_be_launch = False
 
         def run() -> None:
             given = inputs | {name: unpacked(*where) for name, where in packed.items()}
@@ -81,6 +80,25 @@ class TensorStep:
 
         return run
 
+    def _inputs(self) -> dict[str, tuple[Value, TensorType]]:
+        """By the names of tensors: values, and how they are read."""
+        named_inputs = enumerate(named(self.operator, "input", self.node.inputs))
+        return {n: (v, self.node.views.get(k) or v.tensor) for k, (n, v) in named_inputs if v is not None}
+
+    def _outputs(self) -> dict[str, Value]:
+        return {n: v for n, v in named(self.operator, "output", self.node.outputs) if v is not None}
+
+    def _computation(self, implement: Implement | None, threads: int | None) -> Computation:
+        """The operator on tensors of these sizes, made once: who compiles a step binds it in one way."""
+        if self._computed is None:
+            descs = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in self._outputs().items()}
+            seen = {n: TensorDesc(t.data_type, t.static_sizes) for n, (_, t) in self._inputs().items()}
+            by = implement(self.operator, seen | descs, self.node.attributes, threads) if implement else None
+            fused = self.node.attributes.get("FusedActivation")
+            self._may_be_launch = by is not None and fused is None
+            self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
+        return self._computed
+
     def describe(self, names: Sequence[str]) -> list[str]:
         """What it does, for `explain`."""
         reads = len(list(self.node.reads))
@@ -89,6 +107,29 @@ class TensorStep:
             verb = "reads " if k < reads else "writes"
             lines.append(f"  {verb} {name}: {value.data_type.label}, sizes {list(value.tensor.static_sizes)}")
         return lines
+
+
+@dataclass(frozen=True)
+class BoundLaunch:
+    """A launch descriptor, and what it leads to."""
+
+    descriptor: array[int]
+    kept: object
+
+
+def _as_launch(
+    computed: Computation, inputs: Mapping[str, Array], outputs: dict[str, Array]
+) -> BoundLaunch | None:
+    """What computes outputs in their memory, if that is one launch of a kernel and nothing else."""
+    try:
+        with watched(runs=False) as launches:
+            made = computed(inputs, outputs)
+    except NotAlone:
+        return None
+    if len(launches) != 1 or any(made[name] is not y for name, y in outputs.items()):
+        return None
+    descriptor = bound_launch(launches[0], [*inputs.values(), *outputs.values()])
+    return None if descriptor is None else BoundLaunch(descriptor, (computed, launches[0]))
 
 
 def named(operator: Operator, kind: str, values: Sequence[Value | None]) -> list[tuple[str, Value | None]]:

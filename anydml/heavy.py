@@ -11,6 +11,7 @@ from anydml.ops.call import Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
+from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
@@ -27,6 +28,7 @@ KERNELS = (
     best_kernel,
     running_kernel,
     product_kernel,
+    matrix_kernel,
 )
 MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
@@ -83,6 +85,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (POOLING, f"windows up to {MAX_TAPS}, "),
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),
+    (("GEMM",), f"matrices of up to {MAX_BYTES:,} bytes, "),
 )
 
 

@@ -23,6 +23,7 @@ CASES = {
     "argmax": lambda x: dml.argmax(x, [3]),
     "top_k": lambda x: dml.top_k(x, axis=3, k=3),
     "join": lambda x: dml.join([x, x * 2], axis=1),
+    "product": lambda x: dml.gemm(x, x, trans_b="TRANSPOSE", fused_activation="RELU"),
     "split": lambda x: dml.split(x, [8, 8], axis=1),
     "gather": lambda x: dml.gather(x, ROWS, axis=1, index_dimensions=1),
     "running": lambda x: dml.cumulative_summation(x, axis=3, **SUMS),
@@ -33,8 +34,6 @@ CASES = {
 NOT_ALONE = {
     "average": lambda x: dml.average_pooling(x, window_size=2, include_padding=False),
     "columns": lambda x: dml.reduce(x, "SUM", [2]),
-    "product": lambda x: dml.gemm(x, x, trans_b="TRANSPOSE"),
-    "activation": lambda x: dml.gemm(x, x, trans_b="TRANSPOSE", fused_activation="RELU"),
 }
 
 

@@ -32,6 +32,7 @@ CASES = {
     "max_pooling1": lambda f, d, **to: f(d(4, 16, 32, 32), window_size=2, **to),
     "upsample_2d": lambda f, d, **to: f(d(), scale_size=[2, 1], interpolation_mode="NEAREST_NEIGHBOR", **to),
     "top_k": lambda f, d, **to: f(d(), axis=3, k=4, **to),
+    "gemm": lambda f, d, **to: f(d(), d(2, 16, 32, 24), d(1, 1, 1, 24), fused_activation="RELU", **to),
     "cumulative_summation": lambda f, d, **to: f(d(), axis=2, **SUMS, **to),
 }
 

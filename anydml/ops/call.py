@@ -135,8 +135,8 @@ class Computation:
         by: Callable[[Call], Any] | None = None,
         apply: Callable[[Activation, Array], Array] | None = None,
     ) -> None:
-        """`by`: another implementation than the definition's; `apply`: what puts a fused activation to the
-        result, and may do so in its memory."""
+        """`by`: another implementation than the definition's, which tells by `activates` that it does the
+        fused activation; `apply`: what does it otherwise, and may do so in the result's memory."""
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
         self._compute: Callable[[Call], Any] = by or Call.by_definition
@@ -158,7 +158,8 @@ class Computation:
         values |= {a.parameter: attributes.get(a.name) for a in operator.attributes}
         self._values = vars(Call(operator, values, outputs))
         fused = attributes.get("FusedActivation")
-        self._activation = fused if isinstance(fused, Activation) else None
+        activated = getattr(by, "activates", False)
+        self._activation = fused if isinstance(fused, Activation) and not activated else None
         self._apply = apply or activate
 
     def __call__(

@@ -94,8 +94,7 @@ class TensorStep:
             descs = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in self._outputs().items()}
             seen = {n: TensorDesc(t.data_type, t.static_sizes) for n, (_, t) in self._inputs().items()}
             by = implement(self.operator, seen | descs, self.node.attributes, threads) if implement else None
-            fused = self.node.attributes.get("FusedActivation")
-            self._may_be_launch = by is not None and fused is None
+            self._may_be_launch = by is not None
             self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
         return self._computed
 

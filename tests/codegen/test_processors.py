@@ -11,6 +11,7 @@ from anydml.codegen.group import Access, Hold, KernelVariant
 from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.matrix import SUM, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
 from anydml.codegen.row_writer import body_text
 from anydml.codegen.running import RunningSpec, RunningWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
@@ -192,6 +193,20 @@ def test_taken_elements(processor, rows):
 def test_the_best(processor):
     for dtype, place in [(FLOAT32, UINT32), (UINT32, UINT64), (INT8, UINT32)]:
         taken(body_text(BestWriter, BestSpec(dtype, place, 3, True), PROCESSORS[processor]), processor)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_products_of_matrices(processor):
+    target = PROCESSORS[processor]
+    specs = [
+        MatrixSpec(*tile_of(100, 100, target), SUM),
+        MatrixSpec(*tile_of(5, 3, target), add(SUM, C), turned=True, c=True),
+        MatrixSpec(1, 7, add(SUM, C), c=True, c_repeats=True),
+        MatrixSpec(*tile_of_dots(9, 9), SUM, dots=True),
+        MatrixSpec(*tile_of_dots(9, 1), SUM, dots=True),
+    ]
+    for spec in specs:
+        taken(body_text(MatrixWriter, spec, target), processor)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

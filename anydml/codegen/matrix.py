@@ -1,0 +1,301 @@
+"""Kernel bodies of products of matrices, tile by tile, with what is done to them on the way out.
+
+    target[m, n] = end(sum of a[m, k] * b[k, n] over k, c[m, n])
+
+Rows of b are packed: neighbours of a row of the target go as vectors, and each sum is a chain of fused
+multiplications and additions in the order of k, whatever the tiles are. Or its columns are, and rows of a
+(`dots`): then a sum has a chain for every lane of a vector, which come together in the end.
+
+An "element" of the iteration space is some rows of the target. The last tile begins earlier where it would
+not be full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anydml.codegen.emit import value_type
+from anydml.codegen.jit import Target
+from anydml.codegen.row_writer import RowWriter
+from anydml.ops.dtypes import FLOAT32, SIZE
+from anydml.ops.expr import Expr, add, fma, read
+
+UNROLLED = 4
+WIDTH = SIZE[FLOAT32]
+SUM, C = read(0, FLOAT32), read(1, FLOAT32)
+"""What an `end` reads."""
+
+
+def tile_of(rows: int, columns: int, target: Target) -> tuple[int, int]:
+    """Rows and columns of a tile for a target of so many: sums for most of the registers, of which some hold
+    what is loaded."""
+    vectors, lanes = (4, 16) if target.vector_bytes == 64 else (2, target.vector_bytes // WIDTH)
+    return min(rows, 6), min(columns, vectors * lanes)
+
+
+DOTS = 4
+"""Columns of a tile of dot products."""
+
+
+def tile_of_dots(rows: int, columns: int) -> tuple[int, int]:
+    """Narrow ones have more rows, as none should wait for another."""
+    columns = min(columns, DOTS)
+    return min(rows, 6 if columns > 1 else 8), columns
+
+
+@dataclass(frozen=True)
+class MatrixSpec:
+    rows: int
+    """Of a tile; the target has at least as many."""
+    columns: int
+    end: Expr
+    dots: bool = False
+    turned: bool = False
+    """Elements of a row of a are not neighbours."""
+    c: bool = False
+    """There is one..."""
+    c_repeats: bool = False
+    """...of which each row is one element."""
+
+    @property
+    def arrays(self) -> list[str]:
+        return ["a", "b", "target", *(["c"] if self.c else [])]
+
+    @property
+    def names(self) -> list[str]:
+        """The words of a launch descriptor: the arrays, the first row; sizes; bytes from a row to the next
+        (of b as it lies), and within a row of a."""
+        sizes = ["m", "n", "depth", "a_row", "b_row", "target_row", "c_row", "a_along"]
+        return [*self.arrays, "row", *sizes]
+
+
+class MatrixWriter(RowWriter):
+    def __init__(self, spec: MatrixSpec, target: Target) -> None:
+        super().__init__(target)
+        self.spec = spec
+        most = target.vector_bytes // WIDTH
+        self.lanes = most if spec.dots else 1 << (min(most, spec.columns).bit_length() - 1)
+        self.starts = [min(first, spec.columns - self.lanes) for first in range(0, spec.columns, self.lanes)]
+        """Of a tile's vectors, in its columns."""
+
+    def write(self) -> None:
+        spec = self.spec
+        self.base, self.step = self.words(spec.names, len(spec.arrays) + 1)
+        last_row = self.number("sub", self.base["m"], spec.rows)
+        last_column = self.number("sub", self.base["n"], spec.columns)
+
+        def rows(index: str, _: list[str]) -> list[str]:
+            here = self.here(index, self.base, self.step)
+            row = self.bounded("smin", here["row"], last_row)
+
+            def tile(column: str, _: list[str]) -> list[str]:
+                first = self.bounded("smin", column, last_column)
+                (self._dots if spec.dots else self._columns)(here, row, first)
+                return []
+
+            self.loop(0, self.base["n"], spec.columns, tile)
+            return []
+
+        self.loop(0, "%n", 1, self._single if self._is_row else rows)
+
+    @property
+    def _is_row(self) -> bool:
+        """Whether the target is one row, which stays near while rows of b go by."""
+        return self.spec.rows == 1 and not self.spec.dots
+
+    # ---- neighbours of a row as vectors
+
+    def _columns(self, here: dict[str, str], row: str, column: str) -> None:
+        spec, lanes = self.spec, self.lanes
+        rows = self._lines(here["a"], row, "a_row", spec.rows)
+        above = self.at(self.pointer(here["b"]), column, FLOAT32)
+        kind = value_type(FLOAT32, lanes)
+        cells = [(r, v) for r in range(spec.rows) for v in range(len(self.starts))]
+
+        def steps(count: int, k: str, a_at: str, b_at: str, sums: list[str]) -> tuple[str, str, list[str]]:
+            for _ in range(count):
+                line = self.at(above, b_at)
+                vectors = [self.load(self.at(line, s, FLOAT32), FLOAT32, lanes) for s in self.starts]
+                ones = [self.load(self.at(r, a_at), FLOAT32, 1) for r in rows]
+                wide = [self.splat(one, FLOAT32, lanes) for one in ones]
+                sums = [
+                    self._fma(wide[r], vectors[v], total, lanes)
+                    for (r, v), total in zip(cells, sums, strict=True)
+                ]
+                a_at = self.number("add", a_at, self.base["a_along"] if spec.turned else WIDTH)
+                b_at = self.number("add", b_at, self.base["b_row"])
+            return a_at, b_at, sums
+
+        carried = [("i64", "0"), ("i64", "0")] + [(kind, self._zero(lanes))] * len(cells)
+        depth = self.base["depth"]
+        whole = self.number("sub", depth, self.number("urem", depth, UNROLLED))
+        for first, end, count in (("0", whole, UNROLLED), (whole, depth, 1)):
+
+            def step(k: str, held: list[str], count: int = count) -> list[str]:
+                a_at, b_at, sums = steps(count, k, held[0], held[1], held[2:])
+                return [a_at, b_at, *sums]
+
+            found = self.loop(first, end, count, step, carried)
+            carried = [(t, v) for (t, _), v in zip(carried, found, strict=True)]
+        sums = [v for _, v in carried[2:]]
+        targets = self._lines(here["target"], row, "target_row", spec.rows)
+        beside = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else []
+        for (r, v), total in zip(cells, sums, strict=True):
+            place = self.number("add", column, self.starts[v])
+            self._finish(total, beside[r] if beside else None, targets[r], place, lanes)
+
+    def _single(self, index: str, _: list[str]) -> list[str]:
+        """All of a target of one row: some rows of b after the other are added to it."""
+        here, depth, n = self.here(index, self.base, self.step), self.base["depth"], self.base["n"]
+        line, target = self.pointer(here["a"]), self.pointer(here["target"])
+        above = self.pointer(here["b"])
+
+        def over(body: Callable[[str, int], None]) -> None:
+            """All of the row, each element once."""
+            first = "0"
+            for lanes in (4 * self.lanes, self.lanes, 1):
+                end = self.number("sub", n, self.number("urem", self.number("sub", n, first), lanes))
+
+                def some(place: str, _: list[str], lanes: int = lanes) -> list[str]:
+                    body(place, lanes)
+                    return []
+
+                self.loop(first, end, lanes, some)
+                first = end
+
+        def add_rows(k: str, count: int) -> None:
+            ones, rows = [], []
+            for j in range(count):
+                number = self.number("add", k, j)
+                at = self.number("mul", number, self.base["a_along"])
+                ones.append(self.load(self.at(line, at), FLOAT32, 1))
+                rows.append(self.at(above, self.number("mul", number, self.base["b_row"])))
+
+            def some(place: str, lanes: int) -> None:
+                home = self.at(target, place, FLOAT32)
+                total = self.load(home, FLOAT32, lanes)
+                for one, row in zip(ones, rows, strict=True):
+                    vector = self.load(self.at(row, place, FLOAT32), FLOAT32, lanes)
+                    total = self._fma(self.splat(one, FLOAT32, lanes), vector, total, lanes)
+                self.store(total, home, FLOAT32, lanes)
+
+            over(some)
+
+        def clear(place: str, lanes: int) -> None:
+            self.store(self._zero(lanes), self.at(target, place, FLOAT32), FLOAT32, lanes)
+
+        over(clear)
+        whole = self.number("sub", depth, self.number("urem", depth, 2 * UNROLLED))
+        for first, end, count in (("0", whole, 2 * UNROLLED), (whole, depth, 1)):
+
+            def step(k: str, _: list[str], count: int = count) -> list[str]:
+                add_rows(k, count)
+                return []
+
+            self.loop(first, end, count, step)
+        if self.spec.end != SUM:
+            beside = self.pointer(here["c"]) if self.spec.c else None
+            over(
+                lambda place, lanes: self._finish(
+                    self.load(self.at(target, place, FLOAT32), FLOAT32, lanes), beside, target, place, lanes
+                )
+            )
+        return []
+
+    # ---- both along k
+
+    def _dots(self, here: dict[str, str], row: str, column: str) -> None:
+        spec, lanes = self.spec, self.lanes
+        rows = self._lines(here["a"], row, "a_row", spec.rows)
+        columns = self._lines(here["b"], column, "b_row", spec.columns)
+        kind = value_type(FLOAT32, lanes)
+        cells = [(r, c) for r in range(spec.rows) for c in range(spec.columns)]
+
+        def step(k: str, sums: list[str], lanes: int, mask: str = "") -> list[str]:
+            xs, ys = (
+                [self._some(self.at(p, k, FLOAT32), lanes, mask) for p in lines] for lines in (rows, columns)
+            )
+            return [self._fma(xs[r], ys[c], s, lanes) for (r, c), s in zip(cells, sums, strict=True)]
+
+        depth = self.base["depth"]
+        whole = self.number("sub", depth, self.number("urem", depth, lanes))
+        carried = [(kind, self._zero(lanes))] * len(cells)
+        sums = self.loop(0, whole, lanes, lambda k, held: step(k, held, lanes), carried)
+        if self.target.masks:  # what is left, as a vector of which the rest is 0
+            mask = self._first(self.number("sub", depth, whole), lanes)
+            carried = [(kind, s) for s in sums]
+            sums = self.loop(whole, depth, lanes, lambda k, held: step(k, held, lanes, mask), carried)
+        place = [self.number("add", column, c) for c in range(spec.columns)]
+        targets = self._lines(here["target"], row, "target_row", spec.rows)
+        beside = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else []
+        totals = [self._together(sums[r * spec.columns : (r + 1) * spec.columns]) for r in range(spec.rows)]
+        ones = [self.line(f"extractelement <{DOTS} x float> {totals[r]}, i32 {c}") for r, c in cells]
+        if not self.target.masks:
+            carried = [("float", t) for t in ones]
+            ones = self.loop(whole, depth, 1, lambda k, held: step(k, held, 1), carried)
+        for (r, c), total in zip(cells, ones, strict=True):
+            self._finish(total, beside[r] if beside else None, targets[r], place[c], 1)
+
+    def _first(self, count: str, lanes: int) -> str:
+        """A mask of the first lanes."""
+        numbers = f"<{lanes} x i64> <{', '.join(f'i64 {k}' for k in range(lanes))}>"
+        one = self.line(f"insertelement <{lanes} x i64> poison, i64 {count}, i32 0")
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        most = self.line(f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, {zeros}")
+        return self.line(f"icmp ult {numbers}, {most}")
+
+    def _some(self, pointer: str, lanes: int, mask: str) -> str:
+        """A vector; of the lanes that are masked out, 0 without a look at memory."""
+        if not mask:
+            return self.load(pointer, FLOAT32, lanes)
+        kind, name = value_type(FLOAT32, lanes), f"@llvm.masked.load.v{lanes}f32.p0"
+        self.declared.add(f"declare {kind} {name}(ptr, i32, <{lanes} x i1>, {kind})")
+        ends = f"ptr {pointer}, i32 1, <{lanes} x i1> {mask}, {kind} zeroinitializer"
+        return self.line(f"call {kind} {name}({ends})")
+
+    def _together(self, vectors: list[str]) -> str:
+        """The sums of the elements of up to four vectors, side by side: halves upon halves, all at once."""
+        lanes = self.lanes
+        a, b, c, d = (vectors + vectors[-1:] * DOTS)[:DOTS]
+        total = self._folded([self._folded([a, b], lanes, 1), self._folded([c, d], lanes, 1)], lanes, 2)
+        while lanes > DOTS:
+            total, lanes = self._folded([total], lanes, DOTS), lanes // 2
+        return total
+
+    def _folded(self, vectors: list[str], lanes: int, parts: int) -> str:
+        """One or two vectors of so many parts each: the halves of every part, added up."""
+        x, y, half = read(0, FLOAT32), read(1, FLOAT32), lanes // parts // 2
+        kind, halves = value_type(FLOAT32, lanes), []
+        for second in (0, half):
+            begins = [v * lanes + p * 2 * half + second for v in range(len(vectors)) for p in range(parts)]
+            places = [f"i32 {begin + k}" for begin in begins for k in range(half)]
+            mask = f"<{len(places)} x i32> <{', '.join(places)}>"
+            halves.append(self.line(f"shufflevector {kind} {vectors[0]}, {kind} {vectors[-1]}, {mask}"))
+        return self.evaluate(add(x, y), len(places), {x: halves[0], y: halves[1]})
+
+    # ---- what both have
+
+    def _lines(self, word: str, first: str, pitch: str, count: int) -> list[str]:
+        """Pointers to so many rows from one on."""
+        line = self.at(self.pointer(word), self.number("mul", first, self.base[pitch]))
+        found = [line]
+        for _ in range(count - 1):
+            found.append(self.at(found[-1], self.base[pitch]))
+        return found
+
+    def _fma(self, x: str, y: str, total: str, lanes: int) -> str:
+        a, b, c = (read(k, FLOAT32) for k in range(3))
+        return self.evaluate(fma(a, b, c), lanes, {a: x, b: y, c: total})
+
+    def _zero(self, lanes: int) -> str:
+        return "0.0" if lanes == 1 else "zeroinitializer"
+
+    def _finish(self, total: str, c: str | None, target: str, column: str, lanes: int) -> None:
+        known = {SUM: total}
+        if c is not None:
+            repeats = self.spec.c_repeats
+            found = self.load(c if repeats else self.at(c, column, FLOAT32), FLOAT32, 1 if repeats else lanes)
+            known[C] = self.splat(found, FLOAT32, lanes) if repeats else found
+        value = self.evaluate(self.spec.end, lanes, known)
+        self.store(value, self.at(target, column, FLOAT32), FLOAT32, lanes)

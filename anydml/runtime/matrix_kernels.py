@@ -1,0 +1,153 @@
+"""Products of small matrices by kernels, with bias and activation on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.jit import host
+from anydml.codegen.kernel import group, shared_out
+from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
+from anydml.codegen.row_writer import body_address
+from anydml.directml.fusion import has_rows, replace_reads
+from anydml.ops.attributes import Activation
+from anydml.ops.call import Call, empty
+from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
+from anydml.ops.enums import MatrixTransform
+from anydml.ops.expr import Expr, add, mul, read
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.threads import pool
+
+MAX_BYTES = 1 << 18
+"""Of the second matrix, all of which is read for each tile of rows: what is near a core."""
+
+
+def matrix_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Product | None:
+    """What computes a `Call` of GEMM by a kernel; None where its definition is as good."""
+    if operator.name != "GEMM" or tensors["ATensor"].data_type not in (FLOAT32, FLOAT16):
+        return None
+    sizes = tensors["OutputTensor"].sizes
+    turned = [attributes[f"Trans{name}"] is MatrixTransform.TRANSPOSE for name in "AB"]
+    depth = tensors["ATensor"].sizes[-2 if turned[0] else -1]
+    if 0 in sizes or depth == 0 or (sizes[-2] > 1 and depth * sizes[-1] * WIDTH > MAX_BYTES):
+        return None
+    return Product(sizes, turned, attributes, "CTensor" in tensors, threads)
+
+
+class Product:
+    """A product of matrices of these sizes, for tensors of any layout."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        turned: Sequence[bool],
+        attributes: Mapping[str, Any],
+        c: bool,
+        threads: int | None,
+    ) -> None:
+        self._sizes, self._turned, self._threads = tuple(sizes), turned, threads
+        end: Expr = SUM if attributes["Alpha"] == 1 else mul(SUM, attributes["Alpha"])
+        if c:
+            end = add(end, C if attributes["Beta"] == 1 else mul(C, attributes["Beta"]))
+        activation, self.activates = attributes.get("FusedActivation"), False
+        if isinstance(activation, Activation):
+            meaning = activation.operator.expression(
+                (FLOAT32,), FLOAT32, activation.attributes, len(self._sizes)
+            )
+            self.activates = not has_rows(meaning)
+            end = replace_reads(meaning, {0: end}) if self.activates else end
+        self._end = end
+        self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
+        self._turn = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
+
+    def __call__(self, c: Call) -> Array:
+        a, b = (
+            np.swapaxes(x, -1, -2) if turned else x
+            for x, turned in zip((c.a, c.b), self._turned, strict=True)
+        )
+        alone = True
+        dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
+        if not dots and not _packed(b, -1):
+            packed, alone = np.empty(b.shape, b.dtype), False
+            self._turn([b.view(np.uint32), packed.view(np.uint32)])
+            b = packed
+        result = empty(c.output, a.dtype)
+        bias = None if c.c is None else np.broadcast_to(c.c, result.shape)
+        if bias is not None and not (_packed(bias, -1) or bias.strides[-1] == 0):
+            bias, alone = np.ascontiguousarray(bias), False
+        launch = self._launch(a, bias, dots)
+        (launch.alone if alone else launch)([a, b, result, *([] if bias is None else [bias])])
+        return result
+
+    def _launch(self, a: Array, bias: Array | None, dots: bool) -> _MatrixLaunch:
+        rows, columns = self._sizes[-2:]
+        rows, columns = tile_of_dots(rows, columns) if dots else tile_of(rows, columns, host())
+        spec = MatrixSpec(
+            rows,
+            columns,
+            self._end,
+            dots=dots,
+            turned=not _packed(a, -1),
+            c=bias is not None,
+            c_repeats=bias is not None and not _packed(bias, -1),
+        )
+        if spec not in self._launches:
+            self._launches[spec] = _MatrixLaunch(spec, self._threads)
+        return self._launches[spec]
+
+
+def _packed(x: Array, axis: int) -> bool:
+    """Whether elements are neighbours along an axis; the stride of one element is any."""
+    return x.strides[axis] == x.itemsize or x.shape[axis] == 1
+
+
+class _MatrixLaunch(RepeatedLaunch):
+    """Arrays: [..., M, K], [..., K, N], the target, and c of its sizes if there is one."""
+
+    def __init__(self, spec: MatrixSpec, threads: int | None) -> None:
+        self._spec = spec
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, (a, b, target, *others) = self._spec, arrays
+        *stack, m, depth = a.shape
+        n = b.shape[-1]
+        assert b.shape == (*stack, depth, n)
+        assert target.shape == (*stack, m, n)
+        assert [x.shape for x in others] == [target.shape] * spec.c
+        assert all(x.itemsize == WIDTH for x in arrays)
+        assert m >= spec.rows
+        assert n >= spec.columns
+        assert target.flags.c_contiguous
+        assert spec.turned or _packed(a, -1)
+        assert _packed(b, -2 if spec.dots else -1)
+        assert not spec.dots or not spec.turned
+        assert all(x.strides[-1] == 0 if spec.c_repeats else _packed(x, -1) for x in others)
+        values = {"m": m, "n": n, "depth": depth, "a_row": a.strides[-2], "a_along": a.strides[-1]}
+        values |= {"b_row": b.strides[-1 if spec.dots else -2], "target_row": target.strides[-2]}
+        if spec.c:
+            values["c_row"] = others[0].strides[-2]
+        names = spec.names
+        outer = [
+            (size, [x.strides[k] for x in arrays] + [0] * (len(names) - len(arrays)))
+            for k, size in enumerate(stack)
+        ]
+        descriptor = shared_out(
+            body_address(MatrixWriter, spec),
+            -(-m // spec.rows),
+            outer,
+            [values.get(name, 0) for name in names],
+            [spec.rows if name == "row" else 0 for name in names],
+            row=spec.rows * n,
+            cost=max(depth // 4, 1),
+            pool=pool.address,
+            threads=count,
+        )
+        return template_of(descriptor, len(arrays))

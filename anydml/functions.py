@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anydml import eager_tensors, templates
 from anydml.ops.catalog import CATALOG
 
 _OPERATORS = {operator.function: operator for operator in CATALOG}
@@ -29,7 +28,11 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if name not in _OPERATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     operator = _OPERATORS[name]
-    made = (eager_tensors if operator.scalar is None else templates).function(operator, __name__)
+    if operator.scalar is None:
+        from anydml.eager_tensors import function  # which loads all of the larger kernels
+    else:
+        from anydml.templates import function
+    made = function(operator, __name__)
     return globals().setdefault(name, made)  # one, even if two threads ask at once: pickles go by name
 
 

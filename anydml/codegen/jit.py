@@ -271,7 +271,7 @@ def driver() -> Driver:
         address = ctypes.cast(theirs, ctypes.c_void_p).value
         assert address is not None
         llvm.add_symbol(f"anydml_{ours}", address)
-    (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"])
+    (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"], level=0)
     llvm.add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")

@@ -402,7 +402,7 @@ def _code() -> list[int]:
                PyTuple_New PyTuple_SetItem""".split()
     register_functions(names)
     register_new_array()
-    return compile_ir(_text(), ["anydml_call", "anydml_dispatch"])
+    return compile_ir(_text(), ["anydml_call", "anydml_dispatch"], level=0)
 
 
 def _text() -> str:

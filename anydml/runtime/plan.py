@@ -16,6 +16,7 @@ from anydml.codegen.kernel_body import kernel_body
 from anydml.directml.fusion import Kernel, TensorWork, fuse, intermediates
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import SIZE
+from anydml.runtime.collector import collector_paused
 from anydml.runtime.launch import Array, threads_for
 from anydml.runtime.tensor_step import TensorStep, reach
 from anydml.runtime.threads import pool
@@ -74,6 +75,7 @@ class Plan:
         return [step for step in self.steps if isinstance(step, KernelStep)]
 
 
+@collector_paused()
 def plan(graph: DirectMLGraph) -> Plan:
     """The plan of a checked DirectML graph. Compiles the kernels, so that dispatch need not."""
     kernels = fuse(graph)

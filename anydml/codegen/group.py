@@ -50,6 +50,8 @@ class KernelVariant:
     """Operands that are brought into the output's order, tile by tile."""
     direct: bool = False
     """A copy turns its tiles where they are to stand: best as long as that stays in a cache."""
+    short: bool = False
+    """An element is a row, which is short."""
 
 
 class KernelSpec:

@@ -16,6 +16,7 @@ from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
@@ -31,6 +32,8 @@ MIN_SPLIT_BYTES = 1 << 15
 waiting worker may take."""
 MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
+MIN_SHORT_ROW = 6
+"""Elements: fewer go along the rows' first ones, then their second ones, and so on."""
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22
@@ -107,6 +110,9 @@ def _layout(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOp
     strides = [o.strides for o in operands]
     if group.axes is not None:
         return _layout_of_rows(group, sizes, addresses, strides)
+    short = _lay_out_short(group, collapse(sizes, strides, exchange=False), addresses)
+    if short:
+        return short
     dims = collapse(sizes, strides)
     for d, (size, steps) in enumerate(dims):
         if all(s <= 0 for s in steps) and any(steps):  # walk it the other way
@@ -115,6 +121,23 @@ def _layout(group: KernelSpec, sizes: Sequence[int], operands: Sequence[MemoryOp
     inner, steps = dims.pop()
     tiled = _lay_out_tiles(group, inner, addresses, steps, dims)
     return tiled or _lay_out(group, inner, addresses, steps, dims)
+
+
+def _lay_out_short(
+    group: KernelSpec, dims: Sequence[tuple[int, tuple[int, ...]]], addresses: Sequence[int]
+) -> _Layout | None:
+    """Where cheap expressions have short rows, and many of them."""
+    if not group.plain or len(dims) < 2:
+        return None
+    (inner, steps), (count, down) = dims[-1], dims[-2]
+    access = access_of(group, inner, steps)
+    ends = can_end(group, host()) or inner % lanes_of_rows(group, host()) == 0
+    fits = inner >= MIN_SHORT_ROW and inner * max(group.widths) <= MAX_ROW_BYTES
+    packed = all(a is Access.PACKED for a in access[len(group.inputs) :])
+    if not (ends and fits and packed) or Access.STRIDED in access or count < MIN_TURNED:
+        return None
+    outer = [(n, (*s, 0)) for n, s in dims[:-2]]
+    return _Layout(count, [*addresses, inner], (*down, 0), outer, KernelVariant(access, short=True), inner)
 
 
 def _lay_out_tiles(
@@ -305,13 +328,17 @@ def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequenc
 
 
 def collapse(
-    sizes: Sequence[int], strides: Sequence[Sequence[int]], *, reorder: bool = True
+    sizes: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    *,
+    reorder: bool = True,
+    exchange: bool = True,
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Dimensions as (size, stride of each operand), outermost first, as few as the strides allow.
 
     Dimensions of size 1 go, and neighbours that every operand passes in one stride become one. With
-    `reorder` they are first ordered by the last operand's strides (an output's), and a short innermost
-    dimension gives its place to a much longer one. At least one dimension is returned.
+    `reorder` they are first ordered by the last operand's strides (an output's), and with `exchange` a short
+    innermost dimension gives its place to a much longer one. At least one dimension is returned.
 
     >>> collapse((2, 3, 4), [(48, 16, 4), (0, 0, 0)])
     [(24, (4, 0))]
@@ -329,7 +356,7 @@ def collapse(
         merged.append((n, s))
     if not merged:
         return [(1, tuple(0 for _ in strides))]
-    if not reorder:
+    if not (reorder and exchange):
         return merged
     longest = max(merged, key=lambda dim: dim[0])
     if merged[-1][0] < 16 and longest[0] >= 4 * merged[-1][0]:

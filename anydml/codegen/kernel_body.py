@@ -5,7 +5,8 @@
 computes n neighbouring elements; `operands` holds each operand's address and `strides` its bytes from one
 element to the next. Two kinds are written. A *plain* one, for cheap expressions, is a vector loop between
 two scalar ones. A *block* one, for expensive expressions, contains their code only once, in a loop over
-blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack.
+blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack. Where rows
+of cheap expressions are short, an "element" is a row.
 
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
@@ -19,6 +20,7 @@ from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.reduction import ReductionEmitter
+from anydml.codegen.short_rows import ShortRowEmitter
 from anydml.codegen.tiles import tiled_body
 from anydml.codegen.vector_loop import VectorLoopEmitter
 from anydml.codegen.writer import LoopEmitter
@@ -27,7 +29,13 @@ from anydml.codegen.writer import LoopEmitter
 def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
     """LLVM IR of a module with the kernel body."""
     kind: type[LoopEmitter] = (
-        VectorLoopEmitter if group.plain else BlockedLoopEmitter if group.axes is None else ReductionEmitter
+        ShortRowEmitter
+        if shape.short
+        else VectorLoopEmitter
+        if group.plain
+        else BlockedLoopEmitter
+        if group.axes is None
+        else ReductionEmitter
     )
     writer = kind(group, shape, target)
     writer.write()

@@ -1,0 +1,126 @@
+"""Row functions of cheap expressions whose rows are so short that a call for each would be most of the time.
+
+An "element" of the iteration space is a row; how long it is follows the operands' addresses. A row goes as
+vectors, its end as some lanes of one: outputs may be inputs, so that no element has its turn twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anydml.codegen.emit import element_type, mangle, value_type
+from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.jit import Target
+from anydml.codegen.writer import LoopEmitter
+from anydml.ops.expr import Expr, read
+
+MAX_ROW_BYTES = 1 << 11
+"""Of an operand: longer ones are worth a call, and stores that are aligned."""
+
+
+def lanes_of_rows(group: KernelSpec, target: Target) -> int:
+    return target.vector_bytes // max(group.widths)
+
+
+def can_end(group: KernelSpec, target: Target) -> bool:
+    """Whether rows may be any number of elements: there are loads and stores of some lanes."""
+    return target.masks and {*group.widths} <= {4, 8}
+
+
+class ShortRowEmitter(LoopEmitter):
+    def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
+        super().__init__(group, shape, target)
+        self.lanes = lanes_of_rows(group, target)
+
+    def write(self) -> None:
+        everything = range(len(self.group.operands))
+        self.operands(everything)
+        for k in everything:
+            self.word(f"s{k}", "%strides", k)
+        self.word("m", "%operands", len(everything))
+        self.emit_lines(
+            f"%whole = and i64 %m, {-self.lanes}",
+            "%left = sub i64 %m, %whole",
+            "%any = icmp sgt i64 %whole, 0",
+        )
+        ends = can_end(self.group, self.target)
+        if ends:
+            self._mask()
+        self.emit_lines("br label %row", "row:", "%i = phi i64 [ 0, %entry ], [ %i.next, %done ]")
+        for k in everything:
+            self.emit_lines(f"%q{k} = phi ptr [ %p{k}, %entry ], [ %q{k}.next, %done ]")
+        splats = self._splats()
+        self.emit_lines("br i1 %any, label %part, label %rest", "part:")
+        self.emit_lines("%j = phi i64 [ 0, %row ], [ %j.next, %part ]")
+        self._vector("part", "%j", splats, masked=False)
+        self.emit_lines(
+            f"%j.next = add i64 %j, {self.lanes}",
+            "%j.more = icmp slt i64 %j.next, %whole",
+            "br i1 %j.more, label %part, label %rest",
+            "rest:",
+        )
+        if ends:
+            self.emit_lines("br i1 %some, label %end, label %done", "end:")
+            self._vector("end", "%whole", splats, masked=True)
+        self.emit_lines("br label %done", "done:")
+        self.emit_lines(*(f"%q{k}.next = getelementptr i8, ptr %q{k}, i64 %s{k}" for k in everything))
+        self.emit_lines("%i.next = add i64 %i, 1", "%i.more = icmp slt i64 %i.next, %n")
+        self.emit_lines("br i1 %i.more, label %row, label %return", "return:")
+
+    def _mask(self) -> None:
+        """%first: the lanes of what is left of a row behind its whole vectors."""
+        lanes = self.lanes
+        numbers = f"<{lanes} x i32> <{', '.join(f'i32 {k}' for k in range(lanes))}>"
+        self.emit_lines(
+            "%some = icmp sgt i64 %left, 0",
+            "%left.m = trunc i64 %left to i32",
+            f"%left.i = insertelement <{lanes} x i32> poison, i32 %left.m, i32 0",
+            f"%left.v = shufflevector <{lanes} x i32> %left.i, <{lanes} x i32> poison, "
+            f"<{lanes} x i32> zeroinitializer",
+            f"%first = icmp ult {numbers}, %left.v",
+        )
+
+    def _splats(self) -> dict[Expr, str]:
+        """Of operands that are one element for a row, and what follows from them, in every lane."""
+        ones: dict[Expr, str] = {}
+        for k, dtype in enumerate(self.group.inputs):
+            if self.is_(k, Access.SPLAT):
+                self.emit_lines(f"%one{k} = load {element_type(dtype)}, ptr %q{k}, align 1")
+                ones[read(k, dtype)] = f"%one{k}"
+        ones |= self.of_splats(lambda k: f"%one{k}")
+        return {e: self.broadcast(one, e.dtype, f"wide{k}") for k, (e, one) in enumerate(ones.items())}
+
+    def _vector(self, label: str, place: str, splats: Mapping[Expr, str], masked: bool) -> None:
+        """Elements from a place on."""
+        group, lanes, known = self.group, self.lanes, dict(splats)
+        truths = f"<{lanes} x i1>"
+        for k, dtype in enumerate(group.operands):
+            if not self.is_(k, Access.SPLAT):
+                self.emit_lines(
+                    f"%{label}.a{k} = getelementptr {element_type(dtype)}, ptr %q{k}, i64 {place}"
+                )
+        for k, dtype in enumerate(group.inputs):
+            if self.is_(k, Access.SPLAT):
+                continue
+            kind, register = value_type(dtype, lanes), f"%{label}.x{k}"
+            known[read(k, dtype)] = register
+            if masked:
+                name = f"llvm.masked.load.{mangle(element_type(dtype), lanes)}.p0"
+                self.declared.add(f"declare {kind} @{name}(ptr, i32, {truths}, {kind})")
+                given = f"ptr %{label}.a{k}, i32 1, {truths} %first, {kind} zeroinitializer"
+                self.emit_lines(f"{register} = call {kind} @{name}({given})")
+            else:
+                self.emit_lines(f"{register} = load {kind}, ptr %{label}.a{k}, align 1")
+        emitter = self.emitter(known)
+        values = [emitter.value(e) for e in group.outputs]
+        self.flush(emitter)
+        for k, value in enumerate(values, start=self.count):
+            dtype = group.operands[k]
+            kind = value_type(dtype, lanes)
+            if masked:
+                name = f"llvm.masked.store.{mangle(element_type(dtype), lanes)}.p0"
+                self.declared.add(f"declare void @{name}({kind}, ptr, i32, {truths})")
+                given = f"{kind} {value}, ptr %{label}.a{k}, i32 1, {truths} %first"
+                self.emit_lines(f"call void @{name}({given})")
+            else:
+                self.emit_lines(f"store {kind} {value}, ptr %{label}.a{k}, align 1")

@@ -25,6 +25,8 @@ CASES = {
     "join": lambda x: dml.join([x, x * 2], axis=1),
     "product": lambda x: dml.gemm(x, x, trans_b="TRANSPOSE", fused_activation="RELU"),
     "split": lambda x: dml.split(x, [8, 8], axis=1),
+    "blocks": lambda x: dml.space_to_depth(x, block_size=2),
+    "tile": lambda x: dml.tile(x, repeats=[1, 1, 2, 2]),
     "gather": lambda x: dml.gather(x, ROWS, axis=1, index_dimensions=1),
     "running": lambda x: dml.cumulative_summation(x, axis=3, **SUMS),
     "padding": lambda x: dml.padding(x, padding_mode="REFLECTION", **ENDS),

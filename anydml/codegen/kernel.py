@@ -129,15 +129,17 @@ def _lay_out_short(
     """Where cheap expressions have short rows, and many of them."""
     if not group.plain or len(dims) < 2:
         return None
-    (inner, steps), (count, down) = dims[-1], dims[-2]
+    (inner, steps), outer = dims[-1], list(dims[:-1])
+    near = len(outer) - 1
+    (count, down) = outer.pop(near if outer[near][0] >= MIN_TURNED else outer.index(max(outer)))
     access = access_of(group, inner, steps)
     ends = can_end(group, host()) or inner % lanes_of_rows(group, host()) == 0
     fits = inner >= MIN_SHORT_ROW and inner * max(group.widths) <= MAX_ROW_BYTES
     packed = all(a is Access.PACKED for a in access[len(group.inputs) :])
     if not (ends and fits and packed) or Access.STRIDED in access or count < MIN_TURNED:
         return None
-    outer = [(n, (*s, 0)) for n, s in dims[:-2]]
-    return _Layout(count, [*addresses, inner], (*down, 0), outer, KernelVariant(access, short=True), inner)
+    rest = [(n, (*s, 0)) for n, s in outer]
+    return _Layout(count, [*addresses, inner], (*down, 0), rest, KernelVariant(access, short=True), inner)
 
 
 def _lay_out_tiles(

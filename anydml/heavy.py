@@ -12,7 +12,7 @@ from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
-from anydml.runtime.move_kernels import MOVED, MOVES, move_kernel
+from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import ROW_KERNELS, row_kernel
@@ -84,7 +84,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (ROW_KERNELS, "along last axes, "),
     (POOLING, f"windows up to {MAX_TAPS}, "),
     (BEST, f"of up to {MAX_COUNT}, "),
-    ((*RESAMPLING, *RUNNING, *MOVES, *MOVED), ""),
+    ((*RESAMPLING, *RUNNING, *MOVES), ""),
     (("GEMM",), f"matrices of up to {MAX_BYTES:,} bytes, "),
 )
 
@@ -96,6 +96,8 @@ def how_computed(operator: Operator) -> str:
     for names, which in _OF_KERNELS:
         if operator.name in names:
             return f"NumPy; {which}from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.view is not None:
+        return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
     return "NumPy"

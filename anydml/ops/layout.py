@@ -156,6 +156,12 @@ def _tile_sizes(c: Call) -> tuple[int, ...]:
     return tuple(n * max(times, 1) for n, times in zip(c.input.shape, c.repeats, strict=True))
 
 
+def _tiles(c: Call) -> Array:
+    sizes = [n for size in c.input.shape for n in (1, size)]
+    repeated = [n for pair in zip(c.repeats, c.input.shape, strict=True) for n in pair]
+    return np.broadcast_to(c.input.reshape(sizes), repeated)
+
+
 TILE = of_tensors(
     name="TILE",
     doc="Output is the input, Repeats times along each dimension.",
@@ -172,8 +178,7 @@ TILE = of_tensors(
         FL_4_1: at(rank=(1, 8), T=ALL_BUT_FLOAT64, rules=_TILE_RULES),
     },
     sizes=_tile_sizes,
-    compute=lambda c: np.tile(c.input, c.repeats),
-    moves=True,
+    view=_tiles,
     example=example([[1, 2], [3, 4]], [[1, 2, 1, 2], [3, 4, 3, 4]], repeats=[1, 2]),
 )
 
@@ -277,7 +282,7 @@ def _space_to_depth(c: Call, order: DepthSpaceOrder = DepthSpaceOrder.DEPTH_COLU
     (n, depth, height, width), b = c.input.shape, c.block_size
     blocks: Array = c.input.reshape(n, depth, height // b, b, width // b, b)
     channel = (3, 5, 1) if order is DepthSpaceOrder.DEPTH_COLUMN_ROW else (1, 3, 5)
-    return blocks.transpose(0, *channel, 2, 4).reshape(c.output.shape)
+    return blocks.transpose(0, *channel, 2, 4)
 
 
 def _depth_to_space(c: Call, order: DepthSpaceOrder = DepthSpaceOrder.DEPTH_COLUMN_ROW) -> Array:
@@ -288,7 +293,7 @@ def _depth_to_space(c: Call, order: DepthSpaceOrder = DepthSpaceOrder.DEPTH_COLU
         blocks = c.input.reshape(n, b, b, depth, h, w).transpose(0, 3, 4, 1, 5, 2)
     else:
         blocks = c.input.reshape(n, depth, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return blocks.reshape(c.output.shape)
+    return blocks
 
 
 _SPACE = [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
@@ -305,8 +310,7 @@ SPACE_TO_DEPTH = of_tensors(
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_DEPTH_RULES),
     },
     sizes=_depth_sizes,
-    compute=_space_to_depth,
-    moves=True,
+    view=_space_to_depth,
     example=example(_SPACE, _DEPTH, block_size=2),
 )
 
@@ -322,8 +326,7 @@ SPACE_TO_DEPTH1 = of_tensors(
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_DEPTH_RULES),
     },
     sizes=_depth_sizes,
-    compute=lambda c: _space_to_depth(c, c.order),
-    moves=True,
+    view=lambda c: _space_to_depth(c, c.order),
     example=example(_SPACE, _DEPTH, block_size=2, order="COLUMN_ROW_DEPTH"),
 )
 
@@ -338,8 +341,7 @@ DEPTH_TO_SPACE = of_tensors(
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_SPACE_RULES),
     },
     sizes=_space_sizes,
-    compute=_depth_to_space,
-    moves=True,
+    view=_depth_to_space,
     example=example(_DEPTH, _SPACE, block_size=2),
 )
 
@@ -354,7 +356,6 @@ DEPTH_TO_SPACE1 = of_tensors(
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_SPACE_RULES),
     },
     sizes=_space_sizes,
-    compute=lambda c: _depth_to_space(c, c.order),
-    moves=True,
+    view=lambda c: _depth_to_space(c, c.order),
     example=example(_DEPTH, _SPACE, block_size=2, order="COLUMN_ROW_DEPTH"),
 )

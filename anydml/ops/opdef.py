@@ -239,6 +239,9 @@ class Operator:
     asks: tuple[Asked, ...] = ()
     moves: bool = False
     """It computes nothing: elements keep their bits."""
+    view: Callable[[Any], Any] | None = None
+    """Where the output is elements of the input in another order, or again: those as a view of the input (if
+    it is packed), in the output's order."""
     text: str = ""
     """The formula of an operator of whole tensors, for the documentation."""
     usual_type: Callable[[Mapping[str, Any], Mapping[str, TensorDataType]], TensorDataType] | None = None
@@ -380,9 +383,10 @@ def of_tensors(
     doc: str,
     operands: tuple[Operand | Attribute, ...],
     levels: Levels,
-    compute: Callable[[Any], Any],
     example: Example,
     text: str,
+    compute: Callable[[Any], Any] | None = None,
+    view: Callable[[Any], Any] | None = None,
     usual_type: Callable[[Mapping[str, Any], Mapping[str, TensorDataType]], TensorDataType] | None = None,
     sizes: Callable[[Any], Any] | None = None,
     asks: tuple[Asked, ...] = (),
@@ -390,7 +394,10 @@ def of_tensors(
     in_place: tuple[str, ...] = (),
     notes: str = "",
 ) -> Operator:
-    """An operator of whole tensors."""
+    """An operator of whole tensors, by what it computes, or by what it is a view of."""
+    if view is not None:
+        compute, moves = _viewed(view), True
+    assert compute is not None
     return Operator(
         name,
         doc,
@@ -404,9 +411,14 @@ def of_tensors(
         sizes=sizes,
         asks=asks,
         moves=moves,
+        view=view,
         text=text,
         usual_type=usual_type,
     )
+
+
+def _viewed(view: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda c: view(c).reshape(c.output.shape)
 
 
 _COMPARISONS = (

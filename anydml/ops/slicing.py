@@ -60,8 +60,7 @@ SLICE = of_tensors(
         FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_SLICE_RULES),
     },
     sizes=_slice_sizes,
-    compute=_slice,
-    moves=True,
+    view=_slice,
     example=example(
         [[1, 2, 3, 4], [5, 6, 7, 8]], [[2, 4], [6, 8]], offsets=[0, 1], sizes=[2, 2], strides=[1, 2]
     ),
@@ -148,8 +147,7 @@ SLICE1 = of_tensors(
         ),
     ),
     sizes=_slice1_sizes,
-    compute=lambda c: c.input[_windows(c, c.output.shape)],
-    moves=True,
+    view=lambda c: c.input[_windows(c, c.output.shape)],
     example=example(
         [[1, 2, 3, 4], [5, 6, 7, 8]],
         [[4, 2], [8, 6]],

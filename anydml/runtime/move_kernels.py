@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen.kernel import group
 from anydml.codegen.padded import PaddedSpec
@@ -16,7 +14,7 @@ from anydml.codegen.scattered import ScatteredSpec
 from anydml.codegen.taken import TakenSpec
 from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
-from anydml.ops.call import Call, described, empty, fields_of
+from anydml.ops.call import Call, empty, fields_of
 from anydml.ops.dtypes import IN_ARRAYS, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
 from anydml.ops.expr import read
@@ -35,8 +33,6 @@ MAX_PARTS = 16
 
 MIN_PADDED_BYTES = 1 << 5
 """Of a row with what is around it."""
-MAX_PLACES = 1 << 22
-"""Elements of which it is found out once where they go."""
 MAX_ROWS = 1 << 16
 """Rows of which it is remembered where they come from."""
 
@@ -50,14 +46,14 @@ def move_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of an operator by a kernel; None where its definition is as good."""
-    make = partial(_moved, operator) if operator.name in MOVED else MOVES.get(operator.name)
-    if make is None:
+    make = MOVES.get(operator.name)
+    if make is None and operator.view is None:
         return None
     outputs = [
         tensors[n] for s in operator.outputs for n in (fields_of(s.name, tensors) if s.array else [s.name])
     ]
     width = IN_ARRAYS[outputs[0].data_type].itemsize
-    return make(tensors, attributes, width, threads)
+    return _seen(operator, width, threads) if make is None else make(tensors, attributes, width, threads)
 
 
 def _gather(
@@ -239,76 +235,23 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
     return compute
 
 
-def _moved(
-    operator: Operator, tensors: Tensors, attributes: Attributes, width: int, threads: int | None
-) -> Implementation | None:
-    """Whatever gives elements of its input in an order that strides have: its definition, on the places of
-    the elements instead of their contents, tells which."""
-    sizes = tensors["InputTensor"].sizes
-    if 0 in sizes or max(prod(sizes), prod(tensors["OutputTensor"].sizes)) > MAX_PLACES:
-        return None
-    call = described(operator, tensors, attributes)
-    vars(call)["input"] = np.arange(prod(sizes)).reshape(sizes)
-    found = dimensions_of(np.asarray(call.by_definition()))
-    if found is None or any(step < 0 for _, step in found[1]):
-        return None
-    first, dims = found
-    shape, strides = tuple(n for n, _ in dims), tuple(s * width for _, s in dims)
+def _seen(operator: Operator, width: int, threads: int | None) -> Implementation:
+    """Of an operator that is a view of its input: a copy of that. Backwards, NumPy does that as well."""
     launch = RepeatedLaunch(group((_BITS[width],), (read(0, _BITS[width]),)), threads)
+    bits = np.dtype(f"u{width}")
 
-    def compute(c: Call) -> Array:
-        x = np.ascontiguousarray(c.input)
-        result = empty(c.output, x.dtype)
-        begins = x.reshape(-1)[first:]
-        bits = np.dtype(f"u{width}")
-        launch.alone([as_strided(begins.view(bits), shape, strides), result.view(bits).reshape(shape)])
+    def compute(c: Call) -> Any:
+        assert operator.view is not None
+        seen = operator.view(c)
+        if any(step < 0 for step in seen.strides):
+            return c.by_definition()
+        result = empty(c.output, c.input.dtype)
+        launch.alone([seen.view(bits), result.view(bits).reshape(seen.shape)])
         return result
 
     return compute
 
 
-def dimensions_of(places: Array) -> tuple[int, list[tuple[int, int]]] | None:
-    """The first of some places, and dimensions (how many, how far apart) through which the others follow in
-    order; None where there are none.
-
-    >>> dimensions_of(np.arange(8).reshape(2, 2, 2).transpose(2, 0, 1).reshape(2, 4))
-    (0, [(2, 1), (4, 2)])
-    >>> dimensions_of(np.tile(np.arange(3), 2))
-    (0, [(2, 0), (3, 1)])
-    """
-    first = int(places.flat[0])
-    lines = [
-        places[(0,) * k + (slice(None),) + (0,) * (places.ndim - k - 1)] - first for k in range(places.ndim)
-    ]
-    dims: list[tuple[int, int]] = []
-    for line in lines:
-        found = _factors(line)
-        if found is None:
-            return None
-        dims += found
-    whole = np.array_equal(sum(np.ix_(*lines), np.int64(first)), places)
-    return (first, dims or [(1, 0)]) if whole else None
-
-
-def _factors(line: Array) -> list[tuple[int, int]] | None:
-    """A line that begins with 0, as dimensions."""
-    if len(line) == 1:
-        return []
-    step = int(line[1])
-    breaks = np.flatnonzero(np.diff(line) != step)
-    if not breaks.size:
-        return [(len(line), step)]
-    run = int(breaks[0]) + 1
-    if run == 1 or len(line) % run:
-        return None
-    if not np.array_equal(line[::run, np.newaxis] + line[:run], line.reshape(-1, run)):
-        return None
-    outer = _factors(line[::run])
-    return None if outer is None else [*outer, (run, step)]
-
-
-MOVED = "SLICE SLICE1 TILE SPACE_TO_DEPTH SPACE_TO_DEPTH1 DEPTH_TO_SPACE DEPTH_TO_SPACE1".split()
-"""Operators that do nothing but give elements of their input in another order, or again."""
 MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,

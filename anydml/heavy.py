@@ -82,7 +82,7 @@ def names_of_node(node: DirectMLNode) -> list[str]:
 
 _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (ROW_KERNELS, "along last axes, "),
-    (POOLING, f"windows up to {MAX_TAPS}, "),
+    (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),
     (("GEMM",), f"matrices of up to {MAX_BYTES:,} bytes, "),

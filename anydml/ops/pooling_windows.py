@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -92,6 +92,16 @@ def windows_of(c: Call, shape: tuple[int, ...]) -> list[Window]:
     ]
 
 
+def are_whole_planes(attributes: Mapping[str, Any], sizes: Sequence[int]) -> bool:
+    """Whether the only window along each axis is all of a tensor of these sizes, and no padding."""
+    untouched = all(
+        n == neutral
+        for name, neutral in (("Dilations", 1), ("StartPadding", 0), ("EndPadding", 0))
+        for n in attributes.get(name) or ()
+    )
+    return untouched and tuple(attributes["WindowSize"]) == tuple(sizes[2:])
+
+
 _SHORT = 16
 """Up to so many elements, adding slices is faster than one reduction of the axis."""
 
@@ -129,6 +139,8 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 
 def largest(x: Array, windows: list[Window]) -> tuple[Array, Array]:
     """The maximum of each window, and where its first one is in the tensor (of a flat index)."""
+    if all(w.places == 1 and w.counts()[0] == w.length for w in windows):
+        return _largest_of_planes(x)
     spatial = x.shape[2:]
     place = np.broadcast_to(np.arange(prod(spatial), dtype=np.uint32).reshape(1, 1, *spatial), x.shape)
     with_nan = x.dtype.kind == "f" and bool(np.isnan(x).any())
@@ -150,6 +162,16 @@ def largest(x: Array, windows: list[Window]) -> tuple[Array, Array]:
     planes = np.arange(x.shape[0] * x.shape[1], dtype=np.uint32) * np.uint32(prod(spatial))
     place += planes.reshape(*x.shape[:2], *(1,) * len(spatial))
     return x, place
+
+
+def _largest_of_planes(x: Array) -> tuple[Array, Array]:
+    """`largest` of windows that are whole planes. A NaN is the largest there, too."""
+    rows = x.reshape(-1, prod(x.shape[2:]))
+    place = rows.argmax(axis=1, keepdims=True)
+    best = np.take_along_axis(rows, place, axis=1)
+    place += np.arange(len(rows))[:, np.newaxis] * rows.shape[1]
+    sizes = (*x.shape[:2], *(1,) * (x.ndim - 2))
+    return best.reshape(sizes), place.astype(np.uint32).reshape(sizes)
 
 
 # ---- fields and rules --------------------------------------------------------------------------------------

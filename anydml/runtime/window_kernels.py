@@ -1,6 +1,7 @@
 """Pooling as kernels: what the definitions mean, but that averages are of float32 sums where these suffice.
 
-Windows of which a row does not fit near by stay with the definitions.
+Windows that are whole planes are reductions. Those of which a row does not fit near by stay with the
+definitions.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from anydml.codegen.row_writer import body_address
 from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, NUMPY, SIZE
-from anydml.ops.enums import TensorDataType
+from anydml.ops.enums import ReduceFunction, TensorDataType
 from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
 from anydml.ops.opdef import Operator
-from anydml.ops.pooling_windows import Window, divisors, lowest, windows_of
+from anydml.ops.pooling_windows import Window, are_whole_planes, divisors, lowest, windows_of
+from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.threads import pool
 
 MAX_TAPS = 16
@@ -52,6 +55,10 @@ def window_kernel(
     word, given = POOLING.get(operator.name), tensors.get("InputTensor")
     if word is None or given is None:
         return None
+    if are_whole_planes(attributes, given.sizes):
+        reduction = _of_planes(word, tensors, attributes, threads)
+        if reduction is not None:
+            return reduction
     window = attributes["WindowSize"]
     if max(window) > MAX_TAPS:
         return None
@@ -65,6 +72,34 @@ def window_kernel(
     spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations)
     spec = replace(spec, index=None if places is None else places.data_type)
     return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
+
+
+_OF_PLANES = {
+    ("AVERAGE", 0): ReduceFunction.AVERAGE,
+    ("LP", 1): ReduceFunction.L1,
+    ("LP", 2): ReduceFunction.L2,
+    ("MAX", 0): ReduceFunction.MAX,
+}
+
+
+def _of_planes(
+    word: str, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """Each plane is a row. Of those whose last axis is not packed NumPy is as good."""
+    function = _OF_PLANES.get((word, attributes.get("P", 0)))
+    if function is None or "OutputIndicesTensor" in tensors:
+        return None
+    axes = range(2, len(tensors["InputTensor"].sizes))
+    reduction = row_kernel(REDUCE, tensors, {"Function": function, "Axes": axes}, threads)
+    if reduction is None:
+        return None
+
+    def compute(c: Call) -> Any:
+        if c.input.strides[-1] != c.input.itemsize:
+            return c.by_definition()
+        return (reduction(c), None) if len(c.operator.outputs) > 1 else reduction(c)
+
+    return compute
 
 
 def _spec(

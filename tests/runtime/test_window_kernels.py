@@ -82,6 +82,55 @@ def test_rows_of_one_element_at_any_stride(both):
     assert np.array_equal(dml.max_pooling(x, [70, 1]), packed.max(2, keepdims=True))
 
 
+@pytest.mark.parametrize("sizes", [(13, 17), (3, 40, 2), (1, 1)])
+def test_whole_planes(both, sizes):
+    """However long; against NumPy, too."""
+    rng, axes = np.random.default_rng(len(sizes)), tuple(range(2, 2 + len(sizes)))
+    for dtype in ("float32", "float16", "int8", "uint64"):
+        x = (rng.standard_normal((2, 3, *sizes)) * 40).clip(0 if dtype == "uint64" else -100, 100)
+        x = x.astype(dtype)
+        for function in (dml.max_pooling, lambda *a, **k: same_places("UINT32")(*a, **k)[0]):
+            made = function(x, window_size=sizes, strides=[9] * len(sizes))
+            np.testing.assert_array_equal(made, x.max(axes, keepdims=True), strict=True)
+        np.testing.assert_array_equal(*both(dml.max_pooling, x, window_size=sizes))
+        if x.dtype.kind != "f":
+            continue
+        wide = np.abs(x, dtype=np.float64)
+        for p in (1, 2):
+            found, definition = both(dml.lp_pooling, x, window_size=sizes, p=p)
+            np.testing.assert_allclose(found, definition, rtol=1e-3 if dtype == "float16" else 1e-6)
+            wanted = (wide**p).sum(axes, keepdims=True) ** (1 / p)
+            np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == "float16" else 1e-6)
+        for padding in (False, True):
+            found, _ = both(dml.average_pooling, x, window_size=sizes, include_padding=padding)
+            wanted = x.astype(np.float64).mean(axes, keepdims=True).astype(dtype)
+            np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == "float16" else 1e-6)
+
+
+def test_places_in_whole_planes():
+    """The first of equal ones, and the first NaN; in any layout, and where padding surrounds the plane."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(-2, 3, (4, 5, 30, 20)).astype(np.float32)
+    x[1:, 2, 7:9, 11] = NAN
+    wanted = [row.argmax() + k * row.size for k, row in enumerate(x.reshape(20, -1))]
+    for other in (x, np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)):
+        for window in ({"window_size": [30, 20]}, {"window_size": [32, 21], "start_padding": [2, 1]}):
+            values, places = dml.max_pooling2(other, **window)
+            assert values.shape == places.shape == (4, 5, 1, 1)
+            np.testing.assert_array_equal(places.ravel(), wanted)
+            np.testing.assert_array_equal(values.ravel(), x.ravel()[wanted])
+
+
+def test_whole_planes_of_any_layout():
+    x = np.random.default_rng(4).standard_normal((2, 40, 30, 32)).astype(np.float32)
+    turned = x.transpose(0, 3, 1, 2)
+    wanted = x.max((1, 2), keepdims=True).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(dml.max_pooling(turned, [40, 30]), wanted)
+    means = dml.average_pooling(turned, [40, 30], include_padding=False)
+    wanted = x.astype(np.float64).mean((1, 2), keepdims=True).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(means, wanted, rtol=1e-5, atol=1e-7)
+
+
 def test_dilated_windows(both):
     x = inputs("float32")[0]
     for dilations in ([2, 1], [1, 3], [3, 2]):

@@ -197,7 +197,9 @@ def test_the_site_fits_its_window(site, tmp_path):
           && getComputedStyle(t.parentElement).overflowX !== "auto").length;
         said.tables = tables.map(t => [t.offsetWidth, t.parentElement.clientWidth]);
         said.rows = document.querySelectorAll("article tbody tr").length;"""
-    pages = "index operators/README operators/CONVOLUTION benchmarks sessions check flatten".split()
+    pages = (
+        "index operators/README operators/CONVOLUTION benchmarks sessions check flatten howto/webnn".split()
+    )
     for window in (1200, 500):  # Chromium's are no narrower
         for name in pages:
             page = (folder / f"{name}.html").read_text(encoding="utf-8")

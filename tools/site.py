@@ -43,6 +43,7 @@ Check and run operators <howto/operators>
 Run DxDispatch models <howto/dxdispatch>
 Make one kernel of many <howto/graphs>
 Port a program from DirectML <howto/porting>
+Check what a WebNN graph computes <howto/webnn>
 Look into a model, measure it <howto/models>
 A model as a C function <howto/c-function>
 More than one machine takes <howto/many-machines>

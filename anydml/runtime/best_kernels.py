@@ -17,7 +17,7 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 from anydml.runtime.threads import pool
 
 MAX_COUNT = 16
@@ -42,7 +42,7 @@ def best_kernel(
     launch = _BestLaunch(BestSpec(dtype, place, count, greatest), threads)
 
     def compute(c: Call) -> tuple[Array, Array]:
-        rows = np.ascontiguousarray(np.moveaxis(c.input, axis, -1))
+        rows = packed(np.moveaxis(c.input, axis, -1), threads)
         sizes, kind = (*rows.shape[:-1], count), IN_ARRAYS[place]
         if axis == c.input.ndim - 1:
             values, places = empty(c.output_value, rows.dtype), empty(c.output_index, kind)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_
 from anydml.codegen.python_objects import DATA
 from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY
+from anydml.ops.expr import read
 from anydml.runtime.arena import Arena
 from anydml.runtime.memory import limit
 from anydml.runtime.threads import default_threads, pool
@@ -167,6 +169,25 @@ class RepeatedLaunch:
         """On arrays for which there is no template."""
         whole = arrays[-1].shape if shape is None else shape
         launch(self._kernel, [np.broadcast_to(a, whole) for a in arrays], self._threads)
+
+
+MIN_TURNED = 1 << 15
+"""Elements from which a kernel is faster than NumPy, which copies those of a turned array one by one."""
+
+
+def packed(x: Array, threads: int | None = None) -> Array:
+    """The array itself where it is C-contiguous, or else a copy that is."""
+    if x.flags.c_contiguous or x.size < MIN_TURNED or x.strides[-1] == x.itemsize or not x.flags.aligned:
+        return np.ascontiguousarray(x)
+    result = np.empty(x.shape, x.dtype)
+    _copy(x.dtype, threads)([x, result])
+    return result
+
+
+@cache
+def _copy(dtype: np.dtype, threads: int | None) -> RepeatedLaunch:
+    type = FROM_NUMPY[dtype]
+    return RepeatedLaunch(group((type,), (read(0, type),)), threads)
 
 
 def apply_activation(activation: Activation, x: Array) -> Array:

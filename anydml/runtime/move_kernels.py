@@ -22,7 +22,7 @@ from anydml.ops.layout import sequences
 from anydml.ops.opdef import Operator
 from anydml.ops.padding import inside
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 from anydml.runtime.padded_launch import PaddedLaunch
 from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
 
@@ -168,7 +168,7 @@ def _scatter(
 
     def compute(c: Call) -> Array:
         result = empty(c.output, c.input.dtype)
-        source, indices, updates = map(np.ascontiguousarray, (c.input, c.indices, c.updates))
+        source, indices, updates = (packed(x, threads) for x in (c.input, c.indices, c.updates))
         whole = result.reshape(-1, sizes[axis])
         launch.alone([source.reshape(whole.shape), whole, indices.reshape(-1, run), updates.reshape(-1, run)])
         return result
@@ -186,7 +186,7 @@ def _reverse(
     def compute(c: Call) -> Array:
         counts, sizes = sequences(c)
         result = empty(c.output, c.input.dtype)
-        launch([np.ascontiguousarray(c.input).reshape(sizes), result.reshape(sizes), counts])
+        launch([packed(c.input, threads).reshape(sizes), result.reshape(sizes), counts])
         return result
 
     return compute
@@ -228,7 +228,7 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
 
     def compute(c: Call) -> Array:
         result = empty(c.output, c.input.dtype)
-        source = np.ascontiguousarray(c.input).reshape(planes, height, run)
+        source = packed(c.input, threads).reshape(planes, height, run)
         launch.pad(source, result.reshape(planes, count, before + run + after))
         return result
 

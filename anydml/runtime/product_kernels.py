@@ -18,7 +18,7 @@ from anydml.ops.enums import ReduceFunction
 from anydml.ops.opdef import Operator
 from anydml.ops.reduction import scaled
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 from anydml.runtime.threads import pool
 
 PARTS = 16
@@ -48,7 +48,7 @@ def product_kernel(
     part = length // parts
 
     def compute(c: Call) -> Array:
-        x = np.ascontiguousarray(c.input)
+        x = packed(c.input, threads)
         if spec.beside:
             found = launch.products(x.reshape(before, length, behind).transpose(0, 2, 1))
         else:

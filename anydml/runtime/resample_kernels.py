@@ -15,7 +15,7 @@ from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
 from anydml.ops.resampling import terms_of
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array
+from anydml.runtime.launch import Array, packed
 from anydml.runtime.taken_launch import TakenLaunch
 
 MAX_TERMS = 8
@@ -44,7 +44,7 @@ class _Resampling:
         if not self._passes:
             result: Array = c.by_definition()
             return result
-        x = np.ascontiguousarray(c.input)
+        x = packed(c.input, self._threads)
         for k, (sizes, launch) in enumerate(self._passes, 1):
             last = k == len(self._passes)
             made = empty(c.output, x.dtype) if last else np.empty(sizes, x.dtype)

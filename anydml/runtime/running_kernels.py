@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
@@ -17,7 +15,7 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 from anydml.runtime.threads import pool
 
 RUNNING = {"CUMULATIVE_SUMMATION": "HasExclusiveSum", "CUMULATIVE_PRODUCT": "HasExclusiveProduct"}
@@ -43,7 +41,7 @@ def running_kernel(
 
     def compute(c: Call) -> Array:
         result = empty(c.output, c.input.dtype)
-        launch.alone([np.ascontiguousarray(c.input), result])
+        launch.alone([packed(c.input, threads), result])
         return result
 
     return compute

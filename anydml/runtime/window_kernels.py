@@ -25,7 +25,7 @@ from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import Window, are_whole_planes, divisors, lowest, windows_of
 from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.threads import pool
 
@@ -193,7 +193,7 @@ class _Pooling:
     def __call__(self, c: Call) -> Any:
         x = c.input
         if x.strides[-1] != x.itemsize or self._spec.index:
-            x = np.ascontiguousarray(x)
+            x = packed(x, self._threads)
         if self._launch is None:  # every call has the same sizes
             windows = windows_of(c, x.shape)
             if self._spec.divided:

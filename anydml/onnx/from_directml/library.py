@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto, helper
 
 from anydml.errors import Unsupported
@@ -24,6 +23,7 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.launch import packed
 
 Implementation = Callable[[Call], Any]
 Tensor = tuple[str, TensorDataType, tuple[int, ...]]
@@ -68,7 +68,7 @@ def implementation(
 
     def compute(call: Call) -> Any:
         found = [getattr(call, name) if k is None else getattr(call, name)[k] for name, k in places]
-        results = iter(run([np.ascontiguousarray(x) for x in found]))
+        results = iter(run([packed(x, threads) for x in found]))
         parts = tuple(next(results) if there else None for there in present)
         return parts if len(parts) > 1 else parts[0]
 

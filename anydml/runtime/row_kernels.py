@@ -45,7 +45,7 @@ from anydml.ops.expr import (
 from anydml.ops.opdef import Operator
 from anydml.ops.reductions import Axes, row_index, row_max, row_min, row_sum
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, packed
 
 Implementation = Callable[[Call], Any]
 
@@ -105,7 +105,7 @@ def _whole_like_input(
     known: list[RepeatedLaunch] = []
 
     def compute(c: Call) -> Array:
-        given = [c.input, *(x for n in names if (x := getattr(c, n)) is not None)]
+        given = [packed(c.input, threads), *(x for n in names if (x := getattr(c, n)) is not None)]
         if not known:  # every call has the same tensors
             types = tuple(FROM_NUMPY[x.dtype] for x in given)
             kernel = group(types, (meaning([read(k, t) for k, t in enumerate(types)]),))
@@ -123,7 +123,7 @@ def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implem
 
     def compute(c: Call) -> Array:
         result = empty(c.output, dtype)
-        launch.alone([c.input, result], c.input.shape)
+        launch.alone([packed(c.input, threads), result], c.input.shape)
         return result
 
     return compute

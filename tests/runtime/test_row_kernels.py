@@ -107,6 +107,29 @@ def test_mean_variance_normalization(kernels, shape, axes):
                 np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_turned_rows_are_packed_first(kernels):
+    """Against NumPy; a launch for the copy, and one for the rows."""
+    x = np.random.default_rng(6).standard_normal((2, 50, 60, 12)).astype(np.float32).transpose(0, 3, 1, 2)
+    wide, axes = x.astype(np.float64), (2, 3)
+    mean, variance = (f(wide, axis=axes, keepdims=True) for f in (np.mean, np.var))
+    kernels(True)
+    for function, wanted in (
+        (lambda: dml.reduce(x, "SUM", axes), wide.sum(axes, keepdims=True)),
+        (lambda: dml.reduce(x, "MAX", axes), x.max(axes, keepdims=True)),
+        (
+            lambda: dml.argmin(x, axes, output_data_type="INT64"),
+            np.ascontiguousarray(x).reshape(2, 12, -1).argmin(2).reshape(2, 12, 1, 1),
+        ),
+        (
+            lambda: dml.mean_variance_normalization1(x, axes=axes, normalize_variance=True),
+            (wide - mean) / np.sqrt(variance + 1e-5),
+        ),
+    ):
+        kernels.used.clear()
+        np.testing.assert_allclose(function(), wanted, rtol=1e-5, atol=1e-5)
+        assert len(kernels.used) == 2
+
+
 @pytest.mark.parametrize("p", [1, 2])
 def test_lp_normalization(kernels, p):
     x = np.random.default_rng(2).standard_normal((9, 100)).astype(np.float32)

@@ -34,6 +34,8 @@ MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
+STEP = WORTH >> 4
+"""As many take as long as what NumPy's calls add to a step of a recurrent layer."""
 
 
 def implementation_of(
@@ -64,7 +66,8 @@ def arrange(graph: DirectMLGraph, threads: int | None) -> DirectMLGraph:
         if not isinstance(node.op, Operator) or node.op.name not in LIBRARY:
             return False
         ends = zip(names_of_node(node), (*node.inputs, *node.outputs), strict=True)
-        tensors = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in ends if v is not None}
+        seen = {n: node.views.get(k) or v.tensor for k, (n, v) in enumerate(ends) if v is not None}
+        tensors = {n: TensorDesc(t.data_type, t.static_sizes) for n, t in seen.items()}
         return _work(node.op, tensors) >= WORTH
 
     if sum(isinstance(n, DirectMLNode) and is_heavy(n) for n in graph.nodes) < 2:
@@ -98,6 +101,8 @@ def how_computed(operator: Operator) -> str:
             return f"NumPy; {which}from {MIN_ELEMENTS:,} elements on, kernel"
     if operator.view is not None:
         return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
+    if operator.name in RECURRENT:
+        return f"NumPy; from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime"
     if operator.name in LIBRARY:
         return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
     return "NumPy"
@@ -106,12 +111,11 @@ def how_computed(operator: Operator) -> str:
 def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:
     """Whether the library's values differ: its recurrent layers' RELU makes 0 of NaN."""
     functions = attributes.get("ActivationDescs") or ()
-    return operator.name in ("RNN", "GRU", "LSTM") and any(
-        f.operator.name == "ACTIVATION_RELU" for f in functions
-    )
+    return operator.name in RECURRENT and any(f.operator.name == "ACTIVATION_RELU" for f in functions)
 
 
-LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", "RNN", "GRU", "LSTM")
+RECURRENT = ("RNN", "GRU", "LSTM")
+LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", *RECURRENT)
 """Operators that a library computes where that is worth it."""
 
 
@@ -119,6 +123,7 @@ def _work(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:
     """Multiply-adds, about, of the operators that the library does faster; 0 of all others."""
     if operator.name in ("CONVOLUTION", "CONVOLUTION_INTEGER"):
         return prod(tensors["OutputTensor"].sizes) * prod(tensors["FilterTensor"].sizes[1:])
-    if operator.name in ("RNN", "GRU", "LSTM"):
-        return tensors["InputTensor"].sizes[1] * prod(tensors["RecurrenceTensor"].sizes)
+    if operator.name in RECURRENT:
+        _, steps, batch, _ = tensors["InputTensor"].sizes
+        return steps * (batch * prod(tensors["RecurrenceTensor"].sizes) + STEP)
     return 0

@@ -103,3 +103,15 @@ def test_policies_and_other_types_stay_outside(small):
     f = (values(2, 2, 3, 3) / 9).astype(np.float16)
     made = half.compile({"y": dml.convolution(dml.convolution(z, f), f)})
     assert made({"x": feed.astype(np.float16)})["y"].dtype == np.float16
+
+
+def test_sizes_are_those_that_nodes_see(small):
+    """A node may see a tensor with more dimensions than it was made with."""
+    feed, w, r = values(3, 2, 4), values(1, 1, 9, 4), values(1, 1, 9, 3)
+    g = dml.GraphBuilder()
+    x = g.input("x", "FLOAT32", feed.shape)
+    _, last = dml.gru(x.reinterpret([1, 3, 2, 4]), w, r)
+    image = dml.convolution(last.reinterpret([2, 3]).reinterpret([1, 1, 2, 3]), values(1, 1, 2, 2))
+    made = g.compile({"y": image})({"x": feed})["y"]
+    wanted = dml.convolution(dml.gru(feed[np.newaxis], w, r)[1], values(1, 1, 2, 2))
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)

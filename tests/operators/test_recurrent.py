@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.onnx.from_directml import library
 
 from ..onnx.ops.checking import computed
 from .tensors import check_floats, layouts
@@ -226,6 +227,28 @@ def test_bounds_of_lstm(direction):
         t, o = drawn(rng, "lstm", direction, "float32", some=0.8)
         o |= {"use_clip_threshold": True, "clip_threshold": bound}
         check(dml.lstm(**arguments("lstm", t, o)), plain("lstm", t, o), "float32")
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize(
+    ("steps", "batch", "hidden", "taken"), [(15, 1, 1, False), (16, 1, 1, True), (1, 400, 64, True)]
+)
+def test_many_small_steps_are_the_librarys(monkeypatch, kind, steps, batch, hidden, taken):
+    """And so are few large ones: rows are multiplied, too."""
+    asked, implementation = [], library.implementation
+    monkeypatch.setattr(library, "implementation", lambda *a: (asked.append(a), implementation(*a))[1])
+    rng = np.random.default_rng(steps)
+    shapes = {"input": (1, steps, batch, 2), "weight": (1, 1, GATES[kind] * hidden, 2)}
+    shapes |= {"recurrence": (1, 1, GATES[kind] * hidden, hidden)}
+    t = {n: rng.standard_normal(s).astype(np.float32) * np.float32(0.1) for n, s in shapes.items()}
+    dml.eager_tensors._KNOWN.clear()
+    made = getattr(dml, kind)(**t)
+    assert bool(asked) is taken
+    monkeypatch.setattr("anydml.heavy.WORTH", 1 << 60)
+    dml.eager_tensors._KNOWN.clear()
+    for y, wanted in zip(made, getattr(dml, kind)(**t), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+    dml.eager_tensors._KNOWN.clear()
 
 
 @pytest.mark.parametrize("kind", GATES)

@@ -15,9 +15,9 @@ from anydml.codegen.taken import TakenSpec
 from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, empty, fields_of
-from anydml.ops.dtypes import IN_ARRAYS, UINT8, UINT16, UINT32, UINT64
+from anydml.ops.dtypes import IN_ARRAYS, INT32, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
-from anydml.ops.expr import read
+from anydml.ops.expr import and_, ge, lt, read, select
 from anydml.ops.layout import sequences
 from anydml.ops.opdef import Operator
 from anydml.ops.padding import inside
@@ -252,6 +252,34 @@ def _seen(operator: Operator, width: int, threads: int | None) -> Implementation
     return compute
 
 
+def _fill_diagonals(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    """Each row is filled from one column to another, or outside of that."""
+    sizes = tensors["OutputTensor"].sizes
+    if "InputTensor" not in tensors or max(sizes[-2:]) > np.iinfo(np.int32).max:
+        return None
+    begin, end = attributes["DiagonalFillBegin"], attributes["DiagonalFillEnd"]
+    ends = [np.arange(sizes[-2])[:, np.newaxis] + d for d in sorted((begin, end))]
+    first, last = (e.clip(0, sizes[-1]).astype(np.int32) for e in ends)
+    columns = np.arange(sizes[-1], dtype=np.int32)[np.newaxis]
+    dtype, word = tensors["OutputTensor"].data_type, _BITS[width]
+    value = np.array(as_type(attributes["Value"], dtype), IN_ARRAYS[dtype])
+    column, start, stop = (read(k, INT32) for k in range(3))
+    within = and_(ge(column, start), lt(column, stop))
+    choices = [read(3, word), read(4, word)]  # the value, the input
+    meaning = select(within, *(choices if begin <= end else choices[::-1]))
+    launch = RepeatedLaunch(group((INT32, INT32, INT32, word, word), (meaning,)), threads)
+    launch.tables = [columns, first, last, value.view(f"u{width}")]
+
+    def compute(c: Call) -> Array:
+        result = empty(c.output, c.input.dtype)
+        launch.alone([*launch.tables, *(x.view(f"u{width}") for x in (c.input, result))])
+        return result
+
+    return compute
+
+
 MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,
@@ -261,4 +289,5 @@ MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementat
     "REVERSE_SUBSEQUENCES": _reverse,
     "PADDING": _pad,
     "PADDING1": _pad,
+    "DIAGONAL_MATRIX1": _fill_diagonals,
 }

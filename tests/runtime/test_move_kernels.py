@@ -190,3 +190,32 @@ def test_backwards_is_left_to_the_definition(by_both, same_bytes):
         "input_window_strides": [1, -1],
     }
     same_bytes(*by_both(lambda: dml.slice1(x, **windows), by_kernel=False))
+
+
+@pytest.mark.parametrize("dtype", "uint8 int16 float16 float32 float64 uint64".split())
+def test_diagonals(both, dtype):
+    rng, far = np.random.default_rng(len(dtype)), 2**31
+    for sizes in ((30, 41), (5, 33, 7), (2, 3, 1, 90), (64, 1)):
+        x = numbers(rng, dtype, *sizes)
+        turned = np.swapaxes(np.ascontiguousarray(np.swapaxes(x, -1, -2)), -1, -2)
+        for begin, end in [
+            (-far, 3),
+            (-4, far - 1),
+            (-2, 5),
+            (5, -2),
+            (far - 1, -far),
+            (-far, far - 1),
+            (1, 1),
+        ]:
+            for given in (x, turned, x[..., ::-1]):
+                fill = {"diagonal_fill_begin": begin, "diagonal_fill_end": end}
+                both(dml.diagonal_matrix1, given, value=7 if dtype != "float32" else -0.0, **fill)
+
+
+def test_triangles_as_numpy_cuts_them():
+    x = np.random.default_rng(0).standard_normal((3, 150, 170)).astype(np.float32)
+    for k in (-200, -3, 0, 2, 200):
+        upper = dml.diagonal_matrix1(x, value=0, diagonal_fill_begin=-(2**31), diagonal_fill_end=k)
+        np.testing.assert_array_equal(upper, np.triu(x, k))
+        lower = dml.diagonal_matrix1(x, value=0, diagonal_fill_begin=k + 1, diagonal_fill_end=2**31 - 1)
+        np.testing.assert_array_equal(lower, np.tril(x, k))

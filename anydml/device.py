@@ -20,6 +20,7 @@ from anydml.directml.descriptions import Checked, Description, OperatorDesc, rea
 from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
 from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.heavy import implementation_of
+from anydml.ir.transforms import eliminate_dead_code
 from anydml.ops.call import names_of
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import ExecutionFlags, Feature, FeatureLevel, OperatorType, TensorDataType, parse
@@ -144,7 +145,8 @@ class Device:
                 raise InvalidInput(Problem("compile_graph", message))
             desc = read_graph_desc(desc, level)
         read = to_directml_graph(desc, level)
-        return CompiledGraph(read.graph, read.inputs, set(), read.outputs, self._threads, read.values)
+        graph = eliminate_dead_code(read.graph)
+        return CompiledGraph(graph, read.inputs, set(), read.outputs, self._threads, read.values)
 
     def create_operator_initializer(self, operators: Sequence[Compiled]) -> OperatorInitializer:
         """What gives several compiled operators and graphs their OWNED_BY_DML tensors together

@@ -373,3 +373,45 @@ def test_every_function_records(operator):
     got = g.compile({"result": later})(feeds)["result"]
     assert got.dtype == now.dtype
     assert np.array_equal(got, now, equal_nan=now.dtype.kind == "f")
+
+
+def test_optional_outputs_that_nobody_reads_are_not_computed():
+    """As if the description had left them out; GRU has two, one of which must be."""
+    x = np.random.default_rng(8).standard_normal((1, 2, 6, 4)).astype(np.float32)
+    g = dml.GraphBuilder()
+    seen = g.input("x", "FLOAT32", x.shape)
+    values, places = dml.max_pooling2(seen, [3, 2], strides=[3, 2])
+    wanted = x.reshape(1, 2, 2, 3, 2, 2).max((3, 5))
+    graph = g.compile({"y": values + 1})
+    assert "OutputIndicesTensor" not in graph.explain()
+    np.testing.assert_array_equal(graph({"x": x})["y"], wanted + np.float32(1))
+    both = g.compile({"y": values, "i": places})({"x": x})
+    np.testing.assert_array_equal(both["y"], wanted)
+    np.testing.assert_array_equal(x.ravel()[both["i"]], wanted)
+    np.testing.assert_array_equal(g.compile({"i": places})({"x": x})["i"], both["i"])
+    weights = [np.ones((1, 1, 3, n), np.float32) / 4 for n in (4, 1)]
+    outputs = dml.gru(seen.reinterpret([1, 6, 2, 4]), *weights)
+    eager = dml.gru(x.reshape(1, 6, 2, 4), *weights)
+    for k, (output, right) in enumerate(zip(outputs, eager, strict=True)):
+        graph = g.compile({"y": output})
+        assert "OutputSequenceTensor" not in graph.explain()
+        np.testing.assert_allclose(graph({"x": x})["y"], right, rtol=1e-6, err_msg=str(k))
+
+
+def test_outputs_that_a_description_connects_to_nothing():
+    def tensor(*sizes, type="FLOAT32"):
+        return {"DataType": type, "Sizes": list(sizes)}
+
+    small = tensor(1, 1, 2, 2)
+    pool = {"InputTensor": tensor(1, 1, 4, 4), "OutputTensor": small, "Strides": [2, 2], "WindowSize": [2, 2]}
+    pool |= {"OutputIndicesTensor": tensor(1, 1, 2, 2, type="UINT32"), "Dilations": [1, 1]}
+    operator = {"Type": "MAX_POOLING2", "Desc": pool | {"StartPadding": [0, 0], "EndPadding": [0, 0]}}
+    edges = {
+        "InputEdges": [{"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 0}],
+        "OutputEdges": [{"FromNodeIndex": 0, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+    }
+    nodes = [{"Type": "OPERATOR", "Desc": {"Operator": operator, "Name": "pool"}}]
+    graph = dml.Device().compile_graph({"InputCount": 1, "OutputCount": 1, "Nodes": nodes} | edges)
+    assert "uint32" not in graph.explain()
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    assert graph({"input 0": x})["output 0"].tolist() == [[[[5, 7], [13, 15]]]]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
-from anydml.ir.graph import Body, Constant, DirectMLGraph, Graph, If, Node, Value
+from anydml.ir.graph import Body, Constant, DirectMLGraph, DirectMLNode, Graph, If, Node, Value
 
 G = TypeVar("G", Graph, DirectMLGraph)
 G1 = TypeVar("G1", bound=Graph)
@@ -19,7 +19,8 @@ Constants = Mapping[Value, Constant]
 
 
 def eliminate_dead_code(graph: G) -> G:
-    """The graph without nodes, results of Ifs and constants that no output needs, in branches too."""
+    """The graph without nodes, results of Ifs, optional ones of DirectML's operators, and constants that no
+    output needs, in branches too."""
     needed = set(graph.outputs)
     kept: list[Any] = []
     nodes: tuple[Any, ...] = graph.nodes
@@ -27,10 +28,20 @@ def eliminate_dead_code(graph: G) -> G:
         if any(v in needed for v in node.writes):
             if isinstance(node, If):
                 node = keep_outputs(node, [v for v in node.writes if v in needed])
+            elif isinstance(node, DirectMLNode):
+                node = _without_unread(node, needed)
             kept.append(node)
             needed.update(node.reads)
     constants = {v: c for v, c in graph.constants.items() if v in needed}
     return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def _without_unread(node: DirectMLNode, needed: Collection[Value]) -> DirectMLNode:
+    """The node without optional outputs that nobody reads, such as the places of maxima."""
+    if all(v in needed for v in node.outputs) or all(s.optional is None for s in node.op.outputs):
+        return node
+    pairs = zip(node.outputs, node.op.outputs, strict=True)
+    return replace(node, outputs=tuple(v if v in needed or s.optional is None else None for v, s in pairs))
 
 
 def keep_outputs(node: If, outputs: Collection[Value]) -> If:

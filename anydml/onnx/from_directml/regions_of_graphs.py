@@ -1,6 +1,7 @@
 """Parts of DirectML graphs that onnxruntime runs as a whole: convolutions with what is between them.
 
 conv -> relu -> conv -> gelu -> conv    ->    [conv -> relu -> conv] by onnxruntime, gelu, conv
+conv -> conv -> max -> conv -> conv     ->    [conv -> conv], max, [conv -> conv]
 
 A session for each convolution would copy every result and keep threads of its own. What is between is taken
 along where its bits do not depend on who computes it, or where it is a sum of products like the convolution.
@@ -9,7 +10,7 @@ along where its bits do not depend on who computes it, or where it is a sum of p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +30,12 @@ from anydml.ops.tensor_desc import packed_strides
 
 TAKEN_ALONG = frozenset(
     """
-    CONVOLUTION GEMM BATCH_NORMALIZATION MAX_POOLING AVERAGE_POOLING AVERAGE_POOLING1 JOIN
+    CONVOLUTION GEMM BATCH_NORMALIZATION AVERAGE_POOLING AVERAGE_POOLING1 JOIN
     ELEMENT_WISE_IDENTITY ELEMENT_WISE_ADD ELEMENT_WISE_ADD1 ELEMENT_WISE_SUBTRACT ELEMENT_WISE_MULTIPLY
     ELEMENT_WISE_CLIP ACTIVATION_RELU ACTIVATION_LEAKY_RELU ACTIVATION_IDENTITY UPSAMPLE_2D
     """.split()
 )
+"""Not MAX_POOLING: onnxruntime's passes over NaN."""
 MAX_CONSTANTS = 1 << 30
 """Bytes of a region's constants: messages have at most 2 GB."""
 
@@ -41,10 +43,19 @@ MAX_CONSTANTS = 1 << 30
 def with_regions(
     graph: DirectMLGraph, is_heavy: Callable[[DirectMLNode], bool], threads: int
 ) -> DirectMLGraph:
-    """The graph with one node in the place of what a library is to run; as it is, if that would be little."""
-    part = _part(graph)
-    if sum(map(is_heavy, part)) < 2:
-        return graph
+    """The graph with one node in the place of each part that a library is to run; little ones stay."""
+    tried: set[DirectMLNode] = set()
+    while part := _part(graph, tried):
+        tried.update(part)
+        if sum(map(is_heavy, part)) >= 2:
+            alone = not any(
+                is_heavy(n) for n in graph.nodes if isinstance(n, DirectMLNode) and n not in tried
+            )
+            graph = _with_region(graph, part, threads, alone)
+    return graph
+
+
+def _with_region(graph: DirectMLGraph, part: list[DirectMLNode], threads: int, alone: bool) -> DirectMLGraph:
     inside = set(part)
     made = {v for n in part for v in n.writes}
     read = {v for n in graph.nodes if n not in inside for v in n.reads}
@@ -61,7 +72,8 @@ def with_regions(
     results = {v: f"o{k}" for k, v in enumerate(outputs)}
     try:
         model = to_model(whole, names, results).SerializeToString()
-        run = OnnxRuntime().compile(Region(model, tuple(names.values()), tuple(results.values())), threads)
+        region = Region(model, tuple(names.values()), tuple(results.values()))
+        run = OnnxRuntime().compile(region, threads, alone)
     except Unsupported:
         return graph
     node = _node(part, inputs, outputs, run)
@@ -71,8 +83,8 @@ def with_regions(
     return replace(graph, nodes=(*before, node, *after))
 
 
-def _part(graph: DirectMLGraph) -> list[DirectMLNode]:
-    """Nodes that can run together: none needs what another node makes of their results."""
+def _part(graph: DirectMLGraph, tried: Set[DirectMLNode]) -> list[DirectMLNode]:
+    """More nodes that can run together: none needs what another node makes of their results."""
     part: list[DirectMLNode] = []
     made: set[Value] = set()
     beyond: set[Value] = set()
@@ -80,7 +92,7 @@ def _part(graph: DirectMLGraph) -> list[DirectMLNode]:
     for node in graph.nodes:
         assert isinstance(node, DirectMLNode)
         reads = set(node.reads)
-        if _can_go(node) and not reads & beyond:
+        if node not in tried and _can_go(node) and not reads & beyond:
             part.append(node)
             made.update(node.writes)
         elif reads & (made | beyond):

@@ -134,7 +134,8 @@ class CompiledGraph(Compiled):
         on its results, and a way out of DirectML. `onnx.save` writes it.
 
         ONNX leaves some things open that DirectML's documents fix, and libraries differ there: division of
-        integers by 0, floats out of an integer's range, indices out of range (which are bounded here).
+        integers by 0, floats out of an integer's range, indices out of range (which are bounded here), NaN in
+        what a maximum is sought of.
 
         Raises:
             Unsupported: a node that ONNX has no words for, with its name; a tensor read as another type.

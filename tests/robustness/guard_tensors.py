@@ -11,6 +11,7 @@ import anydml as dml
 from anydml import heavy
 from anydml.ops.dtypes import BITS, IN_BUFFERS
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime import launch
 from tests.ops import random_descs
 from tests.robustness.guard_cases import Case, Wrong
 from tests.robustness.guard_memory import PATTERN, Array, Memory
@@ -24,7 +25,7 @@ SMALL = ("Lengths", "Mask")
 def tensor_case(case: Case) -> None:
     """One of all operators, by its definition or by kernels."""
     rng = random.Random(int(case.own.integers(1 << 32)))
-    heavy.MIN_ELEMENTS = rng.choice((1, 1 << 14))
+    heavy.MIN_ELEMENTS, launch.MIN_TURNED = rng.choice((1, 1 << 14)), rng.choice((1, 1 << 15))
     name = rng.choice(list(random_descs.ALL))
     case.facts.add(f"operator {name}")
     if not within_its_memory(name, rng, case.own, case.memory):

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from anydml.errors import AnyDMLError, InvalidInput, Unsupported
 from anydml.onnx.input_shapes import sized, unknown_names
+from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.providers.provider import Region, RegionFailed
+from anydml.onnx.providers.provider import RegionFailed
 from anydml.onnx.random_inputs import drawn
 from anydml.onnx.serde.deserialize import read
-from anydml.onnx.serde.parse import ModelSource, parse
+from anydml.onnx.serde.parse import ModelSource
+from anydml.onnx.serde.region_model import fatal_optimisations
+from anydml.onnx.serde.whole_model import whole_model
 from anydml.session import load
 
 MAX_TURNS = 10
@@ -143,14 +146,14 @@ def _inputs(
 
 
 def _peer(model: ModelSource, given: Mapping[str, Any], threads: int) -> Callable[[], object] | None:
-    proto, folder, _ = parse(model)
+    proto, _, folder, _, typed = read_typed(model, OnnxRuntime())
     if folder is not None and proto.ByteSize() and any(t.data_location for t in proto.graph.initializer):
         return None  # its data is elsewhere, where the bytes alone do not lead
     names = tuple(given)
-    region = Region(proto.SerializeToString(), names, tuple(o.name for o in proto.graph.output))
+    without = list(fatal_optimisations(typed.nodes, typed.constants))
     values = list(given.values())
     try:
-        call = OnnxRuntime().compile(region, threads)
+        call = OnnxRuntime().compile(whole_model(proto, names, folder, without), threads)
         call(values)
     except (Unsupported, RegionFailed, AnyDMLError):
         return None

@@ -9,26 +9,23 @@ counts as the same. What no output needs is left out of both: the original may f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto
 
 from anydml.errors import Problem, Unsupported, VerificationFailed, counted
 from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import (
-    Constant,
-    ExternalData,
     Graph,
     Node,
     TensorType,
     Value,
 )
-from anydml.ir.names import Names
 from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.program import OwnPlans
 from anydml.onnx.node_validation import check_types
@@ -48,9 +45,9 @@ from anydml.onnx.random_inputs import (
     shown,
 )
 from anydml.onnx.schema import is_foreign
-from anydml.onnx.serde.node_writer import part_names
 from anydml.onnx.serde.prune import without_dead_nodes
-from anydml.onnx.subgraphs import all_names, all_nodes
+from anydml.onnx.serde.region_model import wrong_optimisations
+from anydml.onnx.serde.whole_model import whole_model
 from anydml.onnx.types import DTYPES, leaf
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 288, 512, 576, 1024, 0)
@@ -127,14 +124,17 @@ def verify(
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
-    worst = _worst(graph, opsets)
+    typed = annotate_types(graph, opsets, OnnxRuntime())
+    worst = _worst(graph, typed, opsets)
     # nobody knows on what an operator of a library's own ends the process
     tame = any(is_foreign(n.op) for n in graph.walk(bodies=True) if isinstance(n, Node))
     if tame or worst == "empty":
         sizes = [n for n in sizes if n]
     literal = _rounds(graph)
-    provider, declared, first = _compile(original, names, folder, nodes, fast_too and worst != "any", literal)
-    second = provider.compile(_region(result, left, folder, declared), 1)
+    without = list(wrong_optimisations(typed.nodes, typed.constants))
+    first_region = partial(whole_model, original, names, folder, without)
+    provider, declared, first = _compile(first_region, nodes, folder, fast_too and worst != "any", literal)
+    second = provider.compile(whole_model(result, left, folder, without, declared), 1)
     alike: Callable[[Any, Any], bool] = partial(same, loose=1e-2 if literal else 1e-5)
     if provider.name != "onnxruntime" and any(map(_draws, nodes)):  # others at each run
         alike = same_kind
@@ -177,7 +177,7 @@ def verify(
         else:
             pairs = zip(original.graph.output, a, b, strict=True)
             unlike = [o.name for o, x, y in pairs if not alike(x, y)]
-            if unlike and nothing and _wrong_on_nothing(graph, opsets):
+            if unlike and nothing and _wrong_on_nothing(typed):
                 refused += 1
                 continue
             if unlike:
@@ -195,64 +195,15 @@ def verify(
     return Verified(agreed, refused, seed, provider.name, ratio, empty)
 
 
-def _region(proto: ModelProto, inputs: Sequence[str], folder: Path | None, declared: bool = True) -> Region:
-    """A whole model for a provider; `declared`: with what the file says of types of results."""
-    weights = tuple(
-        (t.name, Constant(source=ExternalData(folder, "", 0)))
-        for t in proto.graph.initializer
-        if folder is not None and t.data_location == TensorProto.EXTERNAL
-    )
-    trimmed = _trim(proto)
-    if not declared:
-        proto, trimmed = trimmed, ModelProto()
-        trimmed.CopyFrom(proto)
-        del trimmed.graph.value_info[:]
-        for output in trimmed.graph.output:
-            output.ClearField("type")
-    return Region(
-        trimmed.SerializeToString(), tuple(inputs), tuple(o.name for o in proto.graph.output), weights
-    )
-
-
-def _trim(proto: ModelProto) -> ModelProto:
-    """The model without that on which onnxruntime can end the process, and which does not mean anything.
-
-    Inputs that are left out at the end, and results of Split that have no name.
-    """
-    if not any((n.input and not n.input[-1]) or _nameless(n) for n in _all_nodes(proto)):
-        return proto
-    trimmed = ModelProto()
-    trimmed.CopyFrom(proto)
-    names = Names(all_names(trimmed.graph))
-    for node in _all_nodes(trimmed):
-        while node.input and not node.input[-1]:
-            del node.input[-1]
-        if _nameless(node):
-            named = part_names(node.output, names)
-            del node.output[:]
-            node.output.extend(named)
-    return trimmed
-
-
-def _nameless(node: NodeProto) -> bool:
-    return node.op_type == "Split" and "" in node.output
-
-
-def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    yield from all_nodes(proto.graph.node)
-    for function in proto.functions:
-        yield from all_nodes(function.node)
-
-
 def _compile(
-    proto: ModelProto,
-    inputs: Sequence[str],
-    folder: Path | None,
+    region: Callable[[bool], Region],
     nodes: Sequence[Node],
+    folder: Path | None,
     fast_too: bool,
     literal: bool,
 ) -> tuple[Provider, bool, Call]:
-    """The first provider that takes the model, and whether it did so with the types that the file declares.
+    """The first provider that takes the model, and whether it did so with the types that the file declares:
+    for that, `region` is told whether it is to have them.
 
     Some files declare what does not follow: onnxruntime infers it itself if it is not told. A model that can
     end its process is run by our own plans.
@@ -260,12 +211,12 @@ def _compile(
     fast, own = OnnxRuntime(MAX_RUN_SECONDS, literal=literal), OwnPlans(folder)
     for declared in (True, False) if fast_too else ():
         try:
-            return fast, declared, fast.compile(_region(proto, inputs, folder, declared), 1)
+            return fast, declared, fast.compile(region(declared), 1)
         except Unsupported:
             continue
     for node in nodes:
         check_types(node)
-    return own, True, own.compile(_region(proto, inputs, folder), 1)
+    return own, True, own.compile(region(True), 1)
 
 
 def _rounds(graph: Graph) -> bool:
@@ -287,15 +238,14 @@ def _draws(node: Node) -> bool:
     return info is not None and info.draws is not None and info.draws(KnownNode(node, {}))
 
 
-def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
+def _worst(graph: Graph, typed: Graph, opsets: Mapping[str, int]) -> str:
     """On which inputs onnxruntime might end the process, or do something else than with the result, which is
     written otherwise: on "none", on those of a size of 0, or on "any"."""
-    fast = OnnxRuntime()
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal or q.mended for q in quirks_in(annotate_types(graph, opsets, fast)))
+        return any(q.fatal or q.mended for q in quirks_in(graph))
 
-    if not fatal(graph):
+    if not fatal(typed):
         return "none"
     positive: dict[Dim, Dim] = {}
 
@@ -312,12 +262,13 @@ def _worst(graph: Graph, opsets: Mapping[str, int]) -> str:
             sizes.append(known)
         return Value(value.name, TensorType(value.type.dtype, tuple(sizes)))
 
-    return "any" if fatal(replace_values(graph, {v: at_least_one(v) for v in graph.inputs})) else "empty"
+    without_empty = replace_values(graph, {v: at_least_one(v) for v in graph.inputs})
+    return "any" if fatal(annotate_types(without_empty, opsets, OnnxRuntime())) else "empty"
 
 
-def _wrong_on_nothing(graph: Graph, opsets: Mapping[str, int]) -> bool:
+def _wrong_on_nothing(typed: Graph) -> bool:
     """Whether onnxruntime might do something else than ONNX says where there are no elements."""
-    return any(q.empty for q in quirks_in(annotate_types(graph, opsets, OnnxRuntime())))
+    return any(q.empty for q in quirks_in(typed))
 
 
 def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from anydml.ir.dims import as_affine
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.extremes import right_extremes
@@ -79,7 +82,7 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
-        tuple(_wrong_optimisations(_all(nodes))),
+        tuple(wrong_optimisations(nodes, {**constants, **weights})),
     )
 
 
@@ -88,20 +91,33 @@ def _all(nodes: Sequence[Node | If]) -> list[Node]:
     return [n for n in walk(nodes) if isinstance(n, Node)]
 
 
-def _transposes_wrongly(product: Node) -> bool:
-    """Whether onnxruntime goes wrong with a Transpose before a MatMul: it multiplies a vector by the matrix,
-    and not by its transpose, and ends the process on weights of float16."""
+def _has_halves(product: Node) -> bool:
     factors = [v.type for v in product.reads]
-    halves = any(isinstance(t, TensorType) and t.dtype == "float16" for t in factors)
-    return halves or product.inputs[1] is None or product.inputs[1].rank in (None, 1)
+    return any(isinstance(t, TensorType) and t.dtype == "float16" for t in factors)
 
 
-def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
+def _multiplies_vector(product: Node) -> bool:
+    """Whether its second factor may be a vector, which onnxruntime multiplies by a matrix, and not by its
+    transpose, if that is what stands before it."""
+    return product.inputs[1] is None or product.inputs[1].rank in (None, 1)
+
+
+def fatal_optimisations(nodes: Sequence[Node | If], constants: Iterable[Value]) -> Iterator[str]:
+    """onnxruntime's optimisations that may end the process. `constants`: of the graph of the nodes."""
+    if _folds_nested_ifs(nodes, constants):
+        yield "ConstantFolding"  # reads names that it has freed
+    if any(n.is_onnx("MatMul") and _has_halves(n) for n in _all(nodes)):
+        yield "MatmulTransposeFusion"  # with weights
+
+
+def wrong_optimisations(given: Sequence[Node | If], constants: Iterable[Value]) -> Iterator[str]:
     """onnxruntime's optimisations that go wrong with some of the nodes, or may with those in bodies."""
+    yield from fatal_optimisations(given, constants)
+    nodes = _all(given)
     inside = (n for m in nodes for body in m.subgraphs for n in body.walk(bodies=True))
     inner = {n.op.name for n in inside if isinstance(n, Node)}
     products = [n for n in nodes if n.is_onnx("MatMul")]
-    if "MatMul" in inner or any(map(_transposes_wrongly, products)):
+    if "MatMul" in inner or any(map(_multiplies_vector, products)):
         yield "MatmulTransposeFusion"
     scaled = {n.outputs[0]: n.inputs[1] for n in nodes if n.is_onnx("DequantizeLinear")}
     if "DequantizeLinear" in inner or any(
@@ -114,6 +130,34 @@ def _wrong_optimisations(nodes: Sequence[Node]) -> Iterator[str]:
         n.inputs[0] in scaled and n.inputs[1] not in scaled for n in weighted
     ):
         yield "WeightBiasQuantization"  # rounds weights that are floats to 8 bits
+
+
+def _folds_nested_ifs(nodes: Sequence[Node | If], constants: Iterable[Value], inside: bool = False) -> bool:
+    """Whether an If stands in another one, and the conditions of both follow from constants and known sizes.
+
+    `inside`: in an If whose condition does.
+    """
+    known = set(constants)
+    for node in nodes:
+        folded = isinstance(node, If) and node.condition in known
+        if folded and inside:
+            return True
+        if any(
+            _folds_nested_ifs(g.nodes, known | set(g.constants), inside or folded) for g in node.subgraphs
+        ):
+            return True
+        if all(v in known for v in node.reads) or _measures_known_sizes(node):
+            known.update(node.writes)
+    return False
+
+
+def _measures_known_sizes(node: Node | If) -> bool:
+    info = info_of(node.op) if isinstance(node, Node) else None
+    sizes = node.reads[0].sizes if node.reads else None
+    if info is None or info.measures is None or sizes is None or not isinstance(node, Node):
+        return False
+    measured = info.measures(NodeView(node), [as_affine(n) for n in sizes])
+    return all(n.number is not None for n in measured.reshape(-1))
 
 
 def _input(value: Value, writer: NodeWriter, number: int, sized: bool) -> ValueInfoProto:

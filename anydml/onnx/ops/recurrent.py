@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, which have no rule of ours in NumPy."""
+"""LSTM, GRU and RNN: in NumPy of sequences without steps only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from anydml.codegen.program.control import Iterated, repeat
 from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, Native, known, operand
-from anydml.onnx.ops.opinfo import Array, KnownNode, OpInfo, Quirk
-from anydml.onnx.ops.shared import assumed_sizes
+from anydml.onnx.ops.opinfo import Array, Content, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.shared import affordable, assumed_sizes
 from anydml.onnx.ops.speculation import if_run
 from anydml.ops import elementary, expr
 from anydml.ops.dtypes import BOOL, FLOAT32, INT64
@@ -30,11 +30,43 @@ def _flops(n: KnownNode, results: int) -> int:
 _EMPTY = Quirk(
     "onnxruntime ends the process on an empty input", lambda n: n.may_be_empty(0), fatal=True, empty=True
 )
+_NO_STEPS = Quirk(
+    "onnxruntime forgets the initial state where there are no steps",
+    lambda n: n.value(5) is not None and n.may_be_empty(0, 0, 1),
+    empty=True,
+)
 _LENGTHS = ("ignores sequence_lens", lambda n: n.value(4) is not None)
 
 
 def _no_batch(n: KnownNode) -> bool:
     return n.rank(0) not in (None, 3)
+
+
+def _without_steps(states: int) -> Fold:
+    """No library has it: no output of any step, and the initial states."""
+
+    def rule(
+        node: NodeView,
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Content = None,
+        lengths: Content = None,
+        *initial: Content,
+    ) -> tuple[Array, ...]:
+        batch, steps = x.shape[:2] if node.attribute("layout") else x.shape[1::-1]
+        if steps:
+            raise NotFoldable("a sequence with steps")
+        ways, _, hidden = r.shape
+        sizes = (batch, ways, hidden) if node.attribute("layout") else (ways, batch, hidden)
+        affordable(sizes, x.dtype)
+        begun = [np.zeros(sizes, x.dtype) if s is None else np.asarray(s) for s in (*initial, None, None)]
+        if any(s.shape != sizes for s in begun[:states]):
+            raise ValueError(f"expected initial states of sizes {sizes}")
+        rows = (batch, 0, ways, hidden) if node.attribute("layout") else (0, ways, batch, hidden)
+        return (np.zeros(rows, x.dtype), *begun[:states])
+
+    return rule
 
 
 # ---- in programs -------------------------------------------------------------------------------------
@@ -273,6 +305,7 @@ def _one_way(
 OPS = (
     OpInfo(
         "LSTM",
+        _without_steps(2),
         native=_native(lambda n: _LSTM),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
@@ -284,6 +317,7 @@ OPS = (
     ),
     OpInfo(
         "GRU",
+        _without_steps(1),
         native=_native(lambda n: _GRU if n.attribute("linear_before_reset") else _GRU_RESET_FIRST),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
@@ -295,11 +329,13 @@ OPS = (
     ),
     OpInfo(
         "RNN",
+        _without_steps(1),
         native=_native(lambda n: _RNN),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
+        quirks=(_NO_STEPS,),
         reference_error=_LENGTHS,
         moves_first=True,
     ),

@@ -17,7 +17,7 @@ LEFT_OPEN = re.compile(
     # floats that parts of a byte do not have, which saturate here, and are undefined by ONNX's text
     r"test_cast(like)?_(e8m0_)?FLOAT(16)?_to_(UINT4|INT4|FLOAT4E2M1|UINT2|INT2|FLOAT8E8M0)(_\w+)?"
     r"|test_(de)?quantizelinear_float4e2m1"
-    r"|test_(batchnorm|training_dropout)_?\w*"
+    r"|test_(batchnorm|training_dropout|lstm|gru|rnn|simple_rnn)_?\w*"
     r"|test_convtranspose_(autopad_same|output_shape)|test_maxpool_with_argmax_2d_precomputed_strides"
     r"|test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True"
     r"|test_resize_\w*(cubic|antialias|tf_crop|scales_linear|not_smaller)\w*"

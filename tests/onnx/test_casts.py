@@ -3,10 +3,12 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, parser
+from onnx.reference import ReferenceEvaluator
 
 import anydml as dml
 from anydml.onnx.ops import meanings
+from anydml.onnx.ops.quirks import SEEN
 
 FLOATS = ("float16", "float32", "float64")
 WHOLE = "int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool".split()
@@ -75,3 +77,53 @@ def test_between_halves_and_doubles(given, wanted, native):
     np.testing.assert_array_equal(got, right)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(right))
     assert ("program: Cast" if native else "kernels: Cast") in session.explain()
+
+
+PARTS = {"INT4": 23, "UINT4": 23, "INT2": 25, "UINT2": 25}
+"""Integers below a byte, and an opset that has them."""
+FRACTIONS = np.float32([0, 0.4, 0.5, 0.75, 1, 1.25, 1.5, 1.99])
+THERE_AND_BACK = "q = Cast <to = {code}> ({x}) {y} = Cast <to = 1> (q)"
+IN_A_LOOP = """two = Constant <value_int = 2> ()
+    y = Loop (two, c, x) <body = b (int64 i, bool d, float[k] s) => (bool e, float[k] z) {{
+        e = Identity (d) {nodes} }}>"""
+
+
+def of_parts(name, where):
+    code = getattr(TensorProto, name)
+    if where == "at once":
+        nodes = THERE_AND_BACK.format(code=code, x="x", y="y")
+    else:
+        nodes = IN_A_LOOP.format(nodes=THERE_AND_BACK.format(code=code, x="s", y="z"))
+    text = f'<ir_version: 11, opset_import: ["": {PARTS[name]}]> g (float[n] x, bool c) => (float[m] y)'
+    return parser.parse_model(f"{text} {{ {nodes} }}")
+
+
+@pytest.mark.parametrize("where", ["at once", "in a loop"])
+@pytest.mark.parametrize("name", PARTS)
+def test_fractions_to_parts_of_a_byte(name, where):
+    """As onnx.reference; onnxruntime rounds them."""
+    model, feeds = of_parts(name, where), {"x": FRACTIONS, "c": np.array(True)}
+    (right,) = ReferenceEvaluator(of_parts(name, "at once")).run(None, feeds)
+    np.testing.assert_array_equal(right, np.trunc(FRACTIONS))
+    for native in (True, False):
+        (got,) = dml.load(model, native=native).run(None, feeds)
+        np.testing.assert_array_equal(got, right)
+    (rounded,) = oracle_of(model).run(None, feeds)
+    assert not np.array_equal(rounded, right) or not ort.__version__.startswith(f"{SEEN}.")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_files_with_fractions_to_parts_of_a_byte(name):
+    """What is folded is compared with what runs: an If is kept for no difference between libraries."""
+    known = "f = Constant <value_floats = [0.75, 1.5, 0.5]> ()"
+    cast = THERE_AND_BACK.format(code=getattr(TensorProto, name), x="f", y="k")
+    text = f'<ir_version: 11, opset_import: ["": {PARTS[name]}]> g (float[3] x, bool c) => (float[3] y)'
+    branches = """then_branch = a () => (float[3] t) { t = Neg (k) },
+        else_branch = b () => (float[3] u) { u = Mul (x, k) }"""
+    model = parser.parse_model(f"{text} {{ {known} {cast} y = If (c) <{branches}> }}")
+    flat, report = dml.flatten(model, convert="always")
+    assert report.left == 0
+    for truth in (True, False):
+        feeds = {"x": np.float32([2, 3, 4]), "c": np.array(truth)}
+        (got,) = dml.load(flat).run(None, feeds)
+        np.testing.assert_array_equal(got, np.float32([-0.0, -1, -0.0] if truth else [0, 3, 0]))

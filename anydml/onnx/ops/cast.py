@@ -2,6 +2,7 @@
 
 ONNX leaves open what a float becomes that its integer type does not have, and libraries and processors
 differ; onnxruntime goes to small floats by way of float32, and so rounds twice. Such is NotFoldable.
+Fractions are truncated, whatever the integer type, as onnx.reference does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper
 
 from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, Attributes, DirectMLForm
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS
 from anydml.onnx.ops.shared import texts
 from anydml.onnx.types import DTYPES
@@ -113,8 +114,6 @@ def _to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
         whole = np.trunc(x)
         if not ((whole >= least) & (whole < above)).all():
             raise NotFoldable("a float that the integer type does not have")
-        if width < 8 and (whole != x).any():
-            raise NotFoldable("a fraction to an integer below a byte")
         result: Array = whole.astype(np.int8 if width < 8 else dtype)
         return result.astype(dtype)
     if width >= 8:
@@ -260,6 +259,19 @@ def _wanted(node: NodeView) -> Attributes:
     return {"To": TensorDataType.__members__.get("FLOAT32" if wanted == "bfloat16" else wanted.upper())}
 
 
+def _target(n: KnownNode) -> str | None:
+    return n.dtype(1) if n.op.name == "CastLike" else DTYPES.get(n.int("to"))
+
+
+def _rounds_fractions(n: KnownNode) -> bool:
+    return "float" in (n.dtype() or "float") and (_target(n) or "").endswith(("int4", "int2"))
+
+
+_FRACTIONS = Quirk(
+    "onnxruntime rounds fractions to integers below a byte, and truncates them to all others",
+    _rounds_fractions,
+    mended=True,
+)
 OPS = (
     OpInfo("BitCast", fold=_bit_cast),
     OpInfo(
@@ -273,6 +285,7 @@ OPS = (
             DirectMLForm(meanings.CAST, NUMBERS | BOOL, attributes=_wanted, result=_cast_to_number, since=6),
             DirectMLForm(meanings.CAST_TO_BOOL, NUMBERS | BOOL, result=_cast_to_bool, since=6),
         ),
+        quirks=(_FRACTIONS,),
     ),
-    OpInfo("CastLike", fold=_cast_like),
+    OpInfo("CastLike", fold=_cast_like, quirks=(_FRACTIONS,)),
 )

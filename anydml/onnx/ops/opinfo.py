@@ -182,7 +182,7 @@ class Quirk:
     empty: bool = False
     """Whether it does so only where an input has no elements, which can be looked at when it runs."""
     mended: bool = False
-    """Whether nodes are written so that it does not: only files of others have it."""
+    """Whether it does not in regions, as they are made: only where it is given a whole file."""
 
 
 Fold = Callable[..., Content | Sequence[Content]]

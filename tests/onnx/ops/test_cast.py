@@ -89,7 +89,6 @@ def test_exact(op, inputs, how):
         case("Cast", strings("1"), to=code(bool)),
         case("Cast", f8([1 / 3]), to=8),
         # small types
-        case("Cast", f4([1.5]), to=TensorProto.INT4, version=21),
         case("Cast", f4([8]), to=TensorProto.INT4, version=21),
         case("Cast", f4([-1]), to=TensorProto.UINT4, version=21),
         case("Cast", f4([7]), to=TensorProto.FLOAT4E2M1, version=23),
@@ -115,6 +114,19 @@ def test_integers_below_a_byte_have_the_low_bits(name):
     check("Cast", [np.array(expected, dtype)], 21, to=TensorProto.FLOAT, expected=f4(expected))
     check("Cast", [np.array(expected, dtype)], 21, to=TensorProto.INT64, expected=np.int64(expected))
     check("Cast", [f4([3, 0])], 21, to=getattr(TensorProto, name), expected=np.array([3, 0], dtype))
+
+
+@pytest.mark.parametrize("given", [np.float16, f4, f8, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", ["INT4", "UINT4", "INT2", "UINT2"])
+def test_fractions_are_truncated(name, given):
+    dtype = np.dtype(getattr(ml_dtypes, name.lower()))
+    low, high = ml_dtypes.iinfo(dtype).min, ml_dtypes.iinfo(dtype).max
+    x = np.arange(low, high + 0.75, 0.25)
+    x = np.array([*x, -0.5, 0.5, 0.75], given)
+    version = 25 if name.endswith("2") else 21
+    expected = np.array([int(v) for v in x], dtype)
+    check("Cast", [x], version, to=getattr(TensorProto, name), expected=expected)
+    check("CastLike", [x, np.array([1], dtype)], version, expected=expected)
 
 
 def test_small_floats_of_parts_of_a_byte():

@@ -129,6 +129,20 @@ def without_sizes(type: Type) -> Type:
     return _resize(type, lambda sizes: None)
 
 
+def with_sizes(type: Type | None, other: Type | None) -> Type | None:
+    """The type with the sizes of another one that are numbers; of another rank, it is as it was."""
+    if not isinstance(other, TensorType) or not any(isinstance(n, int) for n in other.sizes or ()):
+        return type
+    assert other.sizes is not None
+    sizes = type.sizes if isinstance(type, TensorType) else None
+    if sizes is None:
+        sizes = (None,) * len(other.sizes)
+    if len(sizes) != len(other.sizes):
+        return type
+    known = (n if isinstance(n, int) else m for m, n in zip(sizes, other.sizes, strict=True))
+    return TensorType(other.dtype, tuple(known))
+
+
 Sizes = tuple[Dim, ...] | None
 
 

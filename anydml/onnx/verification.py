@@ -122,6 +122,8 @@ def verify(
     names = [v.name for v in graph.inputs]
     left = [i.name for i in result.graph.input if i.name in names]  # some files list weights there, too
     nodes = [n for n in graph.walk() if isinstance(n, Node)]
+    if any(n.bodies for n in nodes):
+        _declare_sizes(original, graph)
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
     typed = annotate_types(graph, opsets, OnnxRuntime())
@@ -193,6 +195,22 @@ def verify(
     one, other = (sum(column) for column in zip(*seconds_each, strict=True)) if seconds_each else (0.0, 0.0)
     ratio = other / one if one and provider.name == "onnxruntime" and not literal else None
     return Verified(agreed, refused, seed, provider.name, ratio, empty)
+
+
+def _declare_sizes(proto: ModelProto, graph: Graph) -> None:
+    """Have a file say what is known of its inputs' sizes, as the result does: where a loop has no iteration,
+    onnxruntime takes the sizes of rows from what follows from those, and 0 for others."""
+    asked = {v.name: v.type for v in graph.inputs}
+    for given in proto.graph.input:
+        type = asked.get(given.name)
+        if not isinstance(type, TensorType) or type.sizes is None or not given.type.HasField("tensor_type"):
+            continue
+        shape = given.type.tensor_type.shape
+        while len(shape.dim) < len(type.sizes):  # the file does not tell the rank
+            shape.dim.add()
+        for dim, n in zip(shape.dim, type.sizes, strict=True):
+            if isinstance(n, int):
+                dim.dim_value = n
 
 
 def _compile(

@@ -12,7 +12,7 @@ from onnx import helper
 from anydml.errors import InvalidModel, Problem, Unsupported, counted
 from anydml.ir.graph import Graph, Node, TensorType, Type, Value
 from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
-from anydml.onnx.types import CODES
+from anydml.onnx.types import CODES, with_sizes
 
 
 def iterates(node: Node) -> bool:
@@ -54,8 +54,8 @@ def iteration(
 
     def empty(output: int, given: list[Any]) -> np.ndarray | None:
         """Sizes that nobody knows count as 0."""
-        found = _empty(body.output_types(given)[own + output])
-        return _empty(inner.returns[own + output]) if found is None else found
+        told, found = inner.returns[own + output], body.output_types(given)[own + output]
+        return _empty(with_sizes(told, found) or found)
 
     parts = (node, body, inputs, captures, writes, empty, explain)
     if node.op.name == "Scan":

@@ -30,13 +30,11 @@ def _scan_parameter(node: Node, k: int) -> Type | None:
 def _row_type(node: Node, k: int, type: Type) -> Type:
     """The type of what a Scan's body reads of input k."""
     view = NodeView(node)
-    if node.op.version < 9 or not isinstance(type, TensorType) or type.sizes is None:
+    if node.op.version < 9:
         return without_sizes(type)
-    axes, rank = view.ints("scan_input_axes"), len(type.sizes)
+    axes = view.ints("scan_input_axes")
     axis = axes[k - len(node.inputs) + view.int("num_scan_inputs")] if axes else 0
-    if not -rank <= axis < rank:
-        return without_sizes(type)
-    return TensorType(type.dtype, tuple(n for j, n in enumerate(type.sizes) if j != axis % rank))
+    return _without_axis(node.inputs[k], axis) or without_sizes(type)
 
 
 def _loop_states(node: Node) -> dict[int, int]:
@@ -46,6 +44,27 @@ def _loop_states(node: Node) -> dict[int, int]:
 def _scan_states(node: Node) -> dict[int, int]:
     count = len(node.inputs) - (node.op.version < 9) - NodeView(node).int("num_scan_inputs")
     return {k: k for k in range(count)}
+
+
+def _loop_row(node: Node, k: int) -> Type | None:
+    return None if k <= len(_loop_states(node)) else _without_axis(node.outputs[k - 1], 0)
+
+
+def _scan_row(node: Node, k: int) -> Type | None:
+    states = len(_scan_states(node))
+    if node.op.version < 9 or k < states:
+        return None
+    axes = NodeView(node).ints("scan_output_axes")
+    return _without_axis(node.outputs[k], axes[k - states] if axes else 0)
+
+
+def _without_axis(value: Value | None, axis: int) -> Type | None:
+    """The type of a part of a tensor along an axis."""
+    rank = None if value is None else value.rank
+    if value is None or rank is None or not -rank <= axis < rank:
+        return None
+    sizes = tuple(n for j, n in enumerate(value.sizes or ()) if j != axis % rank)
+    return TensorType(value.tensor.dtype, sizes)
 
 
 def _map_parameter(node: Node, k: int) -> Type | None:
@@ -137,10 +156,18 @@ _LISTS = Quirk(
     mended=True,
 )
 OPS = (
-    OpInfo("Loop", parameter=_loop_parameter, states=_loop_states, safe=looped, quirks=(_LISTS,)),
+    OpInfo(
+        "Loop",
+        parameter=_loop_parameter,
+        row=_loop_row,
+        states=_loop_states,
+        safe=looped,
+        quirks=(_LISTS,),
+    ),
     OpInfo(
         "Scan",
         parameter=_scan_parameter,
+        row=_scan_row,
         states=_scan_states,
         agreed=_without_false_sizes,
         safe=scanned,

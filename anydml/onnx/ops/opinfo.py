@@ -273,6 +273,9 @@ class OpInfo:
     """Whether the ranks of its inputs prove that it fails, whatever the sizes turn out to be."""
     parameter: Callable[[Node, int], Type | None] = lambda n, k: None
     """The type of parameter k of its body in the first iteration, as far as the node's inputs say it."""
+    row: Callable[[Node, int], Type | None] = lambda n, k: None
+    """The type of output k of its body, of which it gives a row for each iteration, as far as the node's
+    outputs say it."""
     states: Callable[[Node], Mapping[int, int]] = lambda n: {}
     """Parameters of its body that are, in the next iteration, what one of the body's outputs was."""
     agreed: Callable[[Node], Node] | None = None

@@ -20,7 +20,7 @@ from onnx import (
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.types import CODES, leaf, only_ranks, to_proto
+from anydml.onnx.types import CODES, leaf, only_ranks, to_proto, with_sizes
 
 IDENTITY = OnnxOp("", "Identity", 1)
 LISTS_PASSED_ON = 14
@@ -74,7 +74,8 @@ class NodeWriter:
         for word, body in node.bodies.items():
             info = info_of(node.op)
             states = len(info.states(node)) if info is not None and node.is_onnx("Loop") else 0
-            self._fill(proto, word, body, body.conditions_of(node) + states)
+            told = replace(body, returns=tuple(_returns(node, body)))
+            self._fill(proto, word, told, body.conditions_of(node) + states)
         return proto
 
     def declared(self, value: Value) -> ValueInfoProto:
@@ -95,10 +96,7 @@ class NodeWriter:
             proto.input.extend(map(self._declare, graph.parameters, graph.takes))
         proto.node.extend(self.nodes(graph.nodes))
         if isinstance(graph, Body):
-            returns = (
-                map(_with_rank, graph.outputs, graph.returns) if node.op_type == "Scan" else graph.returns
-            )
-            proto.output.extend(map(self._declare, graph.outputs, returns))
+            proto.output.extend(map(self._declare, graph.outputs, graph.returns))
             self._initializers(proto, graph)
         else:
             proto.output.extend(map(self.declared if self.sized else self.declared_by_rank, graph.outputs))
@@ -109,6 +107,16 @@ class NodeWriter:
     def _initializers(self, proto: GraphProto, body: Body) -> None:
         for value, constant in dict(used_constants(body)).items():
             proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
+
+
+def _returns(node: Node, body: Body) -> Iterator[Type | None]:
+    """What a file says of the outputs of a body, with the sizes of rows that are known: where there is no
+    iteration, runtimes take them from here, and 0 for others."""
+    info = info_of(node.op)
+    for k, (value, told) in enumerate(zip(body.outputs, body.returns, strict=True)):
+        if node.is_onnx("Scan"):
+            told = _with_rank(value, told)
+        yield with_sizes(told, None if info is None else info.row(node, k))
 
 
 def _with_rank(value: Value, told: Type | None) -> Type | None:

@@ -325,14 +325,29 @@ def test_pools(sizes, attributes, op):
     agree(made, {"x": numbers(*sizes)}, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", [2, 3])
-def test_nan_is_passed_over_by_max_pool(kernel):
-    """As libraries do, which compare; ONNX does not say."""
-    made = model(f"m (float[1,2,30] x) => (float[1,2,q] y) {{ y = MaxPool <kernel_shape = [{kernel}]> (x) }}")
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "strides"),
+    [
+        ((1, 2, 30), (3,), (1,)),
+        ((1, 2, 30), (2,), (2,)),
+        ((1, 2, 9, 8), (2, 2), (2, 1)),
+        ((1, 1, 4, 5, 6), (2, 3, 2), (1, 1, 1)),
+    ],
+)
+def test_nan_is_the_largest_of_a_window(sizes, kernel, strides):
+    """As in NumPy; onnxruntime's answer depends on where it lies, as does that of onnx.reference."""
+    told = f"kernel_shape = {list(kernel)}, strides = {list(strides)}"
+    made = model(f"m (float{list(sizes)} x) => (float[q] y) {{ y = MaxPool <{told}> (x) }}")
     made.graph.output[0].type.tensor_type.ClearField("shape")
-    x = numbers(1, 2, 30)
-    x[..., ::kernel] = np.nan
-    agree(made, {"x": x})
+    x = numbers(*sizes)
+    x[RNG.random(sizes) < 0.2] = np.nan
+    x[..., :4] = np.nan
+    windows = np.lib.stride_tricks.sliding_window_view(x, kernel, tuple(range(2, x.ndim)))
+    windows = windows[(..., *(slice(None, None, s) for s in strides), *[slice(None)] * len(kernel))]
+    right = windows.max(tuple(range(-len(kernel), 0)))
+    assert 0 < np.isnan(right).sum() < right.size
+    (found,) = native(made).run(None, {"x": x})
+    np.testing.assert_array_equal(found, right)
 
 
 @pytest.mark.parametrize("sizes", [(120, 90, 1), (9000, 1), (2, 70, 80, 1, 1), (1, 9000)])

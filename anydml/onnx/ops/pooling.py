@@ -193,10 +193,6 @@ def _without_ceil_mode(node: Node) -> Node:
     return replace(node, attributes=attributes)
 
 
-_LARGEST_NUMBER = replace(LARGEST, of=lambda x: expr.select(expr.is_nan(x), -np.inf, x))
-"""ONNX does not say what MaxPool does with NaN; libraries compare, so that it is passed over."""
-
-
 def _native_pool(folding: Folding, fill: float) -> Native:
     """Of float32; windows are views. Averages with ceil_mode, and places of maxima, are left to others."""
 
@@ -238,7 +234,7 @@ OPS = (
     OpInfo(
         "MaxPool",
         any_batch=True,
-        native=_native_pool(_LARGEST_NUMBER, -np.inf),
+        native=_native_pool(LARGEST, -np.inf),
         result=result_types.pooled,
         fold=_max,
         impossible=window_too_long,

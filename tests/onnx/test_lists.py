@@ -169,3 +169,33 @@ def test_nothing_appended_is_an_error_as_before():
     feeds = {"x": X, "k": np.array(1, np.float32)}
     with pytest.raises(anydml.AnyDMLError):
         ours(proto.SerializeToString(), feeds)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Abs (x) s = SequenceConstruct (x, a) y = ConcatFromSequence <axis = 0> (s)",
+        "one = Constant <value_ints = [1]> () v = Reshape (x, one) s = SequenceConstruct (v, v) "
+        "y = ConcatFromSequence <axis = 1> (s)",
+        "three = Constant <value_int = 3> () e = SequenceEmpty () s = Loop (three, , e) <body = b "
+        "(int64 i, bool c, seq(float) p) => (bool d, seq(float) q) { d = Identity (c) "
+        "q = SequenceInsert (p, x) }> y = ConcatFromSequence <axis = 0> (s)",
+    ],
+    ids=["numbers", "another axis", "numbers by a loop"],
+)
+def test_items_that_cannot_be_joined_are_an_error_when_they_are(nodes):
+    """A flat file with them loads, as the original does, and fails in the same branch."""
+    branch = nodes.replace(" y = ", " t = ")
+    chosen = f"""{HEAD}(float x, bool c) => (float[?] y) {{ y = If (c) <
+        then_branch = f () => (float[?] t) {{ {branch} }},
+        else_branch = g () => (float[?] u) {{ k = Constant <value_ints = [1]> () u = Reshape (x, k) }}> }}"""
+    alone = f"{HEAD}(float x) => (float[?] y) {{ {nodes} }}"
+    for text, feeds in ((chosen, {"c": np.array(True)}), (alone, {})):
+        model = onnx.parser.parse_model(text)
+        for fixed in ({}, feeds):
+            flat, _ = anydml.flatten(model, fixed=fixed, convert="always")
+            ort.InferenceSession(flat.SerializeToString(), providers=["CPUExecutionProvider"])
+            given = {"x": np.float32(3), **feeds}
+            session = anydml.load(flat)
+            with pytest.raises(anydml.ExecutionFailed):
+                session.run(None, {i.name: given[i.name] for i in session.get_inputs()})

@@ -143,12 +143,13 @@ class _Sequences:
         items = self._of(node)
         if not items:
             return False
-        axis = known.int("axis")
+        axis, rank = known.int("axis"), items[0].rank
         if known.int("new_axis"):
-            rank = items[0].rank
             if axis < 0 and rank is None:
                 return False
             self.made.stack(items, axis + (rank or 0) + 1 if axis < 0 else axis, output)
+        elif rank is not None and not -rank <= axis < rank:
+            return False  # fails when it runs, where a Concat is refused when it is loaded
         else:
             self.made.op("Concat", items, output, axis=axis)
         return True

@@ -81,3 +81,15 @@ def test_what_such_ifs_give():
             named = {n.name for n in session.get_inputs()}
             (y,) = session.run(None, {k: v for k, v in feeds.items() if k in named})
             np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+def test_a_loop_that_is_given_nothing_but_its_count():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+    g (int64 n, float x) => (float[?] y) {
+        y = Loop (n, , ) <body = b (int64 i, bool c) => (bool d, float r) { d = Identity (c) r = Neg (x) }> }""")
+    assert list(model.graph.node[0].input) == ["n", ""]
+    flat, report = anydml.flatten(model)
+    assert report.verified.agreed
+    assert report.verified.provider == "onnxruntime"
+    (y,) = anydml.load(flat).run(None, {"n": np.array(2), "x": np.float32(3)})
+    np.testing.assert_array_equal(y, np.float32([-3, -3]))

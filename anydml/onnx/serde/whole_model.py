@@ -55,19 +55,25 @@ def _trim(proto: ModelProto) -> ModelProto:
 
     Inputs that are left out at the end, and results of Split that have no name.
     """
-    if not any((n.input and not n.input[-1]) or _nameless(n) for n in _all_nodes(proto)):
+    if not any(_ends_in_nothing(n) or _nameless(n) for n in _all_nodes(proto)):
         return proto
     trimmed = ModelProto()
     trimmed.CopyFrom(proto)
     names = Names(all_names(trimmed.graph))
     for node in _all_nodes(trimmed):
-        while node.input and not node.input[-1]:
+        while _ends_in_nothing(node):
             del node.input[-1]
         if _nameless(node):
             named = part_names(node.output, names)
             del node.output[:]
             node.output.extend(named)
     return trimmed
+
+
+def _ends_in_nothing(node: NodeProto) -> bool:
+    """Whether its last input is left out. The first two of a Loop are places that have to be there."""
+    least = 2 if node.op_type == "Loop" else 0
+    return len(node.input) > least and not node.input[-1]
 
 
 def _nameless(node: NodeProto) -> bool:

@@ -12,8 +12,8 @@ from itertools import islice
 from math import prod
 
 from anydml.ir.dims import Affine
-from anydml.ir.graph import Constant, Graph, TensorType, Type, Value
-from anydml.onnx.if_conversion.speculation import speculation_hazard
+from anydml.ir.graph import Constant, Graph, If, TensorType, Type, Value
+from anydml.onnx.if_conversion.speculation import no_sizes_help, speculation_hazard
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 
@@ -73,7 +73,22 @@ def safe_placeholders(
         constants = {**around, **special.constants}
         if not any(speculation_hazard(n, constants) for n in special.nodes):
             return Placeholder(chosen)
+        if _is_hopeless(special, constants):
+            return None
     return None
+
+
+def _is_hopeless(branch: Graph, constants: Mapping[Value, Constant]) -> bool:
+    """Whether a node that its outputs need, whichever way Ifs go, may fail whatever the sizes."""
+    needed = set(branch.outputs)
+    for node in reversed(branch.nodes):
+        if isinstance(node, If):
+            needed.add(node.condition)
+        elif not needed.isdisjoint(node.writes):
+            if no_sizes_help(node, constants):
+                return True
+            needed.update(node.reads)
+    return False
 
 
 def _guesses(symbols: list[Affine]) -> Iterator[dict[Affine, int]]:

@@ -35,9 +35,20 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
     """Why a node cannot be executed speculatively; None if it can."""
     if isinstance(node, If):
         return "it contains an If"
-    op, info = node.op, info_of(node.op)
     if node.nofail or node.predicated or node.sized:
         return None
+    return _hazard_of_any_sizes(node, constants) or _hazard_of_sizes(node, constants)
+
+
+def no_sizes_help(node: Node | If, constants: Constants) -> bool:
+    """Whether a node cannot be executed speculatively, whatever the sizes of its inputs."""
+    if isinstance(node, If) or node.nofail or node.predicated or node.sized:
+        return False
+    return _hazard_of_any_sizes(node, constants) is not None
+
+
+def _hazard_of_any_sizes(node: Node, constants: Constants) -> str | None:
+    op, info = node.op, info_of(node.op)
     if op.domain:
         return f"{op} is not an operator of ONNX"
     if info is not None and info.draws is not None and info.draws(KnownNode(node, constants)):
@@ -46,17 +57,24 @@ def speculation_hazard(node: Node | If, constants: Constants) -> str | None:
         return f"{op} fails on an optional without content, and no other operator takes one"
     if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"
+    try:
+        info.speculatable(KnownNode(node, constants))
+    except NotFoldable:
+        return f"{op} may fail, depending on shapes or values that are not known"
+    return None
+
+
+def _hazard_of_sizes(node: Node, constants: Constants) -> str | None:
+    op, info = node.op, info_of(node.op)
+    assert info is not None
+    assert info.speculatable is not None
+    proven = info.speculatable(KnownNode(node, constants))
     if info.makes_container:
-        appended = info.speculatable(KnownNode(node, constants))
-        return None if appended else f"{op} may fail, depending on values that are not known"
+        return None if proven else f"{op} may fail, depending on values that are not known"
     if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
         return f"{op} has an operand of unknown type"
     if node.fails or fails(node) or impossible(node, [None if v is None else v.type for v in node.outputs]):
         return f"{op} fails with these shapes"
-    try:
-        proven = info.speculatable(KnownNode(node, constants))
-    except NotFoldable:  # an attribute that it must have
-        proven = False
     if proven or (proven is None and _runs_on_these_sizes(node, constants)):
         return None
     return f"{op} may fail, depending on shapes or values that are not known"

@@ -224,7 +224,9 @@ def _gathered_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] |
 
 def _within(n: KnownNode) -> bool:
     sizes, places, axis = n.sizes(0), n.integers(1), n.int("axis")
-    if sizes is None or places is None or not -len(sizes) <= axis < len(sizes):
+    if places is None:
+        raise NotFoldable("indices that are not known")
+    if sizes is None or not -len(sizes) <= axis < len(sizes):
         return False
     size = sizes[axis]
     return isinstance(size, int) and all(-size <= k < size for k in places)

@@ -191,7 +191,8 @@ be missing. One output is answered with as it is, several as a tuple."""
 Symbols = Array
 """Integers as far as they are known: an array of Affine."""
 Speculatable = Callable[[KnownNode], bool | None]
-"""Whether a node cannot fail, whatever is fed; None: it cannot if it runs on zeros of known sizes."""
+"""Whether a node cannot fail, whatever is fed; None: it cannot if it runs on zeros of known sizes.
+NotFoldable: it may, and would whatever the sizes of its inputs were."""
 
 
 class SafeOperands(Protocol):

@@ -133,6 +133,16 @@ def _turns_nothing(n: KnownNode) -> bool:
     )
 
 
+def _goes_over_nothing(n: KnownNode) -> bool:
+    """Whether what it goes over is known to have no rows."""
+    if n.version < 9:
+        return False
+    states = len(_scan_states(n.node))
+    axes = n.ints("scan_input_axes") or [0] * (n.count - states)
+    return any(n.size(k, axis) == 0 for k, axis in enumerate(axes, states))
+
+
+_NOTHING = Quirk("onnxruntime refuses to go over no rows", _goes_over_nothing)
 _TURNED = Quirk(
     "onnxruntime ends the process on rows along other axes, where there are none", _turns_nothing, fatal=True
 )
@@ -171,7 +181,7 @@ OPS = (
         states=_scan_states,
         agreed=_without_false_sizes,
         safe=scanned,
-        quirks=(_ROWS, _TURNED),
+        quirks=(_ROWS, _NOTHING, _TURNED),
     ),
     OpInfo("SequenceMap", parameter=_map_parameter, makes_container=True),
 )

@@ -18,11 +18,12 @@ import numpy as np
 
 from anydml.errors import Unsupported
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
+from anydml.onnx.from_directml.library import RunInto
 from anydml.onnx.from_directml.model import to_model
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Region
 from anydml.ops.attributes import Activation
-from anydml.ops.call import Call
+from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32
 from anydml.ops.enums import FeatureLevel
 from anydml.ops.opdef import Example, Operator, at, inp, out
@@ -36,6 +37,8 @@ TAKEN_ALONG = frozenset(
     """.split()
 )
 """Not MAX_POOLING: onnxruntime's passes over NaN."""
+_NAME = "onnxruntime"
+"""Of the nodes that stand for parts."""
 MAX_CONSTANTS = 1 << 30
 """Bytes of a region's constants: messages have at most 2 GB."""
 
@@ -48,9 +51,9 @@ def with_regions(
     while part := _part(graph, tried):
         tried.update(part)
         if sum(map(is_heavy, part)) >= 2:
-            alone = not any(
-                is_heavy(n) for n in graph.nodes if isinstance(n, DirectMLNode) and n not in tried
-            )
+            inside = set(part)
+            others = [n for n in graph.nodes if isinstance(n, DirectMLNode) and n not in inside]
+            alone = not any(n.name == _NAME or is_heavy(n) for n in others)
             graph = _with_region(graph, part, threads, alone)
     return graph
 
@@ -135,17 +138,22 @@ def _node(
     """A node of an operator that exists here alone: all that the part does."""
     counts = Counter(n.op.name for n in part if isinstance(n.op, Operator))
     given = [f"input_{k}" for k in range(len(inputs))]
+    made = [f"output_{k}" for k in range(len(outputs))]
+    into = RunInto(run)
 
     def compute(c: Call) -> Any:
-        results = run([np.ascontiguousarray(getattr(c, name)) for name in given])
+        results = into(
+            [np.ascontiguousarray(getattr(c, name)) for name in given],
+            [empty(getattr(c, name), np.dtype(np.float32)) for name in made],
+        )
         return tuple(results) if len(results) > 1 else results[0]
 
     operator = Operator(
-        "onnxruntime",
+        _NAME,
         "Operators that a library runs.",
         (
             *(inp(name, dtype="T") for name in given),
-            *(out(f"output_{k}", dtype="T") for k in range(len(outputs))),
+            *(out(name, dtype="T") for name in made),
         ),
         {FeatureLevel.FL_1_0: at(rank=(1, 8), T=FLOAT32)},
         None,
@@ -154,4 +162,4 @@ def _node(
         text=", ".join(f"{name} x {count}" if count > 1 else name for name, count in counts.items()),
     )
     views = {k: TensorType(v.tensor.dtype, v.tensor.sizes, v.tensor.strides) for k, v in enumerate(inputs)}
-    return DirectMLNode(operator, inputs, outputs, {}, name="onnxruntime", views=views)
+    return DirectMLNode(operator, inputs, outputs, {}, name=_NAME, views=views)

@@ -104,7 +104,8 @@ def _multiplies_vector(product: Node) -> bool:
 
 def fatal_optimisations(nodes: Sequence[Node | If], constants: Iterable[Value]) -> Iterator[str]:
     """onnxruntime's optimisations that may end the process. `constants`: of the graph of the nodes."""
-    if _folds_nested_ifs(nodes, constants):
+    inside = (n for m in nodes for body in m.subgraphs for n in body.walk(bodies=True))
+    if any(isinstance(n, If) for n in inside) and _folds_nested_ifs(nodes, constants):
         yield "ConstantFolding"  # reads names that it has freed
     if any(n.is_onnx("MatMul") and _has_halves(n) for n in _all(nodes)):
         yield "MatmulTransposeFusion"  # with weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence  # noqa: F401  (annotations name what is not used)
 from functools import lru_cache
 from inspect import Parameter, Signature
@@ -33,11 +34,12 @@ from anydml.ops.enums import (  # noqa: F401
     RoundingMode,
     TensorDataType,
 )
-from anydml.ops.opdef import REQUIRED, Operator
+from anydml.ops.opdef import Operator
+from anydml.ops.signature import signature
 from anydml.runtime.call import KnownCall, KnownCalls
 
 
-class Behind:
+class Behind(ABC):
     """What an operator's function does, of all its parameters by position; calls like earlier ones need none
     of it."""
 
@@ -46,8 +48,9 @@ class Behind:
         self._known: KnownCalls | None = None
         self.made: FunctionType | None = None
 
+    @abstractmethod
     def __call__(self, *given: Any) -> Any:
-        raise NotImplementedError
+        """The result."""
 
     def _named(self, given: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._parameters, given, strict=True))
@@ -113,27 +116,7 @@ def refuse_out(operator: Operator, out: Any) -> None:
 
 def function(operator: Operator, module: str) -> Callable[..., Any]:
     """An element-wise operator's function, as one of `module`."""
-    parameters = [
-        Parameter(
-            s.parameter,
-            Parameter.POSITIONAL_OR_KEYWORD,
-            annotation="Tensor | Expression" + " | None" * (s.optional is not None),
-        )
-        for s in operator.inputs
-    ]
-    needed = max(k for k, s in enumerate(operator.inputs) if s.optional is None) + 1
-    parameters[needed:] = [p.replace(default=None) for p in parameters[needed:]]
-    for a in operator.asked:
-        default = Parameter.empty if a.default is REQUIRED else a.default
-        parameters.append(
-            Parameter(
-                a.parameter, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=a.kind.annotation
-            )
-        )
-    options = {"output_data_type": "TensorDataType | str | None"} if operator.output_types else {}
-    for name, annotation in (options | {"out": "Out | None"}).items():
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    form = Signature(parameters, return_annotation="Array | Out | Expression")
+    form = signature(operator)
     return written_out(operator, form, _ElementWise(operator, form), module)
 
 

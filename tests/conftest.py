@@ -4,6 +4,8 @@ import os
 import signal
 import tempfile
 
+import pytest
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, as by `make test &` in a script: the processes that tests interrupt would
     # inherit that, and never end.
@@ -12,3 +14,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="anydml-kernels-", ignore_cleanup_errors=True)
     os.environ["ANYDML_CACHE_DIR"] = _folder.name
+
+
+@pytest.fixture
+def share_all_work(monkeypatch):
+    """`share_all_work()`: from here on, the work of kernels is shared by threads, however little it is."""
+
+    def share():
+        from anydml.codegen import kernel
+
+        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
+            monkeypatch.setattr(kernel, limit, 0)
+        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+
+    return share

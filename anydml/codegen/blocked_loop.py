@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anydml.codegen.emit import Emitter, element_type, mangle, value_type
+from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
+from anydml.codegen.masks import first_lanes, iota, masked_load
 from anydml.codegen.stages import (
     Reduction,
     kept_value,
@@ -217,11 +218,8 @@ class BlockedLoopEmitter(LoopEmitter):
             )
             start = self.broadcast(f"%{b}.here32", position.dtype, f"{b}.start")
             kind = value_type(position.dtype, self.lanes)
-            self.emit_lines(f"%{b}.index = add {kind} {start}, {self._iota()}")
+            self.emit_lines(f"%{b}.index = add {kind} {start}, {iota(self.lanes)}")
             given[position] = f"%{b}.index"
-
-    def _iota(self) -> str:
-        return "<" + ", ".join(f"i32 {j}" for j in range(self.lanes)) + ">"
 
     def _accumulate(self, emitter: Emitter, b: str, j: int, r: Reduction) -> None:
         """The accumulator after this block; lanes beyond its end contribute nothing."""
@@ -235,7 +233,7 @@ class BlockedLoopEmitter(LoopEmitter):
         emitter.lines += [
             f"  br label %{p}.end",
             f"{p}.some:",
-            *self._first(f"{p}.mask", f"%{b}.m"),
+            *("  " + line for line in first_lanes(f"{p}.mask", f"%{b}.m", self.lanes)),
             f"  %{p}.x = select {truths} %{p}.mask, {kind} {argument}, {kind} {nothing}",
         ]
         after_some = self._combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x")
@@ -313,14 +311,12 @@ class BlockedLoopEmitter(LoopEmitter):
         """Packed memory between an operand and its block."""
         masked = [k for k in operands if inward and self.target.masks and SIZE[self.types[k]] in (4, 8)]
         if masked:
-            self.lines += self._first(f"{b}.given", size)
+            self.emit_lines(*first_lanes(f"{b}.given", size, self.lanes))
         for k in masked:
             kind = value_type(self.types[k], self.lanes)
-            name = f"llvm.masked.load.{mangle(element_type(self.types[k]), self.lanes)}.p0"
-            truths = f"<{self.lanes} x i1>"
-            self.declared.add(f"declare {kind} @{name}(ptr, i32, {truths}, {kind})")
-            given = f"ptr %{b}.d{k}, i32 1, {truths} %{b}.given, {kind} zeroinitializer"
-            self.emit_lines(f"%{b}.in{k} = call {kind} @{name}({given})")
+            loaded, declaration = masked_load(f"%{b}.d{k}", f"%{b}.given", self.types[k], self.lanes)
+            self.declared.add(declaration)
+            self.emit_lines(f"%{b}.in{k} = {loaded}")
             self.emit_lines(f"store {kind} %{b}.in{k}, ptr %block{k}, align 64")
         copied = [k for k in operands if k not in masked]
         if copied:
@@ -332,13 +328,3 @@ class BlockedLoopEmitter(LoopEmitter):
             self.emit_lines(
                 f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)"
             )
-
-    def _first(self, name: str, count: str) -> list[str]:
-        """Lines for %name: true in the first `count` lanes."""
-        whole = f"<{self.lanes} x i32>"
-        return [
-            f"  %{name}.m = trunc i64 {count} to i32",
-            f"  %{name}.i = insertelement {whole} poison, i32 %{name}.m, i32 0",
-            f"  %{name}.ms = shufflevector {whole} %{name}.i, {whole} poison, {whole} zeroinitializer",
-            f"  %{name} = icmp slt {whole} {self._iota()}, %{name}.ms",
-        ]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from anydml.codegen.emit import value_type
 from anydml.codegen.jit import Target
+from anydml.codegen.masks import first_lanes, masked_load
 from anydml.codegen.row_writer import RowWriter
 from anydml.ops.dtypes import FLOAT32, SIZE
 from anydml.ops.expr import Expr, add, fma, read
@@ -223,7 +224,9 @@ class MatrixWriter(RowWriter):
         carried = [(kind, self._zero(lanes))] * len(cells)
         sums = self.loop(0, whole, lanes, lambda k, held: step(k, held, lanes), carried)
         if self.target.masks:  # what is left, as a vector of which the rest is 0
-            mask = self._first(self.number("sub", depth, whole), lanes)
+            mask = "%first"
+            left = self.number("sub", depth, whole)
+            self.lines += ["  " + line for line in first_lanes("first", left, lanes)]
             carried = [(kind, s) for s in sums]
             sums = self.loop(whole, depth, lanes, lambda k, held: step(k, held, lanes, mask), carried)
         place = [self.number("add", column, c) for c in range(spec.columns)]
@@ -237,22 +240,13 @@ class MatrixWriter(RowWriter):
         for (r, c), total in zip(cells, ones, strict=True):
             self._finish(total, beside[r] if beside else None, targets[r], place[c], 1)
 
-    def _first(self, count: str, lanes: int) -> str:
-        """A mask of the first lanes."""
-        numbers = f"<{lanes} x i64> <{', '.join(f'i64 {k}' for k in range(lanes))}>"
-        one = self.line(f"insertelement <{lanes} x i64> poison, i64 {count}, i32 0")
-        zeros = f"<{lanes} x i32> zeroinitializer"
-        most = self.line(f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, {zeros}")
-        return self.line(f"icmp ult {numbers}, {most}")
-
     def _some(self, pointer: str, lanes: int, mask: str) -> str:
         """A vector; of the lanes that are masked out, 0 without a look at memory."""
         if not mask:
             return self.load(pointer, FLOAT32, lanes)
-        kind, name = value_type(FLOAT32, lanes), f"@llvm.masked.load.v{lanes}f32.p0"
-        self.declared.add(f"declare {kind} {name}(ptr, i32, <{lanes} x i1>, {kind})")
-        ends = f"ptr {pointer}, i32 1, <{lanes} x i1> {mask}, {kind} zeroinitializer"
-        return self.line(f"call {kind} {name}({ends})")
+        loaded, declaration = masked_load(pointer, mask, FLOAT32, lanes)
+        self.declared.add(declaration)
+        return self.line(loaded)
 
     def _together(self, vectors: list[str]) -> str:
         """The sums of the elements of up to four vectors, side by side: halves upon halves, all at once."""

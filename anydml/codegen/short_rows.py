@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.codegen.emit import element_type, mangle, value_type
+from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
+from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.writer import LoopEmitter
 from anydml.ops.expr import Expr, read
 
@@ -45,7 +46,7 @@ class ShortRowEmitter(LoopEmitter):
         )
         ends = can_end(self.group, self.target)
         if ends:
-            self._mask()
+            self.emit_lines("%some = icmp sgt i64 %left, 0", *first_lanes("first", "%left", self.lanes))
         self.emit_lines("br label %row", "row:", "%i = phi i64 [ 0, %entry ], [ %i.next, %done ]")
         for k in everything:
             self.emit_lines(f"%q{k} = phi ptr [ %p{k}, %entry ], [ %q{k}.next, %done ]")
@@ -67,19 +68,6 @@ class ShortRowEmitter(LoopEmitter):
         self.emit_lines("%i.next = add i64 %i, 1", "%i.more = icmp slt i64 %i.next, %n")
         self.emit_lines("br i1 %i.more, label %row, label %return", "return:")
 
-    def _mask(self) -> None:
-        """%first: the lanes of what is left of a row behind its whole vectors."""
-        lanes = self.lanes
-        numbers = f"<{lanes} x i32> <{', '.join(f'i32 {k}' for k in range(lanes))}>"
-        self.emit_lines(
-            "%some = icmp sgt i64 %left, 0",
-            "%left.m = trunc i64 %left to i32",
-            f"%left.i = insertelement <{lanes} x i32> poison, i32 %left.m, i32 0",
-            f"%left.v = shufflevector <{lanes} x i32> %left.i, <{lanes} x i32> poison, "
-            f"<{lanes} x i32> zeroinitializer",
-            f"%first = icmp ult {numbers}, %left.v",
-        )
-
     def _splats(self) -> dict[Expr, str]:
         """Of operands that are one element for a row, and what follows from them, in every lane."""
         ones: dict[Expr, str] = {}
@@ -93,7 +81,6 @@ class ShortRowEmitter(LoopEmitter):
     def _vector(self, label: str, place: str, splats: Mapping[Expr, str], masked: bool) -> None:
         """Elements from a place on."""
         group, lanes, known = self.group, self.lanes, dict(splats)
-        truths = f"<{lanes} x i1>"
         for k, dtype in enumerate(group.operands):
             if not self.is_(k, Access.SPLAT):
                 self.emit_lines(
@@ -102,25 +89,23 @@ class ShortRowEmitter(LoopEmitter):
         for k, dtype in enumerate(group.inputs):
             if self.is_(k, Access.SPLAT):
                 continue
-            kind, register = value_type(dtype, lanes), f"%{label}.x{k}"
+            register, pointer = f"%{label}.x{k}", f"%{label}.a{k}"
             known[read(k, dtype)] = register
             if masked:
-                name = f"llvm.masked.load.{mangle(element_type(dtype), lanes)}.p0"
-                self.declared.add(f"declare {kind} @{name}(ptr, i32, {truths}, {kind})")
-                given = f"ptr %{label}.a{k}, i32 1, {truths} %first, {kind} zeroinitializer"
-                self.emit_lines(f"{register} = call {kind} @{name}({given})")
+                loaded, declaration = masked_load(pointer, "%first", dtype, lanes)
+                self.declared.add(declaration)
             else:
-                self.emit_lines(f"{register} = load {kind}, ptr %{label}.a{k}, align 1")
+                loaded = f"load {value_type(dtype, lanes)}, ptr {pointer}, align 1"
+            self.emit_lines(f"{register} = {loaded}")
         emitter = self.emitter(known)
         values = [emitter.value(e) for e in group.outputs]
         self.flush(emitter)
         for k, value in enumerate(values, start=self.count):
             dtype = group.operands[k]
-            kind = value_type(dtype, lanes)
+            pointer = f"%{label}.a{k}"
             if masked:
-                name = f"llvm.masked.store.{mangle(element_type(dtype), lanes)}.p0"
-                self.declared.add(f"declare void @{name}({kind}, ptr, i32, {truths})")
-                given = f"{kind} {value}, ptr %{label}.a{k}, i32 1, {truths} %first"
-                self.emit_lines(f"call void @{name}({given})")
+                stored, declaration = masked_store(value, pointer, "%first", dtype, lanes)
+                self.declared.add(declaration)
             else:
-                self.emit_lines(f"store {kind} {value}, ptr %{label}.a{k}, align 1")
+                stored = f"store {value_type(dtype, lanes)} {value}, ptr {pointer}, align 1"
+            self.emit_lines(stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
 from anydml.codegen.emit import Emitter, element_type, value_type
@@ -15,7 +16,7 @@ def stream_alignment(dtype: ScalarType, lanes: int) -> int:
     return min(64, SIZE[dtype] * lanes)
 
 
-class LoopEmitter:
+class LoopEmitter(ABC):
     """What both kinds have in common."""
 
     lanes: int
@@ -27,9 +28,9 @@ class LoopEmitter:
         self.count = len(group.inputs)
         self._labels = 0
 
+    @abstractmethod
     def write(self) -> None:
         """Write the body."""
-        raise NotImplementedError
 
     def emit_lines(self, *lines: str) -> None:
         self.lines += [line if line.endswith(":") else f"  {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""The parameters of the function of an operator of whole tensors."""
+"""The parameters of operators' functions."""
 
 from __future__ import annotations
 
@@ -32,4 +32,5 @@ def signature(operator: Operator) -> Signature:
     keywords = {"output_data_type": "TensorDataType | str | None"} if operator.output_types else {}
     keywords["out"] = "Out | None"
     parts += [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in keywords.items()]
-    return Signature(parts, return_annotation="Array | tuple[Array, ...] | Expression")
+    several = "tuple[Array, ...] | " * operator.gives_several
+    return Signature(parts, return_annotation=f"Array | {several}Out | Expression")

@@ -22,11 +22,9 @@ def drawn(dtype, *sizes):
 
 
 @pytest.fixture(params=["alone", "shared"], autouse=True)
-def sharing(request, monkeypatch):
+def sharing(request, share_all_work):
     if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+        share_all_work()
 
 
 @pytest.fixture

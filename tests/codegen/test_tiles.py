@@ -20,13 +20,11 @@ TYPES = ["uint8", "int16", "float16", "float32", "float64", "int64"]
 
 
 @pytest.fixture(params=["near", "direct", "split"])
-def way(request, monkeypatch):
+def way(request, monkeypatch, share_all_work):
     """How tiles are turned: near by, or where a copy is to stand; and by several threads."""
     monkeypatch.setattr(kernel, "MAX_DIRECT_BYTES", {"near": 0}.get(request.param, 1 << 30))
     if request.param == "split":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+        share_all_work()
 
 
 @pytest.fixture

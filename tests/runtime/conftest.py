@@ -3,20 +3,17 @@
 import pytest
 
 from anydml import eager_tensors, heavy
-from anydml.codegen import kernel
 from anydml.runtime.launch import RepeatedLaunch
 
 
 @pytest.fixture(params=["alone", "shared"])
-def by_both(request, monkeypatch):
+def by_both(request, monkeypatch, share_all_work):
     """Calls something by a kernel, whose work is shared by threads or not, then by the definition.
 
     `by_both(call)`; `by_kernel`: whether it is expected to have one.
     """
     if request.param == "shared":
-        for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-            monkeypatch.setattr(kernel, limit, 0)
-        monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+        share_all_work()
     used = []
     launch = RepeatedLaunch.__call__
     monkeypatch.setattr(RepeatedLaunch, "__call__", lambda *a: (used.append(1), launch(*a))[1])

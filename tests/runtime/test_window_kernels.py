@@ -5,7 +5,6 @@ import pytest
 
 import anydml as dml
 from anydml import eager_tensors, heavy
-from anydml.codegen import kernel
 from anydml.runtime.launch import RepeatedLaunch
 
 NAN, INF = float("nan"), float("inf")
@@ -204,11 +203,9 @@ def test_means_and_norms(both, window):
 
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_any_windows(both, monkeypatch, seed, axes):
+def test_any_windows(both, share_all_work, seed, axes):
     """Long and short rows, windows of nothing but padding, all steps; by several threads."""
-    for limit in ("MIN_SPLIT_BYTES", "MIN_PERHAPS_BYTES", "MIN_WAKE_BYTES"):
-        monkeypatch.setattr(kernel, limit, 0)
-    monkeypatch.setattr(kernel, "MIN_CHUNK_ELEMENTS", 16)
+    share_all_work()
     rng = np.random.default_rng([seed, axes])
     for _ in range(4):
         window, sizes = random_window(rng, axes)

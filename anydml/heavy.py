@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from anydml.ir.graph import DirectMLGraph, DirectMLNode
-from anydml.ops.call import Call, fields
+from anydml.ops.call import Array, Call, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
+from anydml.runtime.bind import Compiled
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -59,8 +61,11 @@ def implementation_of(
     return implementation(operator, inputs, results, values, threads or default_threads())
 
 
-def arrange(graph: DirectMLGraph, threads: int | None) -> DirectMLGraph:
-    """The graph as it is to run: convolutions that follow each other are run by the library as a whole."""
+def arrange(graph: DirectMLGraph, threads: int | None, maxima: bool = True) -> DirectMLGraph:
+    """The graph as it is to run: convolutions that follow each other are run by the library as a whole.
+
+    `maxima`: whether together with maximum pooling, for inputs that make no NaN.
+    """
 
     def is_heavy(node: DirectMLNode) -> bool:
         if not isinstance(node.op, Operator) or node.op.name not in LIBRARY:
@@ -74,7 +79,36 @@ def arrange(graph: DirectMLGraph, threads: int | None) -> DirectMLGraph:
         return graph
     from anydml.onnx.from_directml.regions_of_graphs import with_regions  # which loads onnxruntime
 
-    return with_regions(graph, is_heavy, threads or default_threads())
+    def compiled(part: DirectMLGraph) -> Callable[[list[Array], list[Array]], list[Array]]:
+        return _without_maxima(part, threads)
+
+    return with_regions(graph, is_heavy, threads or default_threads(), compiled if maxima else None)
+
+
+def _without_maxima(
+    part: DirectMLGraph, threads: int | None
+) -> Callable[[list[Array], list[Array]], list[Array]]:
+    """What runs a part of a graph with its maximum pooling outside of what the library runs."""
+    values = {f"{k}": v for k, v in enumerate((*part.inputs, *part.outputs))}
+    tensors = {name: TensorDesc(v.data_type, v.tensor.static_sizes) for name, v in values.items()}
+    names = [*tensors]
+    given, made = names[: len(part.inputs)], names[len(part.inputs) :]
+    graph = Compiled(
+        "part",
+        part,
+        {name: tensors[name] for name in given},
+        {name: tensors[name] for name in made},
+        threads,
+        values=values,
+        implement=implementation_of,
+        arrange=partial(arrange, maxima=False),
+    )
+
+    def run(inputs: list[Array], outputs: list[Array]) -> list[Array]:
+        graph.dispatch(dict(zip(given, inputs, strict=True)), dict(zip(made, outputs, strict=True)))
+        return outputs
+
+    return run
 
 
 def names_of_node(node: DirectMLNode) -> list[str]:

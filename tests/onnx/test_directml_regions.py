@@ -1,12 +1,14 @@
 """Convolutions of a DirectML graph that follow each other are run together, with the same results."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 
 import anydml as dml
 from anydml import heavy
+from anydml.onnx.from_directml import magnitudes
 
 
 @pytest.fixture
@@ -117,21 +119,98 @@ def test_sizes_are_those_that_nodes_see(small):
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("pool", [dml.max_pooling, lambda *a, **k: dml.max_pooling2(*a, **k)[0]])
-def test_maxima_stand_between_regions(small, pool):
-    """A NaN is the maximum of its window; the library passes over it, and over -infinity beside padding."""
-    x = values(1, 1, 9, 9)
-    x[0, 0, 4, 5], x[0, 0, :3, :3] = np.nan, -np.inf
+POOLS = [dml.max_pooling, lambda *a, **k: dml.max_pooling2(*a, **k)[0]]
+
+
+def with_a_maximum(pool, sizes, before):
+    """Two convolutions, `before`, a maximum, two convolutions, all of them by 1."""
     one = np.ones((1, 1, 1, 1), np.float32)
     g = dml.GraphBuilder()
-    seen = g.input("x", "FLOAT32", x.shape)
-    before = dml.convolution(dml.convolution(seen, one), one)
-    most = pool(before, [3, 3], strides=2, start_padding=1, end_padding=1)
-    graph = g.compile({"y": dml.convolution(dml.convolution(most, one), one)})
-    assert graph.explain().count(": onnxruntime: CONVOLUTION x 2") == 2
+    seen = before(dml.convolution(dml.convolution(g.input("x", "FLOAT32", sizes), one), one))
+    most = pool(seen, [3, 3], strides=2, start_padding=1, end_padding=1)
+    return g.compile({"y": dml.convolution(dml.convolution(most, one), one)})
+
+
+def maxima(x):
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
-    np.testing.assert_array_equal(graph({"x": x})["y"], windows.max((4, 5)))
+    return windows.max((4, 5))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38, -3e38])
+def test_maxima_of_everything(small, pool, odd):
+    """A NaN is the maximum of its window; the library passes over it, and over -infinity beside padding."""
+    x = values(1, 1, 9, 9)
+    graph = with_a_maximum(pool, x.shape, lambda y: y)
+    assert ": onnxruntime: CONVOLUTION x 4, MAX_POOLING" in graph.explain()
+    y = np.empty((1, 1, 5, 5), np.float32)
+    bound = graph.bind({"x": x}, {"y": y})
+    for value in (1, odd, 2):
+        x[0, 0, 4, 5], x[0, 0, :3, :3] = value, -value
+        wanted = maxima(x)
+        np.testing.assert_array_equal(graph({"x": x})["y"], wanted)
+        bound.dispatch()
+        np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_maxima_of_what_may_be_nan_stand_between_regions(small, pool):
+    x, zero, one = values(1, 1, 9, 9), np.zeros((1, 1, 9, 9), np.float32), np.ones((1, 1, 9, 9), np.float32)
+    variance = values(1, 1, 9, 9)  # below 0 as often as not
+
+    def normalized(y):
+        return dml.batch_normalization(y, zero, variance, one, zero, spatial=False, epsilon=0.0)
+
+    graph = with_a_maximum(pool, x.shape, normalized)
+    assert graph.explain().count(": onnxruntime: CONVOLUTION x 2") == 2
+    wanted = maxima(normalized(x))
+    assert np.isnan(wanted).any()
+    np.testing.assert_allclose(graph({"x": x})["y"], wanted, rtol=1e-6)
+
+
+def steps(rng):
+    """Operators before a maximum, as functions of expressions and of arrays alike."""
+    for kind in rng.integers(0, 7, rng.integers(1, 6)):
+        w = np.ones((2, 2, 3, 3), np.float32)  # alike, so that inputs of one sign reach the most there is
+        (w if rng.integers(2) else w.swapaxes(0, 1))[rng.integers(2)] *= 8
+        b = np.float32(rng.choice([-1, 1], (1, 2, 1, 1)) * rng.choice([1, 2000]))
+        low, high = [(-5000.0, -3000.0), (3000.0, 5000.0), (-5.0, 2.0**39)][rng.integers(3)]
+        way, alpha = rng.choice(["FORWARD", "BACKWARD"]), float(rng.choice([0.25, -3.0]))
+        yield (
+            partial(dml.convolution, filter=w, bias=b, start_padding=1, end_padding=1, direction=way),
+            lambda y: dml.add(y, y),
+            partial(dml.multiply, np.full((1, 2, 6, 6), 8 * rng.standard_normal(), np.float32)),
+            partial(dml.activation_leaky_relu, alpha=alpha),
+            partial(dml.clip, min=low, max=high),
+            dml.activation_relu,
+            partial(dml.max_pooling, window_size=[3, 3], start_padding=1, end_padding=1),
+        )[kind]
+
+
+def test_limits_of_inputs(monkeypatch):
+    """Within the magnitude that is found no value is beyond the limit; far above it, some are."""
+    monkeypatch.setattr(magnitudes, "LIMIT", most := 2.0**13)
+    monkeypatch.setattr(magnitudes, "EXPONENTS", range(13, -20, -1))
+    beyond = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        g = dml.GraphBuilder()
+        made, todo = g.input("x", "FLOAT32", [1, 2, 6, 6]), list(steps(rng))
+        for step in todo:
+            made = step(made)
+        graph = g.compile({"y": dml.max_pooling(made, [2, 2])})._graph
+        limit = magnitudes.largest_input(graph.nodes, graph.constants, graph.nodes[-1:])
+        x = rng.choice([-1.0, 1.0], (1, 2, 6, 6))
+        for signs in (x, np.abs(x), -np.abs(x)):
+            for factor in (1, 2.0**16):
+                y, largest = (signs * limit * factor).astype(np.float32), []
+                for step in todo:
+                    y = step(y)
+                    largest.append(np.abs(y).max())
+                assert max(largest) <= most or factor > 1 or not limit
+            beyond += max(largest) > most
+    assert beyond > 120
 
 
 def test_several_regions(small):

@@ -40,6 +40,7 @@ from anydml.runtime.call import (
     kernel_launched,
     laid_out,
 )
+from anydml.runtime.known_launch import an_argument
 from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
 
 Array = NDArray[Any]
@@ -193,7 +194,7 @@ def known_call(
             known.append(an_array(x) if packed else laid_out(x, result, kernel.axes is not None))
         else:
             return None
-    known += map(an_object, others)
+    known += [an_argument(x, result, False) if type(x) is list else an_object(x) for x in others]
     if out is None:
         known.append(an_object(None))
     elif out is result:
@@ -211,7 +212,7 @@ def known_call(
 
 def _stays(x: object) -> bool:
     """Whether an object means the same whenever it is met again."""
-    if isinstance(x, tuple):
+    if isinstance(x, tuple | list):
         return all(map(_stays, x))
     return x is None or isinstance(x, bool | int | float | str | Enum | ScaleBias)
 

@@ -7,6 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from anydml.codegen.kernel import MIN_COLUMNS
 from anydml.ir.graph import DirectMLGraph, DirectMLNode
 from anydml.ops.call import Array, Call, fields
 from anydml.ops.opdef import Operator
@@ -118,7 +119,7 @@ def names_of_node(node: DirectMLNode) -> list[str]:
 
 
 _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
-    (ROW_KERNELS, "along last axes, "),
+    (ROW_KERNELS, f"along last axes or of {MIN_COLUMNS} columns, "),
     (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),

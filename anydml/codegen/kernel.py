@@ -34,6 +34,8 @@ MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
 MIN_SHORT_ROW = 6
 """Elements: fewer go along the rows' first ones, then their second ones, and so on."""
+MIN_COLUMNS = 8
+"""Rows beside each other from which each has a lane of vectors."""
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22
@@ -82,6 +84,8 @@ class _Layout:
     shape: KernelVariant
     row: int = 1
     """Elements of a tensor behind one element of the iteration space."""
+    together: int = 1
+    """Elements of the iteration space that should not be parted."""
 
 
 def make_descriptor(
@@ -192,10 +196,14 @@ def _layout_of_rows(
     assert group.axes is not None
     reduced = sorted(a % len(sizes) for a in group.axes)
     free = [d for d in range(len(sizes)) if d not in reduced]
-    rows = collapse([sizes[d] for d in free], [[s[d] for d in free] for s in strides])
     within = collapse([sizes[d] for d in reduced], [[s[d] for d in reduced] for s in strides], reorder=False)
-    inner, steps = rows.pop()
     access, length = access_of(group, *within[-1]), prod(sizes[d] for d in reduced)
+    across = [sizes[d] for d in free], [[s[d] for d in free] for s in strides]
+    rows = collapse(*across, exchange=False)
+    columns = _columns_of(group, *rows[-1]) if Access.STRIDED in access else 0
+    if not columns:
+        rows = collapse(*across)
+    inner, steps = rows.pop()
     moved = length * inner * prod(n for n, _ in rows) * group.width
     aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
     fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
@@ -203,19 +211,30 @@ def _layout_of_rows(
     stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
     single = all(s[k] == 0 for n, s in within if n > 1 for k in range(len(group.inputs), len(s)))
     single = single and length > 1
+    if columns:
+        access, stream = access_of(group, inner, steps), False
     if single:
         hold, stream = Hold.NOWHERE, False
-    elif stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS):
+    elif not columns and (stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS)):
         hold = Hold.SCRATCH
     else:
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
     long = length >= 512 or length % block == 0
-    shape = KernelVariant(access, stream, len(within), hold, single, long)
+    shape = KernelVariant(access, stream, len(within), hold, single, long and not columns, columns=columns)
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
-    return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length)
+    together = columns * host().vector_bytes // 4 or 1
+    return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length, together)
+
+
+def _columns_of(group: KernelSpec, count: int, steps: Sequence[int]) -> int:
+    """How many vectors of rows go together, if so many lie beside each other."""
+    near = [s == width for s, width in zip(steps, group.widths, strict=True)]
+    there = all(n or s == 0 for n, s in zip(near, steps, strict=True)) and all(near[len(group.inputs) :])
+    vectors = 4 * count // host().vector_bytes
+    return (4 if vectors >= 4 else 2 if vectors >= 2 else 1) if there and count >= MIN_COLUMNS else 0
 
 
 def _outputs_apart(
@@ -273,6 +292,7 @@ def _words(group: KernelSpec, layout: _Layout, *, pool: int, threads: int) -> ar
         layout.addresses,
         layout.steps,
         row=layout.row,
+        together=layout.together,
         cost=group.cost,
         pool=pool,
         threads=threads,
@@ -287,6 +307,7 @@ def shared_out(
     steps: Sequence[int],
     *,
     row: int,
+    together: int = 1,
     cost: int,
     pool: int,
     threads: int,
@@ -297,13 +318,14 @@ def shared_out(
         kernel: the address of the kernel body.
         inner, outer, addresses, steps: see `descriptor`.
         row: elements of a tensor behind one of the iteration space.
+        together: how many of the iteration space should not be parted.
         cost: how many bytes take about as long to move as one element of a tensor takes to compute.
     """
     elements = inner * prod(size for size, _ in outer)
     work = elements * row * cost
     chunk = elements
     if threads > 1 and work >= MIN_SPLIT_BYTES:
-        least = -(-MIN_CHUNK_ELEMENTS // row)
+        least = -(-MIN_CHUNK_ELEMENTS // (row * together)) * together
         chunk = min(max(elements // (4 * threads), least), max(MAX_CHUNK_ELEMENTS // row, 1))
         chunk = max(-(-chunk // least) * least, -(-elements // MAX_CHUNKS))
     fields = Fields(

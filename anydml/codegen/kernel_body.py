@@ -11,12 +11,13 @@ of cheap expressions are short, an "element" is a row.
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
 passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
-rows go through the stages in batches.
+rows go through the stages in batches; rows that lie beside each other go together, a lane for each.
 """
 
 from __future__ import annotations
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
+from anydml.codegen.columns import ColumnEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.reduction import ReductionEmitter
@@ -35,6 +36,8 @@ def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
         if group.plain
         else BlockedLoopEmitter
         if group.axes is None
+        else ColumnEmitter
+        if shape.columns
         else ReductionEmitter
     )
     writer = kind(group, shape, target)

@@ -18,18 +18,22 @@ BATCH_ELEMENTS = 1024
 
 class ReductionEmitter(BlockedLoopEmitter):
     def write(self) -> None:
-        count = len(self.group.operands)
         self.memory()
-        for d in range(self.rank):
-            base = count + d * (1 + count)
-            self.word(f"size{d}", "%operands", base)
-            for k in range(count):
-                self.word(f"step{d}.{k}", "%operands", base + 1 + k)
+        self.extents()
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in self.stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
                 self.emit_lines(f"%row{s}.{j} = alloca [{MAX_BATCH_ROWS} x {self._element(r)}], align 64")
         self._batches(reductions)
+
+    def extents(self) -> None:
+        """%size<d>, %step<d>.<k>: of the reduced dimensions."""
+        count = len(self.group.operands)
+        for d in range(self.rank):
+            base = count + d * (1 + count)
+            self.word(f"size{d}", "%operands", base)
+            for k in range(count):
+                self.word(f"step{d}.{k}", "%operands", base + 1 + k)
 
     def _batches(self, reductions: Sequence[Sequence[Reduction]]) -> None:
         length = "1"

@@ -1,20 +1,19 @@
 """Reductions and normalizations as kernels: the same meaning as the definitions', element by element.
 
-Rows are the last dimensions; a reduction stores one element for each. Sums of columns take some elements of
-each at a time. Other axes stay with the definitions.
+Rows are the last dimensions, or columns beside each other; a reduction stores one element for each. Other
+axes stay with the definitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import log, nan, prod
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.kernel import group
+from anydml.codegen.kernel import MIN_COLUMNS, group
 from anydml.ops import elementary
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, FROM_NUMPY, UINT32
@@ -78,9 +77,9 @@ def row_kernel(
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
     rank = len(given.sizes)
     axes = tuple(sorted(a - rank for a in _axes_of(operator, attributes, rank)))
-    if operator.name == "REDUCE" and dtype is FLOAT32 and axes and -1 not in axes:
-        return _reduce_columns(axes, given.sizes, attributes["Function"], threads)
-    if -1 not in axes or (dtype not in FLOATING and operator.name not in _OF_INTEGERS):
+    if not axes or (dtype not in FLOATING and operator.name not in _OF_INTEGERS):
+        return None
+    if prod(given.sizes[axes[-1] + 1 + rank :]) < MIN_COLUMNS and axes[-1] != -1:
         return None
     length = prod(given.sizes[a] for a in axes)
     rows = _Rows(axes, length, read(0, dtype))
@@ -210,45 +209,6 @@ def _position(r: _Rows, largest: bool, last: bool) -> Expr:
 
     spoiled = _has_nan(r)
     return among(here) if spoiled is None else select(spoiled, among(is_nan(r.x)), among(here))
-
-
-_TAPS = 16
-"""Elements of a column that are added up at once."""
-_OF_COLUMNS: Mapping[ReduceFunction, tuple[Callable[[Expr], Expr], Callable[[Array, int], Array]]] = {
-    ReduceFunction.SUM: (lambda x: x, lambda total, n: total),
-    ReduceFunction.AVERAGE: (lambda x: x, lambda total, n: total / n),
-    ReduceFunction.L1: (absolute, lambda total, n: total),
-    ReduceFunction.L2: (lambda x: mul(x, x), lambda total, n: np.sqrt(total)),
-    ReduceFunction.SUM_SQUARE: (lambda x: mul(x, x), lambda total, n: total),
-    ReduceFunction.LOG_SUM: (lambda x: x, lambda total, n: np.log(total)),
-}
-"""What is added up, and what becomes of the sum of n elements."""
-
-
-def _reduce_columns(
-    axes: Axes, sizes: Sequence[int], function: ReduceFunction, threads: int | None
-) -> Implementation | None:
-    """Sums along neighbouring axes before the last one: first of some elements each, which are operands."""
-    first, last = axes[0] + len(sizes), axes[-1] + len(sizes) + 1
-    length, width = prod(sizes[first:last]), prod(sizes[last:])
-    if function not in _OF_COLUMNS or last - first != len(axes) or length < _TAPS or width < _TAPS:
-        return None
-    before, after = _OF_COLUMNS[function]
-    terms = [before(convert(read(k, FLOAT32), FLOAT64)) for k in range(_TAPS)]
-    launch = RepeatedLaunch(group((FLOAT32,) * _TAPS, (reduce(add, terms),)), threads)
-    rest = RepeatedLaunch(group((FLOAT32,), (terms[0],)), threads)
-    whole, result = length // _TAPS, (*sizes[:first], *(1,) * len(axes), *sizes[last:])
-
-    def compute(c: Call) -> Array:
-        columns = c.input.reshape(-1, length, width)
-        parts = np.empty((len(columns), whole + length % _TAPS, width))
-        launch([*(columns[:, k : whole * _TAPS : _TAPS] for k in range(_TAPS)), parts[:, :whole]])
-        if length % _TAPS:
-            rest([columns[:, whole * _TAPS :], parts[:, whole:]])
-        with np.errstate(all="ignore"):
-            return after(parts.sum(axis=1), length).reshape(result)
-
-    return compute
 
 
 def _argument(largest: bool) -> Callable[..., Implementation]:

@@ -30,6 +30,9 @@ TWO_DIMENSIONS = ("ACTIVATION_SOFTMAX", "ACTIVATION_LOG_SOFTMAX", "ACTIVATION_HA
 """Operators whose tensors have sizes of 1 before the last two dimensions."""
 
 
+OF_ROWS = [o for o in ELEMENT_WISE if o.has_axes]
+
+
 def choice(rng: Rng, values: Sequence[T]) -> T:
     return values[int(rng.integers(len(values)))]
 
@@ -39,8 +42,11 @@ def chance(rng: Rng, probability: float) -> bool:
 
 
 def operator_for(seed: int, number: int) -> Operator:
-    """Each operator once in every 92 numbers, in an order that depends on the seed."""
-    turn, place = divmod(number, len(ELEMENT_WISE))
+    """Each operator once in every 92 numbers, in an order that depends on the seed; but for every sixth, which
+    has axes, for rows and columns have code of their own."""
+    if number % 6 == 5:
+        return choice(np.random.default_rng([seed, number, 93]), OF_ROWS)
+    turn, place = divmod(number - number // 6, len(ELEMENT_WISE))
     return ELEMENT_WISE[int(np.random.default_rng([seed, turn, 92]).permutation(len(ELEMENT_WISE))[place])]
 
 
@@ -98,7 +104,10 @@ def sizes_for(rng: Rng, operator: Operator, rank: int, budget: int) -> tuple[int
     """Sizes of `rank` dimensions and at most `budget` elements, or a few more."""
     free = range(max(rank - 2, 0), rank) if operator.name in TWO_DIMENSIONS else range(rank)
     sizes = [1] * rank
-    for d in rng.permutation(list(free)):
+    order = [int(d) for d in rng.permutation(list(free))]
+    if operator.has_axes and order and chance(rng, 0.5):  # neighbours: elements of a row, or rows
+        order.sort(key=lambda d: d != rank - 1)
+    for d in order:
         room = budget // prod(sizes)
         lengths = [n for n in LENGTHS + LONG if n <= room]
         many = rank > 3 and chance(rng, 0.7)  # else the first one takes it all

@@ -10,6 +10,7 @@ from typing import Any
 
 # As Any: what is put in their places is none of the types' business.
 blocks: Any = import_module("anydml.codegen.blocked_loop")
+columns: Any = import_module("anydml.codegen.columns")
 kernel: Any = import_module("anydml.codegen.kernel")
 eager: Any = import_module("anydml.eager")
 expression: Any = import_module("anydml.expression")
@@ -135,6 +136,12 @@ def blocks_are_always_whole() -> None:
     blocks.BlockedLoopEmitter._moves = whole
 
 
+def columns_are_always_whole() -> None:
+    """columns.py leaves out no lanes behind the last whole vectors."""
+    first = columns.first_lanes
+    columns.first_lanes = lambda name, count, lanes: first(name, str(lanes), lanes)
+
+
 def streams_do_not_wait_for_alignment() -> None:
     """writer.py lets streaming stores begin at the first element."""
     _in_rows(r"%head\.n = .*", lambda match: "%head.n = add i64 0, 0")
@@ -181,6 +188,7 @@ MUTATIONS: Mapping[str, Callable[[], None]] = {
         backwards_begins_one_too_far,
         vectors_to_the_end,
         blocks_are_always_whole,
+        columns_are_always_whole,
         streams_do_not_wait_for_alignment,
         scratch_is_too_small,
         known_calls_take_any_sizes,

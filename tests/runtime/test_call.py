@@ -113,6 +113,18 @@ def test_attributes_are_compared_by_what_they_are():
             assert infinite(f32(np.inf, -np.inf), mode=mode).tolist() == expected
 
 
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
+def test_lists_are_compared_by_what_they_hold(ordinary):
+    softmax, x = fresh("activation_softmax1"), np.reshape(X, (2, 3, 2))
+    for _ in range(3):
+        for axes in ([0], [1], [0, 1], [-1]):
+            given = list(axes)
+            rows = softmax(x, axes=given)
+            np.testing.assert_allclose(rows.sum(tuple(axes)), 1, rtol=1e-5)
+            given.append(2)  # which is nobody else's list
+    assert len(ordinary) == 4
+
+
 def test_what_may_change_is_read_anew():
     softmax, x = fresh("activation_softmax1"), np.arange(12, dtype=np.float32).reshape(3, 4)
     axes = [0]

@@ -16,6 +16,8 @@ SHAPES = [
     ((6, 1), (1,)),
 ]
 SHAPES += [((9, 257), (1,)), ((2, 2, 3, 64), (1, 2, 3)), ((65, 16), (-1,))]
+COLUMNS = [((3, 5, 8), (1,)), ((40, 2, 35), (0, 1)), ((2, 6, 3, 70), (0, 2)), ((300, 150), (0,))]
+SHAPES += COLUMNS
 FUNCTIONS = "AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN SUM SUM_SQUARE ARGMAX ARGMIN".split()
 
 
@@ -75,10 +77,11 @@ def test_reduce_of_integers(kernels, function):
         if function in ("L1", "SUM", "SUM_SQUARE") and dtype not in ("int32", "uint32", "int64", "uint64"):
             continue
         for x in inputs((5, 130), dtype):
-            kernels(False)
-            wanted = dml.reduce(x, function, [1])
-            kernels(True)
-            np.testing.assert_array_equal(dml.reduce(x, function, [1]), wanted)
+            for axis in (1, 0):
+                kernels(False)
+                wanted = dml.reduce(x, function, [axis])
+                kernels(True)
+                np.testing.assert_array_equal(dml.reduce(x, function, [axis]), wanted)
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from anydml.ir.dims import likely
 from anydml.ir.graph import If, Node, Value
+from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.if_conversion.cost import work
 
 CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
@@ -23,6 +24,8 @@ CALL_SECONDS = 20e-6
 MIN_GAIN = 0.05
 """Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
 fuses across what would be cut."""
+TURN_SECONDS, NEAR_TURN_SECONDS = 8e-9, 0.5e-9
+"""Of an element that changes its place, and of one that does as in a matrix."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}
 """Nodes around one of these that a library passes over together with it: GELU, SiLU, and the like."""
 _FUSED_AROUND = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -61,7 +64,7 @@ def seconds(nodes: Iterable[Node | If]) -> float:
 def _seconds(node: Node | If) -> float:
     found = _SECONDS.get(node)
     if found is None:
-        found = _SECONDS[node] = max(work([node]) / FLOPS_PER_SECOND, _moving([node]))
+        found = _SECONDS[node] = max(work([node]) / FLOPS_PER_SECOND, _moving([node])) + _turning(node)
     return found
 
 
@@ -77,7 +80,19 @@ def seconds_saved(group: Sequence[Node]) -> float:
     passes = max(len(group) - fused, 1) / len(group)
     largest = max(map(elements, made), default=0)
     own = sum(_passing(elements(v)) for v in read) + _passing(largest)
-    return _moving(group) * passes - own
+    return _moving(group) * passes - own + sum(map(_turning, group))
+
+
+def _turning(node: Node | If) -> float:
+    """Seconds for which a library turns tensors, to have an axis last and back: element by element, unless
+    it was the last but one."""
+    if isinstance(node, If) or node.op.name not in ("Softmax", "LogSoftmax"):
+        return 0.0
+    meaning, source = lower_to_directml(node), node.inputs[0]
+    if meaning is None or source is None or source.rank is None:
+        return 0.0
+    near = meaning.attributes["Axes"] == (source.rank - 2,)
+    return elements(source) * (NEAR_TURN_SECONDS if near else TURN_SECONDS)
 
 
 def _moving(nodes: Iterable[Node | If]) -> float:

@@ -7,12 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from anydml.onnx.ops import native_normalization, result_types
-from anydml.onnx.ops.opinfo import Array, Fold, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.directml import HALF_OR_FLOAT, Attributes, DirectMLForm
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.reduction import extreme_index
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import has_ranks, if_run
+from anydml.ops import activation
 
+MAX_RANK = 8
+"""Of DirectML's tensors."""
 _ALONG_ONE_AXIS = 13
 """The opset since which it is that."""
 
@@ -54,9 +58,21 @@ def _hardmax(x: Array, axis: int) -> Array:
     return result
 
 
+def _before_the_last(node: KnownNode) -> Attributes | None:
+    """The axis, if it is not the last one: along that a library is as fast, which fuses more around it."""
+    x = node.value(0)
+    if x is None or not x.rank or x.rank > MAX_RANK or not node.given <= {"axis"}:
+        return None
+    axis = axis_in(node.int("axis"), x.rank)
+    return {"Axes": (axis,)} if axis < x.rank - 1 else None
+
+
 OPS = (
     OpInfo(
         "Softmax",
+        directml=DirectMLForm(
+            activation.ACTIVATION_SOFTMAX1, HALF_OR_FLOAT - {"bfloat16"}, (1,), _before_the_last, since=13
+        ),
         native=native_normalization.softmax,
         result=result_types.same,
         fold=_rule(_softmax),
@@ -64,6 +80,13 @@ OPS = (
     ),
     OpInfo(
         "LogSoftmax",
+        directml=DirectMLForm(
+            activation.ACTIVATION_LOG_SOFTMAX1,
+            HALF_OR_FLOAT - {"bfloat16"},
+            (1,),
+            _before_the_last,
+            since=13,
+        ),
         native=native_normalization.log_softmax,
         result=result_types.same,
         fold=_rule(_log_softmax),

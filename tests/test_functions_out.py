@@ -227,3 +227,16 @@ def test_guard_bytes_around_out_stay(n, dtype):
         assert np.array_equal(out, np.resize(np.array([1, 2], dtype), n))
         assert (memory[: 64 + offset] == 0xA5).all()
         assert (memory[64 + offset + n * width :] == 0xA5).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_new_arrays_lie_as_those_of_numpy(seed):
+    """Turned, backwards, and repeated along axes, which say nothing of an order."""
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        x = np.zeros(rng.integers(2, 5, rng.integers(1, 5)), np.float32)
+        x = x.transpose(rng.permutation(x.ndim))
+        x = x[tuple(slice(None, None, -1 if rng.random() < 0.3 else None) for _ in x.shape)]
+        for d in rng.integers(0, x.ndim + 1, rng.integers(0, 3)):
+            x = as_strided(x, (*x.shape[:d], 3, *x.shape[d:]), (*x.strides[:d], 0, *x.strides[d:]))
+        assert dml.abs(x).strides == np.abs(x).strides

@@ -220,6 +220,21 @@ def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
         return None
 
 
+def _order_of(strides: Sequence[int]) -> list[int]:
+    """Axes from the outermost in; one that is repeated (of stride 0) stays before what is behind it."""
+    inner: list[int] = []
+    for d in reversed(range(len(strides))):
+        at = len(inner)
+        for k in reversed(range(len(inner))):
+            here, other = abs(strides[d]), abs(strides[inner[k]])
+            if here and other:
+                if here >= other:
+                    break
+                at = k
+        inner.insert(at, d)
+    return inner[::-1]
+
+
 def empty_like_inputs(shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[Array]) -> Array:
     """A new array whose axes lie in memory in the order of the first input of that shape (as ufuncs do)."""
     if len(shape) > 1:
@@ -227,7 +242,7 @@ def empty_like_inputs(shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[
             if a.shape == shape:
                 if a.flags.c_contiguous:
                     break
-                order = sorted(range(len(shape)), key=lambda d: -abs(a.strides[d]))
+                order = _order_of(a.strides)
                 if order == [*range(len(shape))]:
                     break
                 back = np.argsort(order)

@@ -16,6 +16,7 @@ from anydml.codegen.program.geometry import offsets_of, pieces, reshaped_strides
 from anydml.codegen.program.layout import MAX_BYTES
 from anydml.codegen.program.values import (
     MAX_REGISTER_ELEMENTS,
+    Bounded,
     Known,
     Memory,
     NotNative,
@@ -33,6 +34,8 @@ class Failure:
     node: str
     message: str
     """With `{}` for the number."""
+    left: bool = False
+    """Whether nothing is wrong, and others compute what this program does not."""
 
 
 class ProgramBuilder(ElementWriter):
@@ -45,7 +48,7 @@ class ProgramBuilder(ElementWriter):
 
     def reshape(self, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
         """In the same order."""
-        if prod(sizes) != tensor.count:
+        if prod(sizes) != tensor.count or isinstance(tensor, Bounded):
             raise NotNative(f"{tensor.count} elements as {list(sizes)}")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(sizes))
@@ -69,6 +72,7 @@ class ProgramBuilder(ElementWriter):
             raise NotNative("more memory than programs take")
         if places.size and not 0 <= places.min() <= places.max() < tensor.count:
             raise NotNative(f"places beyond the {tensor.count} elements that there are")
+        assert not isinstance(tensor, Bounded)
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(-1)[places])
         tensor = self.use(tensor)
@@ -147,15 +151,23 @@ class ProgramBuilder(ElementWriter):
 
     # ---- failing
 
-    def fail_unless(self, condition: str, message: str, number: str) -> None:
-        """The program ends with an error where an i1 is not so; `message` has {} for the i64 `number`."""
+    def fail_unless(self, condition: str, message: str, number: str, left: bool = False) -> None:
+        """The program ends with an error where an i1 is not so; `message` has {} for the i64 `number`.
+
+        Args:
+            left: whether it is no error, but something that others compute.
+        """
         passed, failed = self.code.fresh("passed"), self.code.fresh("failed")
         self.code.effect(f"br i1 {condition}, label %{passed}, label %{failed}")
         self.code.begin(failed)
-        self.failures.append(Failure(self.node, message))
+        self.failures.append(Failure(self.node, message, left))
         self.code.effect(f"store i64 {number}, ptr %detail, align 8")
         self.code.effect(f"ret i32 {len(self.failures)}")
         self.code.begin(passed)
+
+    def leave_unless(self, condition: str, message: str, number: str) -> None:
+        """The program ends, and others compute all of it, where an i1 is not so."""
+        self.fail_unless(condition, message, number, left=True)
 
     def phi(self, dtype: ScalarType, count: int, choices: Sequence[tuple[str, str]]) -> str:
         """One of several registers, by the block that was before."""

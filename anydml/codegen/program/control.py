@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from anydml.codegen.emit import value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Rows, Tensor
+from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Register, Tensor
 from anydml.ops.dtypes import BOOL, INT64
 from anydml.ops.tensor_desc import packed_strides
 
@@ -96,7 +96,7 @@ def repeat(
     states: Sequence[Tensor],
     body: Callable[[Register, Register, list[Tensor]], Iterated],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """A loop: its last states, and its rows, which are `Rows` where the data may end it before `count`.
+    """A loop: its last states, and its rows, which are `Bounded` where the data may end it before `count`.
 
     Small states are handed on in registers; large ones stand in two buffers by turns.
 
@@ -111,6 +111,7 @@ def repeat(
     code, mark = b.code, len(b.held)
     limit = str((1 << 63) - 1) if count is None else b.scalar(count)
     begins = "true" if going is None else b.scalar(going)
+    _fixed(states)
     carried = [_Small(b, s) if s.small else _Large(b, s) for s in states]
     head, inside, end = code.fresh("repeat"), code.fresh("inside"), code.fresh("done")
     before = code.block
@@ -124,6 +125,7 @@ def repeat(
     code.begin(inside)
     work = b.work
     made = body(Register(INT64, (), number), Register(BOOL, (), on), current)
+    _fixed([*made.states, *made.rows])
     for c, new in zip(carried, made.states, strict=True):
         c.leave(new)
     rows = [_row(b, part, number, count) for part in made.rows]
@@ -134,10 +136,7 @@ def repeat(
         _poll(b, following, b.work - work)
     phis = [("i64", number, "0", following), ("i1", on, begins, on_next)]
     phis += [phi for c in carried for phi in c.phis()]
-    code.lines[place : place + len(phis)] = [
-        f"  {name} = phi {kind} [ {first}, %{before} ], [ {new}, %{code.block} ]"
-        for kind, name, first, new in phis
-    ]
+    code.enter(place, phis, before)
     code.effect(f"br label %{head}")
     code.begin(end)
     del b.held[mark:]
@@ -146,7 +145,12 @@ def repeat(
         return current, [*gathered]
     if any(r.count > MAX_OPEN_ELEMENTS for r in rows):
         raise NotNative("rows of which there may be many, or few")
-    return current, [Rows(r.dtype, r.sizes, r, number) for r in gathered]
+    return current, [Bounded.of(r, 0, number) for r in gathered]
+
+
+def _fixed(tensors: Sequence[Tensor]) -> None:
+    if any(isinstance(t, Bounded) or not t.count for t in tensors):
+        raise NotNative("states or rows of which it is not known how long they are")
 
 
 class _Small:

@@ -12,7 +12,7 @@ from anydml.codegen.jit import Target
 from anydml.codegen.program.function_writer import FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
-from anydml.codegen.program.values import Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
+from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
 from anydml.directml.fusion import replace_reads
 from anydml.ops.dtypes import BOOL, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, ne, walk
@@ -21,6 +21,8 @@ from anydml.ops.tensor_desc import packed_strides
 MAX_FUSED_OPS = 48
 """Ops of an expression beyond which what it reads is computed before."""
 MAX_LANES = 16
+Filled = tuple[int, str]
+"""An axis, and the register with how far along it there is something."""
 
 
 class ElementWriter:
@@ -46,12 +48,27 @@ class ElementWriter:
 
     def use(self, tensor: Tensor) -> Tensor:
         """A tensor that is computed, for several readers: in a register if it is small."""
+        if isinstance(tensor, Bounded):
+            return replace(tensor, whole=self.register(tensor) if tensor.small else self.memory(tensor))
         if isinstance(tensor, Lazy):
             return self.register(tensor) if tensor.small else self.memory(tensor)
         return tensor
 
+    def whole(self, tensor: Tensor) -> Tensor:
+        """As much as there may be, once it is computed."""
+        found = self.use(tensor)
+        return found.whole if isinstance(found, Bounded) else found
+
+    def length(self, tensor: Tensor, axis: int) -> int | str:
+        """How many there are along an axis: a number, or the register with it."""
+        if isinstance(tensor, Bounded) and axis == tensor.axis:
+            return tensor.length
+        return tensor.sizes[axis]
+
     def register(self, tensor: Tensor) -> Register:
         """A small tensor in a register."""
+        if isinstance(tensor, Bounded):
+            return self.register(tensor.whole)
         if isinstance(tensor, Register):
             return tensor
         assert tensor.small
@@ -80,7 +97,15 @@ class ElementWriter:
         return self.register(tensor).name
 
     def memory(self, tensor: Tensor, into: Memory | None = None) -> Memory:
-        """A tensor in memory: where it is, or a copy `into` a place of its sizes."""
+        """A tensor in memory: where it is, or a copy `into` a place of its sizes, which has room for all that
+        there may be."""
+        if isinstance(tensor, Bounded):
+            whole, filled = tensor.whole, (tensor.axis, tensor.length)
+        else:
+            whole, filled = tensor, None
+        return self._memory(whole, into, filled)
+
+    def _memory(self, tensor: Tensor, into: Memory | None, filled: Filled | None) -> Memory:
         if into is None:
             if isinstance(tensor, Memory):
                 return tensor
@@ -92,18 +117,25 @@ class ElementWriter:
             into = into or self.room(tensor.dtype, tensor.sizes)
             self._store(register, into)
             return into
-        return self._compute(tensor, into)
+        return self._compute(tensor, into, filled)
 
     def settled(self, tensor: Tensor) -> Tensor:
         """What has been computed: in a register if it is small."""
-        return self.register(tensor) if tensor.small else tensor
+        return (
+            self.use(tensor)
+            if isinstance(tensor, Bounded)
+            else self.register(tensor)
+            if tensor.small
+            else tensor
+        )
 
     def packed(self, tensor: Tensor) -> Memory:
         """In memory, row by row."""
         found = self.memory(tensor)
         if found.packed:
             return found
-        return self.memory(found, self.room(found.dtype, found.sizes))
+        whole = replace(tensor, whole=found) if isinstance(tensor, Bounded) else found
+        return self.memory(whole, self.room(found.dtype, found.sizes))
 
     def room(
         self, dtype: ScalarType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
@@ -163,7 +195,7 @@ class ElementWriter:
         result = Lazy(expr.dtype, sizes, expr, leaves)
         return self.register(result) if result.small else result
 
-    def _compute(self, tensor: Tensor, into: Memory | None) -> Memory:
+    def _compute(self, tensor: Tensor, into: Memory | None, filled: Filled | None) -> Memory:
         """A loop nest over a large tensor."""
         expr, leaves = tensor.as_read, tensor.leaves
         sources: dict[int, Memory] = {}
@@ -186,12 +218,11 @@ class ElementWriter:
             (value,) = self.code.evaluate([expr], lanes, known)
             self.code.store(value, pointers[0], into.dtype, lanes)
 
-        _, steps = loops(tensor.sizes, strides)[-1]
-        if not set(steps) <= {0, 1}:
+        if not set(loops(tensor.sizes, strides)[-1].steps) <= {0, 1}:
             self.work += 3 * tensor.count  # elements that do not lie side by side are fetched one by one
         types = [into.dtype, *(m.dtype for m in sources.values())]
         pointers = [into.pointer, *(m.pointer for m in sources.values())]
-        self.nest(tensor.sizes, list(zip(types, pointers, strides, strict=True)), write, max(widths))
+        self.nest(tensor.sizes, list(zip(types, pointers, strides, strict=True)), write, max(widths), filled)
         return into
 
     def lanes(self, pointer: str, dtype: ScalarType, lanes: int, step: int) -> str:
@@ -209,6 +240,7 @@ class ElementWriter:
         operands: Sequence[tuple[ScalarType, str, Sequence[int]]],
         write: Callable[[list[str], int, tuple[int, ...]], None],
         width: int,
+        filled: Filled | None = None,
     ) -> None:
         """Loops over a space: `write` is told pointers, lanes, and steps from lane to lane.
 
@@ -218,9 +250,12 @@ class ElementWriter:
         Args:
             operands: type, pointer and strides of each.
             width: bytes of the widest element.
+            filled: how far along an axis. The last vector may reach further.
         """
-        dims = loops(sizes, [strides for _, _, strides in operands])
-        count, steps = dims[-1]
+        axis, length = filled or (None, "0")
+        dims = loops(sizes, [strides for _, _, strides in operands], axis)
+        counts = [d.size if d.each is None else self.code.times(length, d.each) for d in dims]
+        count, steps = dims[-1].size, dims[-1].steps
         lanes = min(self.vector_lanes(width), count) if steps[0] == 1 else 1
 
         def line(pointers: list[str]) -> None:
@@ -229,21 +264,23 @@ class ElementWriter:
                 write(self._advanced(types, pointers, first, steps), lanes, steps)
                 return []
 
-            self.code.loop(-(-count // lanes), one)
+            last = counts[-1]
+            self.code.loop(self.code.blocks(last, lanes) if isinstance(last, str) else -(-last // lanes), one)
 
         types = [dtype for dtype, _, _ in operands]
-        self.over(dims[:-1], [(dtype, pointer) for dtype, pointer, _ in operands], line)
+        outer = [(n, d.steps) for n, d in zip(counts[:-1], dims[:-1], strict=True)]
+        self.over(outer, [(dtype, pointer) for dtype, pointer, _ in operands], line)
 
     def over(
         self,
-        dims: Sequence[tuple[int, Sequence[int]]],
+        dims: Sequence[tuple[int | str, Sequence[int]]],
         operands: Sequence[tuple[ScalarType, str]],
         body: Callable[[list[str]], None],
     ) -> None:
         """Loops over dimensions, outermost first.
 
         Args:
-            dims: the size of each, and the strides of the operands.
+            dims: the size of each, or the register with it, and the strides of the operands.
             operands: type and pointer of each.
             body: is told the pointers of an iteration.
         """
@@ -270,7 +307,7 @@ class ElementWriter:
         first = self.code.times(index, lanes)
         if count % lanes == 0 or first == "0":
             return first
-        return self.code.call("i64", "llvm.umin.i64", ("i64", first), ("i64", str(count - lanes)))
+        return self.code.shorter(first, str(count - lanes))
 
     def _advanced(
         self,

@@ -86,10 +86,26 @@ class FunctionWriter:
             return pointer
         return self.line(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
 
+    def shorter(self, one: str, other: str) -> str:
+        """The smaller one of two lengths."""
+        return self.call("i64", "llvm.umin.i64", ("i64", one), ("i64", other))
+
+    def blocks(self, count: str, lanes: int) -> str:
+        """How many vectors so many elements begin."""
+        if lanes == 1:
+            return count
+        return self.line(f"udiv i64 {self.line(f'add nuw nsw i64 {count}, {lanes - 1}')}, {lanes}")
+
     # ---- control flow
 
-    def loop(self, count: int, body: Body, carried: Carried = ()) -> list[str]:
-        """`for index in range(count)`, at least once; answers with what is carried in the end."""
+    def loop(self, count: int | str, body: Body, carried: Carried = ()) -> list[str]:
+        """`for index in range(count)`; answers with what is carried in the end.
+
+        Args:
+            count: a number, of at least one; or the register with it.
+        """
+        if isinstance(count, str):
+            return self._loop_while(count, body, carried)
         if count == 1:
             return list(body("0", [value for _, value in carried]))
         before, head = self.block, self.fresh("loop")
@@ -103,13 +119,47 @@ class FunctionWriter:
         self.effect(f"%{head}.more = icmp ult i64 {following}, {count}")
         phis = [("i64", index, "0", following)]
         phis += [(t, r, v, new) for (t, v), r, new in zip(carried, registers, results, strict=True)]
-        for k, (kind, register, first, new) in enumerate(phis):
-            self.lines[place + k] = (
-                f"  {register} = phi {kind} [ {first}, %{before} ], [ {new}, %{self.block} ]"
-            )
+        self.enter(place, phis, before)
         self.effect(f"br i1 %{head}.more, label %{head}, label %{head}.end")
         self.begin(f"{head}.end")
         return results
+
+    def _loop_while(self, count: str, body: Body, carried: Carried) -> list[str]:
+        """As `loop`, perhaps not once."""
+
+        def one(now: list[str]) -> list[str]:
+            results = body(now[0], now[1:])
+            return [self.line(f"add nuw nsw i64 {now[0]}, 1"), *results]
+
+        def more(now: list[str]) -> str:
+            return self.line(f"icmp ult i64 {now[0]}, {count}")
+
+        return self.loop_while(more, one, [("i64", "0"), *carried])[1:]
+
+    def loop_while(
+        self, more: Callable[[list[str]], str], body: Callable[[list[str]], Sequence[str]], carried: Carried
+    ) -> list[str]:
+        """As long as an i1 of what is carried says so; answers with what is carried in the end."""
+        before, head = self.block, self.fresh("while")
+        self.fall_into(head)
+        registers = [f"%{head}.c{k}" for k in range(len(carried))]
+        place = len(self.lines)
+        self.lines += [""] * len(carried)
+        self.effect(f"br i1 {more(registers)}, label %{head}.body, label %{head}.end")
+        self.begin(f"{head}.body")
+        results = body(registers)
+        phis = [(t, r, v, new) for (t, v), r, new in zip(carried, registers, results, strict=True)]
+        self.enter(place, phis, before)
+        self.effect(f"br label %{head}")
+        self.begin(f"{head}.end")
+        return registers
+
+    def enter(self, place: int, phis: Sequence[tuple[str, str, str, str]], before: str) -> None:
+        """At the head of a loop, whose last block is being written: type, register, first and next value."""
+        self.lines[place : place + len(phis)] = [
+            f"  {register} = phi {kind} [ {first}, %{before} ], [ {new}, %{self.block} ]"
+            for kind, register, first, new in phis
+        ]
 
     # ---- vectors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -144,14 +145,37 @@ def _has_own_places(tensor: Memory) -> bool:
     return all(s or n == 1 for n, s in zip(tensor.sizes, tensor.strides, strict=True))
 
 
-def loops(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
-    """Dimensions as size and strides, outermost first by the first operand's, as few as these allow."""
+@dataclass(frozen=True)
+class Dim:
+    """A dimension of a loop nest.
+
+    Attributes:
+        steps: strides of the operands.
+        each: elements for each one along the axis whose length the data decides; None: `size` is how many.
+    """
+
+    size: int
+    steps: tuple[int, ...]
+    each: int | None = None
+
+
+def loops(sizes: Sequence[int], strides: Sequence[Sequence[int]], open_axis: int | None = None) -> list[Dim]:
+    """Dimensions, outermost first by the first operand's strides, as few as these allow.
+
+    Args:
+        open_axis: one whose size is only the most. Within another one, there are gaps behind its end.
+    """
     order = sorted((d for d, n in enumerate(sizes) if n > 1), key=lambda d: -strides[0][d])
-    found: list[tuple[int, tuple[int, ...]]] = []
+    found: list[Dim] = []
     for d in order:
-        n, steps = sizes[d], tuple(s[d] for s in strides)
-        if found and all(outer == inner * n for outer, inner in zip(found[-1][1], steps, strict=True)):
-            found[-1] = (found[-1][0] * n, steps)
+        n, steps, each = sizes[d], tuple(s[d] for s in strides), 1 if d == open_axis else None
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and each is None
+            and all(outer == inner * n for outer, inner in zip(last.steps, steps, strict=True))
+        ):
+            found[-1] = Dim(last.size * n, steps, None if last.each is None else last.each * n)
         else:
-            found.append((n, steps))
-    return found or [(1, (0,) * len(strides))]
+            found.append(Dim(n, steps, each))
+    return found or [Dim(1, (0,) * len(strides))]

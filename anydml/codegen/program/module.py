@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.jit import load_code
+from anydml.codegen.program.bounded import fill
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Memory, NotNative, Rows, Tensor, array_type
+from anydml.codegen.program.values import Memory, NotNative, Tensor, array_type
 from anydml.codegen.python_objects import DATA, register_functions
 from anydml.ops.dtypes import INT64, ScalarType
 from anydml.ops.tensor_desc import packed_strides
@@ -27,11 +28,11 @@ LONG_WORK = 1 << 18
 
 
 class ProgramFailed(Exception):
-    """A node of the program failed."""
+    """A node of the program failed, or left what it was given to others."""
 
     def __init__(self, failure: Failure, number: int) -> None:
         super().__init__(failure.message.format(number))
-        self.node = failure.node
+        self.node, self.left = failure.node, failure.left
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def write_outputs(b: ProgramBuilder, results: Sequence[Tensor], tell: bool = Fal
     for k, result in enumerate(results):
         if result.count:
             home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
-            b.memory(result.memory if isinstance(result, Rows) else result, home)
+            fill(b, result, home)
         sizes = None if tell else result.sizes
         written.append(Output(result.dtype, sizes, result.count, len(result.sizes)))
     if not tell:
@@ -166,9 +167,8 @@ def write_outputs(b: ProgramBuilder, results: Sequence[Tensor], tell: bool = Fal
     place = 8  # behind the number of a failure
     for k, result in enumerate(results):
         written[k] = replace(written[k], place=place)
-        for axis, size in enumerate(map(str, result.sizes)):
-            told = result.filled if isinstance(result, Rows) and axis == 0 else size
-            b.code.store(told, b.code.at("%detail", place // 8, INT64), INT64)
+        for axis in range(len(result.sizes)):
+            b.code.store(str(b.length(result, axis)), b.code.at("%detail", place // 8, INT64), INT64)
             place += 8
     if place > DETAIL_BYTES:
         raise NotNative("many outputs of sizes that the data decides")

@@ -58,16 +58,22 @@ _NARROW = (FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16)
 
 def _keys(b: ProgramBuilder, tensor: Memory, axis: int, greatest: bool) -> Tensor:
     """An integer for each element, greater for better ones: its order, then how far it is from the end."""
-    x = expr.convert(expr.read(0, tensor.dtype), FLOAT32 if tensor.dtype is FLOAT16 else tensor.dtype)
+    ends = np.arange(tensor.sizes[axis])[::-1].reshape([-1] + [1] * (len(tensor.sizes) - axis - 1))
+    key = key_of(expr.read(0, tensor.dtype), expr.read(1, INT64), greatest)
+    return b.elementwise(key, [tensor, Known.of(ends.copy())])
+
+
+def key_of(element: Expr, from_end: Expr, greatest: bool) -> Expr:
+    """Of an element of a narrow type, so many before the end."""
+    x = expr.convert(element, FLOAT32 if element.dtype is FLOAT16 else element.dtype)
     order = x
-    if tensor.dtype in FLOATING:
+    if element.dtype in FLOATING:
         bits = expr.bitcast(expr.add(x, 0.0), INT32)  # of -0 those of 0
         rising = expr.select(expr.lt(bits, 0), expr.xor(bits, 0x7FFFFFFF), bits)
         order = expr.select(expr.is_nan(x), 0x7FFFFFFF, rising)
     wide = expr.convert(order, INT64)
     high = expr.shl(wide if greatest else expr.xor(wide, -1), 32)
-    ends = np.arange(tensor.sizes[axis])[::-1].reshape([-1] + [1] * (len(tensor.sizes) - axis - 1))
-    return b.elementwise(expr.or_(high, expr.read(1, INT64)), [tensor, Known.of(ends.copy())])
+    return expr.or_(high, from_end)
 
 
 def _by_keys(b: ProgramBuilder, along: Sequence[Memory], axis: int, count: int, greatest: bool) -> None:

@@ -4,7 +4,7 @@
     Register    up to 16 elements in an LLVM value: a scalar, or a vector in row-major order
     Memory      elements at a pointer, with strides
     Lazy        an expression over others, element by element; computed where somebody needs it
-    Rows        as many rows as the data decides; only a model's outputs are such
+    Bounded     one of those, of which the data decides how much there is along an axis
 
 All others have sizes that are numbers. A tensor is never written to once it is one.
 """
@@ -126,16 +126,24 @@ class Memory(Tensor):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Tensor):
-    """At most as many rows as `sizes` says, which stand in `memory`."""
+class Bounded(Tensor):
+    """Along an axis as long as the data decides: `sizes` are those of `whole`, and the most.
 
-    memory: Memory
-    filled: str
-    """The register with their number."""
+    What is behind the end may be read and computed with, and is nothing: memory that nobody has written to.
+    """
+
+    whole: Tensor
+    axis: int
+    length: str
+    """The register with how many there are."""
+
+    @staticmethod
+    def of(whole: Tensor, axis: int, length: str) -> Bounded:
+        return Bounded(whole.dtype, whole.sizes, whole, axis, length)
 
     @property
     def buffers(self) -> Iterator[Buffer]:
-        yield from self.memory.buffers
+        yield from self.whole.buffers
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +169,8 @@ def seen_as(tensor: Tensor, dtype: ScalarType) -> Tensor:
     """The same bits as another type of that width."""
     if tensor.dtype is dtype:
         return tensor
+    if isinstance(tensor, Bounded):
+        return replace(tensor, dtype=dtype, whole=seen_as(tensor.whole, dtype))
     if isinstance(tensor, Known):
         return Known(dtype, tensor.sizes, tensor.array.view(array_type(dtype)))
     if isinstance(tensor, Lazy):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -19,9 +19,9 @@ from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
 from anydml.onnx.execute.directml_lowering import may_have_form
 from anydml.onnx.execute.native_writer import type_of, write_graph
-from anydml.onnx.execute.steps import list_nodes
+from anydml.onnx.execute.partition import ProviderRegistry
+from anydml.onnx.execute.steps import Plan, list_nodes
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.providers.provider import Provider
 from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
@@ -41,6 +41,8 @@ class NativeStep:
     nodes: tuple[Node | If, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    others: Callable[[], Plan]
+    """Who computes the same where the program leaves it to them."""
     fresh: bool = True
 
     def run(self, slots: list[Any]) -> None:
@@ -55,6 +57,8 @@ class NativeStep:
         try:
             return self.program(values)
         except ProgramFailed as failure:
+            if failure.left:
+                return self.others().run_owned(values)
             raise ExecutionFailed(Problem(failure.node, str(failure))) from None
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
@@ -87,23 +91,23 @@ class NativeStep:
 def native_step(
     graph: Graph,
     slot: Callable[[Value], int],
-    opsets: Mapping[str, int],
-    provider: Provider,
+    libraries: ProviderRegistry,
     feeds: Sequence[Fed],
     fed: Sequence[int],
-    quick: bool,
+    others: Callable[[], Plan],
 ) -> NativeStep:
     """The step that runs a whole graph.
 
     Args:
         slot: of a value.
         feeds: what a user feeds; `fed`: the places of the graph's inputs among that.
-        quick: only what takes no time worth mentioning to compile.
-        provider: for types in bodies.
+        others: makes the plan of those to whom the program leaves something when it runs.
+        libraries: for types in bodies; and whether only what takes no time worth mentioning to compile.
 
     Raises:
         NotNative: why there is none.
     """
+    quick = libraries.native is None
     count = sum(1 for _ in graph.walk(bodies=True))
     most = QUICK_NODES if quick else MAX_NODES
     if count > most:
@@ -111,12 +115,12 @@ def native_step(
     work = (QUICK_WORK if quick else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
     builder = partial(ProgramBuilder, host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
-    b, types, outputs = write_graph(graph, builder, opsets, provider, work)
+    b, types, outputs = write_graph(graph, builder, libraries.opsets, libraries.fast, work)
     program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
-    return NativeStep(program, graph.nodes, reads, writes)
+    return NativeStep(program, graph.nodes, reads, writes, cache(others))
 
 
 def _screen(graph: Graph, work: int) -> None:

@@ -9,15 +9,16 @@ from math import prod
 
 import numpy as np
 
+from anydml.codegen.program.bounded import as_long_as_each_other
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import BranchesDiffer, Iterated, choose, repeat
 from anydml.codegen.program.module import Output, read_inputs, write_outputs
 from anydml.codegen.program.values import (
+    Bounded,
     Known,
     Memory,
     NotNative,
     Register,
-    Rows,
     Tensor,
     scalar_type,
     seen_as,
@@ -29,7 +30,7 @@ from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.native import MOVING, operand, truth
+from anydml.onnx.ops.native import BOUNDED, MOVING, operand, truth
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
@@ -91,7 +92,7 @@ def _write(
             raise NotNative("outputs of ranks that the data decides")
         if not tell and (
             [o.sizes for o in before] != [w.sizes for w in written]
-            or any(isinstance(r, Rows) for r in results)
+            or any(isinstance(r, Bounded) for r in results)
         ):
             raise _OpenSizes("outputs of sizes that the data decides")
         outputs[:] = [replace(o, count=max(o.count, w.count)) for o, w in zip(before, written, strict=True)]
@@ -192,7 +193,7 @@ class _Writer:
             if isinstance(node, If) and node.label in self.split:
                 return self._split(scope, k, node)
             self._keep(scope, k, self._results(node))
-        results = [self.read(v, scope.whole, scope.whole) for v in scope.graph.outputs]
+        results = [self.read(v, scope.whole) for v in scope.graph.outputs]
         for value in [v for v in self.tensors if v not in scope.outside]:
             del self.tensors[value]
         return scope.follow(results)
@@ -229,11 +230,9 @@ class _Writer:
         kept: Iterable[Tensor] = (*self.tensors.values(), *self.b.held)
         self.b.arena.keep({id(buffer): buffer for t in kept for buffer in t.buffers}.values())
 
-    def read(self, value: Value, none: bool = False, end: bool = False) -> Tensor:
-        """`none`: whether it may have no elements; `end`: whether it is an output of the model."""
+    def read(self, value: Value, none: bool = False) -> Tensor:
+        """`none`: whether it may have no elements."""
         found = self.tensors.get(value)
-        if isinstance(found, Rows) and not end:
-            raise NotNative("rows of which it is not known how many there are")
         if found is None:
             content = self.constants[value].content
             if not isinstance(content, np.ndarray) or not (content.size or none):
@@ -289,6 +288,8 @@ class _Writer:
             raise NotNative(f"{node.op} in {node.label}")
         if info.native not in MOVING and any(t is not None and t.dtype is BFLOAT16 for t in inputs):
             raise NotNative(f"{node.op} of bfloat16")
+        if info.native not in BOUNDED and any(isinstance(t, Bounded) for t in inputs):
+            raise NotNative(f"{node.op} of rows of which it is not known how many there are")
         return info.native(self.b, KnownNode(node, known), inputs)
 
     def _elementwise(
@@ -310,7 +311,8 @@ class _Writer:
         operands = [
             t if t.sizes == s else self.b.reshape(t, tuple(s)) for t, s in zip(operands, shapes, strict=True)
         ]
-        result = self.b.elementwise(meaning, operands, truth=found.result == "bool")
+        operands, wrap = as_long_as_each_other(self.b, operands)
+        result = wrap(self.b.elementwise(meaning, operands, truth=found.result == "bool"))
         return seen_as(result, BFLOAT16) if found.result == "bfloat16" else result
 
     def _iteration(self, node: Node) -> Sequence[Tensor]:

@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from math import prod
 from pathlib import Path
@@ -292,14 +293,16 @@ class Program:
         return graph, set(known), tuple(notes)
 
     def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan:
-        plan = self._native(special, guards, values) or lower(
-            special, self.libraries, self._branch, alone=not self._inner
-        )
+        plan = self._native(special, guards, values) or self._by_others(special)
         # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
         return replace(plan, template=[*plan.template, None], inputs=inputs)
+
+    def _by_others(self, special: Graph) -> Plan:
+        with self._lock:
+            return lower(special, self.libraries, self._branch, alone=not self._inner)
 
     def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
         """The plan as one function of machine code, if that is wanted, and to be had."""
@@ -319,8 +322,8 @@ class Program:
         for value in (*special.inputs, *special.outputs):
             slots.setdefault(value, len(slots))
         try:
-            opsets, provider = self.libraries.opsets, self.libraries.fast
-            step = native_step(special, slots.__getitem__, opsets, provider, feeds, fed, asked is None)
+            others = partial(self._by_others, special)
+            step = native_step(special, slots.__getitem__, self.libraries, feeds, fed, others)
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.suppression import Limits, suppressed
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops.native import Inputs, bounded, operand
 from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk, Safe, SafeOperands
+from anydml.ops import expr
+from anydml.ops.dtypes import FLOAT32, UINT8
 
 
 def _boxes_fit(n: KnownNode) -> bool:
@@ -30,6 +38,25 @@ def _are_boxes(n: KnownNode) -> bool:
         return False
     overlap = n.content(3)  # outside of 0 to 1 it fails
     return n.value(3) is None or (overlap is not None and bool(((overlap >= 0) & (overlap <= 1)).all()))
+
+
+@bounded
+def _native_suppression(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    boxes, scores = operand(inputs), operand(inputs, 1)
+    given = [*inputs, None, None, None][2:5]
+    most, overlap, least = given
+    fits = [len(t.sizes) == 3 and t.dtype is FLOAT32 for t in (boxes, scores)]
+    if not all(fits) or boxes.sizes[0] != scores.sizes[0] or boxes.sizes[2] != 4:
+        raise NotNative("boxes and scores that do not fit")
+    if any(t is not None and (isinstance(t, Bounded) or t.count != 1) for t in given):
+        raise NotNative("thresholds that are not one number")
+    if most is None or (isinstance(most, Known) and most.integers[0] <= 0):
+        raise NotNative("no boxes at all")
+    overlap = Known.of(np.zeros((), np.float32)) if overlap is None else overlap
+    within = expr.and_(expr.ge(expr.read(0, FLOAT32), 0.0), expr.le(expr.read(0, FLOAT32), 1.0))
+    inside = b.scalar(b.elementwise(expr.convert(within, UINT8), [overlap], truth=True))
+    b.leave_unless(inside, "expected an overlap from 0 to 1", "0")
+    return [suppressed(b, boxes, scores, Limits(most, overlap, least, bool(n.attribute("center_point_box"))))]
 
 
 def _regions_fit(n: KnownNode) -> bool:
@@ -70,7 +97,7 @@ def _safe_points(n: KnownNode, o: SafeOperands) -> Safe | None:
 
 
 OPS = (
-    OpInfo("NonMaxSuppression", safe=_no_boxes, speculatable=_boxes_fit),
+    OpInfo("NonMaxSuppression", native=_native_suppression, safe=_no_boxes, speculatable=_boxes_fit),
     OpInfo(
         "RoiAlign",
         safe=_safe_regions,

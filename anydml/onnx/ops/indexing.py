@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.bounded import places_of_nonzero
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.sorting import best
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops import native_indexing, result_types, safe
-from anydml.onnx.ops.native import Inputs, known, moves, operand
+from anydml.onnx.ops.native import MOVING, Inputs, bounded, known, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
@@ -269,6 +271,39 @@ def _native_top_k(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     return list(best(b, x, axis, count, n.version < 11 or flag(n, "largest")))
 
 
+@bounded
+def _native_non_zero(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    x = operand(inputs)
+    if not x.sizes:
+        raise NotNative("NonZero of a scalar")
+    return [places_of_nonzero(b, x)]
+
+
+_chosen_places = moves(_compress)
+
+
+@bounded
+def _native_compress(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
+    """What stands where a condition holds; a list of them may be shorter than the axis."""
+    x, condition = operand(inputs), operand(inputs, 1)
+    if isinstance(condition, Known):
+        return _chosen_places(b, n, inputs)
+    if isinstance(x, Bounded) or len(condition.sizes) != 1:
+        raise NotNative("Compress of rows of which it is not known how many there are")
+    axis = n.attribute("axis")
+    if axis is None:
+        x = b.reshape(x, (x.count,))
+    along = axis_in(axis or 0, len(x.sizes))
+    if condition.count > x.sizes[along]:
+        raise NotNative("more conditions than elements")
+    found = places_of_nonzero(b, condition)
+    places = Bounded.of(b.reshape(found.whole, (condition.count,)), 0, found.length)
+    return [native_indexing.taken(b, x, places, along)]
+
+
+MOVING.add(_native_compress)
+
+
 def _classes_known(n: KnownNode) -> bool:
     """So many classes that there is one, and two values to tell them by."""
     classes, axis, rank = n.integers(1), n.attribute("axis"), n.rank(0)
@@ -278,7 +313,7 @@ def _classes_known(n: KnownNode) -> bool:
 
 
 OPS = (
-    OpInfo("Compress", native=moves(_compress), fold=_compress),
+    OpInfo("Compress", native=_native_compress, fold=_compress),
     OpInfo(
         "Gather",
         safe=safe.gathered,
@@ -306,6 +341,7 @@ OPS = (
     ),
     OpInfo(
         "NonZero",
+        native=_native_non_zero,
         result=result_types.places_of_others,
         fold=_non_zero,
         speculatable=always,

@@ -7,13 +7,15 @@ Element-wise operators need none: they compute what their DirectML operators say
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
-from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable
 from anydml.onnx.ops.windows import Windows
 from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY
 
@@ -21,6 +23,14 @@ Inputs = Sequence[Tensor | None]
 Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
 MOVING: set[Native] = set()
 """Rules that take elements of any type, as they do not look at them."""
+BOUNDED: set[Native] = set()
+"""Rules that take tensors of which the data decides how much there is along an axis."""
+
+
+def bounded(rule: Native) -> Native:
+    """A rule that takes such tensors."""
+    BOUNDED.add(rule)
+    return rule
 
 
 def operand(inputs: Inputs, k: int = 0) -> Tensor:
@@ -51,13 +61,55 @@ def of_float32(rule: Native) -> Native:
     return checked
 
 
-def _placed(fold: Fold, n: NodeView, x: Tensor, rest: Inputs) -> list[Array]:
-    """For each output, the places of its elements in x: the rule in NumPy, of places."""
+def _placed(fold: Fold, n: NodeView, sizes: tuple[int, ...], rest: Inputs) -> list[Array]:
+    """For each output, the places of its elements in what has these sizes: the rule in NumPy, of places."""
     others = [known(rest, k) for k in range(len(rest))]
-    places = np.arange(x.count).reshape(x.sizes)
+    places = np.arange(prod(sizes)).reshape(sizes)
     found = fold(n, places, *(None if other is None else other.array for other in others))
     listed = list(found) if isinstance(found, tuple) else [found]
     return [np.asarray(p) for p in listed]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The axis that one becomes of which the data decides how long it is; `each` times as long."""
+
+    axis: int
+    each: int
+
+
+def _kept(b: ProgramBuilder, x: Bounded, placed: Callable[[tuple[int, ...]], list[Array]]) -> list[_Kept]:
+    """For each output of a rule, by what it does to one element more.
+
+    Where it does something else to no element, or to one, as Squeeze does, that is left to others.
+    """
+    bound = x.sizes[x.axis]
+
+    def of(size: int) -> list[Array]:
+        return placed((*x.sizes[: x.axis], size, *x.sizes[x.axis + 1 :]))
+
+    found = []
+    for one, more in zip(of(bound), of(bound + 1), strict=True):
+        grown = [k for k, (m, n) in enumerate(zip(one.shape, more.shape, strict=False)) if m != n]
+        if one.ndim != more.ndim or len(grown) != 1:
+            raise NotNative("what depends on how many there are")
+        (axis,) = grown
+        each = more.shape[axis] - one.shape[axis]
+        if one.shape[axis] != bound * each:
+            raise NotNative("what depends on how many there are")
+        found.append(_Kept(axis, each))
+    for size in (0, 1):
+        try:
+            same = [
+                few.shape == (*one.shape[: k.axis], size * k.each, *one.shape[k.axis + 1 :])
+                for few, one, k in zip(of(size), of(bound), found, strict=True)
+            ]
+        except (NotFoldable, ValueError, IndexError):
+            same = [False]
+        if not all(same):
+            other = b.code.line(f"icmp ne i64 {x.length}, {size}")
+            b.leave_unless(other, "expected more or fewer than {}", x.length)
+    return found
 
 
 def moves(fold: Fold) -> Native:
@@ -65,10 +117,20 @@ def moves(fold: Fold) -> Native:
 
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
-        return [b.rearrange(x, places) for places in _placed(fold, n, x, inputs[1:])]
+        if not isinstance(x, Bounded):
+            return [b.rearrange(x, places) for places in _placed(fold, n, x.sizes, inputs[1:])]
+        kept = _kept(b, x, lambda sizes: _placed(fold, n, sizes, inputs[1:]))
+        results: list[Tensor] = []
+        for places, k in zip(_placed(fold, n, x.sizes, inputs[1:]), kept, strict=True):
+            along = np.unravel_index(places, x.sizes)[x.axis]
+            own = np.arange(places.shape[k.axis]).reshape([-1] + [1] * (places.ndim - k.axis - 1))
+            if not (along == own).all():
+                raise NotNative("what moves elements along an axis of which it is not known how long it is")
+            results.append(Bounded.of(b.rearrange(b.whole(x), places), k.axis, x.length))
+        return results
 
     MOVING.add(rule)
-    return rule
+    return bounded(rule)
 
 
 def reshapes(fold: Fold) -> Native:
@@ -76,17 +138,24 @@ def reshapes(fold: Fold) -> Native:
 
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
-        return [b.reshape(x, places.shape) for places in _placed(fold, n, x, inputs[1:])]
+        (places,) = _placed(fold, n, x.sizes, inputs[1:])
+        if not isinstance(x, Bounded):
+            return [b.reshape(x, places.shape)]
+        (kept,) = _kept(b, x, lambda sizes: _placed(fold, n, sizes, inputs[1:]))
+        if prod(places.shape[: kept.axis]) != prod(x.sizes[: x.axis]):
+            raise NotNative("elements that are not in front any more")
+        whole = b.reshape(b.whole(x), places.shape)
+        return [Bounded.of(whole, kept.axis, b.code.times(x.length, kept.each))]
 
     MOVING.add(rule)
-    return rule
+    return bounded(rule)
 
 
 def passes_on(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [operand(inputs)]
 
 
-MOVING.add(passes_on)
+MOVING.add(bounded(passes_on))
 
 
 def truth(tensor: Tensor) -> Tensor:

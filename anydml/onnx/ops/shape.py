@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, Tensor
+from anydml.codegen.program.values import Bounded, Known, Register, Tensor
 from anydml.ir.dims import UNKNOWN, Affine, as_affine, as_dim, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops import native, result_types, safe
@@ -29,6 +29,7 @@ from anydml.onnx.ops.shared import (
 from anydml.onnx.ops.speculation import always, can_broadcast, has_ranks, same_count
 from anydml.onnx.ops.symbolic import of_sizes, quotient, same_order
 from anydml.ops import unary as unary_ops
+from anydml.ops.dtypes import INT64
 
 
 def _shape(node: NodeView, x: Array) -> Array:
@@ -182,14 +183,24 @@ def _same_bool(n: KnownNode, truth: bool) -> dict[int, bool]:
     return {0: truth}
 
 
+@native.bounded
 def _native_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    sizes = np.array(operand(inputs).sizes, np.int64)
+    x = operand(inputs)
     start, end = n.attribute("start") or 0, n.attribute("end")
-    return [Known.of(sizes[start:end])]
+    axes = list(range(len(x.sizes)))[start:end]
+    if isinstance(x, Bounded) and x.axis in axes:
+        lengths = [str(b.length(x, k)) for k in axes]
+        return [Register(INT64, (len(axes),), b.code.join(lengths, INT64))]
+    return [Known.of(np.array([x.sizes[k] for k in axes], np.int64))]
 
 
+@native.bounded
 def _native_size(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    return [Known.of(np.array(operand(inputs).count, np.int64))]
+    x = operand(inputs)
+    if isinstance(x, Bounded):
+        each = x.count // x.sizes[x.axis]
+        return [Register(INT64, (), b.code.times(x.length, each))]
+    return [Known.of(np.array(x.count, np.int64))]
 
 
 def _covers(n: KnownNode, sizes: Sequence[Affine], integers: Sequence[Symbols | None]) -> bool:

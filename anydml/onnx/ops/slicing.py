@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.bounded import as_long_as_each_other, joined
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.values import Bounded, NotNative, Tensor
 from anydml.errors import counted
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero, whole
 from anydml.onnx.ops import native, result_types
@@ -263,9 +264,12 @@ def _split_evenly(n: KnownNode) -> bool:
 _LARGEST = (2**31 - 1, 2**63 - 1)
 
 
+@native.bounded
 def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     parts = [t for t in inputs if t is not None]
     axis = axis_in(1 if n.attribute("axis") is None else n.int("axis"), len(parts[0].sizes))
+    along = any(isinstance(t, Bounded) and t.axis == axis for t in parts)
+    parts, wrap = (parts, lambda whole: whole) if along else as_long_as_each_other(b, parts)
     sizes = [*parts[0].sizes]
     sizes[axis] = sum(p.sizes[axis] for p in parts)
     start, placed = [0] * len(sizes), []
@@ -276,7 +280,9 @@ def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tens
             raise NotNative("parts that do not fit")
         placed.append(([*start], part))
         start[axis] += part.sizes[axis]
-    return [b.assemble(parts[0].dtype, tuple(sizes), placed)]
+    if along:
+        return [joined(b, parts, axis)]
+    return [wrap(b.assemble(parts[0].dtype, tuple(sizes), placed))]
 
 
 OPS = (

@@ -1,0 +1,136 @@
+"""Chains of nodes behind a NonZero, and how they are run: in memory that was something else, between guard pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from math import prod
+from zlib import crc32
+
+import numpy as np
+import onnx
+
+import anydml as dml
+from anydml.codegen.program.values import array_type
+from tests.onnx.test_native import expected, model, same
+from tests.robustness.guard_memory import Memory
+
+SIZES = (3, 16, 17, 40, 200)
+CONSTANTS = ", ".join(
+    (
+        "float half = {0.5}, int64 zero = {0}, int64 last = {-1}, int64[1] one = {1}, int64[1] z1 = {0}",
+        "int64[1] all = {-1}, int64[2] pairs = {-1, 2}, int64[2] some = {2, 0}, int64[1] two = {2}",
+    )
+)
+FOUND = "m = Greater (s, half) nz = NonZero (m) i = Squeeze (nz, z1) t = Transpose (nz) v = Gather <axis = 0> (s, i) g = Gather <axis = 0> (b, i)"
+"""Of s[n] and b[n, 4]: which are large, and these."""
+CHAINS = {
+    "places": "y = Identity (nz)",
+    "column": "y = Identity (t)",
+    "rows": "y = Identity (g)",
+    "of two axes": "m2 = Greater (b, half) y = NonZero (m2)",
+    "of none that is zero": "y = NonZero (s)",
+    "of halves": "h = Cast <to = 10> (b) y = NonZero (h)",
+    "of integers": "h = Cast <to = 6> (b) y = NonZero (h)",
+    "of those": "e = Exp (v) d = Greater (e, half) y = NonZero (d)",
+    "element by element": "e = Mul (g, g) f = Add (e, half) y = Sqrt (f)",
+    "broadcast": "u = Unsqueeze (v, one) e = Mul (g, u) y = Add (e, b0)",
+    "with what is known": "c = Cast <to = 1> (i) y = Mul (c, half)",
+    "selected": "c = Less (v, half2) y = Where (c, v, half)",
+    "as integers": "c = Cast <to = 6> (i) y = Add (c, c)",
+    "turned": "w = Transpose (g) y = Neg (w)",
+    "of another form": "y = Reshape (g, pairs)",
+    "in a row": "y = Reshape (g, all)",
+    "flat": "y = Flatten <axis = 1> (g)",
+    "columns": "y = Gather <axis = 1> (g, some)",
+    "a column": "y = Gather <axis = 1> (g, last)",
+    "sliced": "y = Slice (g, one, two, one)",
+    "split": "y, z = Split <axis = 1> (g, halves)",
+    "repeated": "y = Tile (g, times)",
+    "joined beside": "y = Concat <axis = 1> (g, b2, g)",
+    "joined behind": "y = Concat <axis = 0> (g, b, g)",
+    "joined in rows": "w = Transpose (g) c = Transpose (b) y = Concat <axis = 1> (w, c, w, w)",
+    "how many": "y = Shape (g)",
+    "how many elements": "y = Size (g)",
+    "how many of an axis": "n = Shape (nz) y = Gather <axis = 0> (n, last)",
+    "by tuples": "y = GatherND (b, t)",
+    "by elements": "at = Concat <axis = 1> (t, t) y = GatherElements <axis = 0> (b, at)",
+    "of these": "p = NonZero (v) r1 = Squeeze (p, z1) r = Sub (zeros, r1) j = Sub (r, ones) y = Gather <axis = 0> (g, j)",
+    "of these, by tuples": "p = NonZero (v) r1 = Transpose (p) r = Sub (zeros, r1) j = Sub (r, ones) y = GatherND (g, j)",
+    "of these, by elements": "p = NonZero (v) r1 = Transpose (p) r = Sub (zeros, r1) j = Sub (r, ones) y = GatherElements <axis = 0> (g, j)",
+    "put back": "e = Neg (g) y = ScatterND (b, t, e)",
+    "put back singly": "e = Neg (v) y = ScatterElements <axis = 0> (s, i, e)",
+    "put among these": "p = NonZero (v) r1 = Transpose (p) r = Sub (zeros, r1) j = Sub (r, ones) y = ScatterND (g, j, g)",
+    "by conditions": "y = Compress <axis = 0> (b, m)",
+    "of all by conditions": "y = Compress (b, m)",
+    "in a loop": "n = Shape (i) k = Squeeze (n, z1) y = Loop (k, , half) <body = l (int64 q, bool c, float a)"
+    " => (bool d, float w) { d = Identity (c) x = Gather <axis = 0> (v, q) w = Add (a, x) }>",
+}
+"""Name -> nodes that give y."""
+
+
+def made(chain: str, size: int) -> onnx.ModelProto:
+    text = model(
+        f"m (float[{size}] s, float[{size}, 4] b) => (float[q] y) <{CONSTANTS}, float half2 = {{0.75}},"
+        f" int64[1] ones = {{1}}, int64[1] zeros = {{0}}, int64[2] halves = {{1, 3}}, int64[2] times = {{1, 3}}>"
+        f" {{ {FOUND} b0 = Gather <axis = 0> (b, zero) b1 = Unsqueeze (b0, z1) b2 = Gather <axis = 0> (b, i)"
+        f" {CHAINS[chain]} }}"
+    )
+    output = onnx.shape_inference.infer_shapes(text).graph.output[0]
+    named = {v.name: v for v in onnx.shape_inference.infer_shapes(without_output(text)).graph.value_info}
+    output.type.CopyFrom(named["y"].type)
+    output.type.tensor_type.ClearField("shape")
+    text.graph.output[0].CopyFrom(output)
+    return text
+
+
+def without_output(text: onnx.ModelProto) -> onnx.ModelProto:
+    """So that inference tells the type of y, and does not compare it with what stands there."""
+    found = onnx.ModelProto()
+    found.CopyFrom(text)
+    del found.graph.output[:]
+    return found
+
+
+def feeds_of(size: int) -> Iterator[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(crc32(str(size).encode()))
+    for part in (0, 0.1, 0.5, 1, 0.9, 0.03):
+        s = np.where(rng.random(size) < part, 0.55 + rng.random(size), rng.random(size) / 2)
+        yield {"s": s.astype(np.float32), "b": rng.random((size, 4)).astype(np.float32)}
+
+
+def check(session: dml.Session, made: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
+    """As any array, in memory that was something else, and between guard pages: what is fed, what is given,
+    and the memory that the program uses."""
+    wanted = expected(made, feeds)
+    for _ in range(2):
+        same(session.run(None, feeds), wanted)
+    (planned,) = session._program._plans.values()
+    step = planned.plan.steps[0]
+    if not hasattr(step, "program"):
+        return
+    program = step.program
+    for pattern in (0x00, 0xFF, 0x7F):
+        block, address = program._memory()
+        block[:] = pattern
+        program._spare[:] = [(block, address)]
+        same(session.run(None, feeds), wanted)
+    if os.name == "nt":
+        return
+    memory = Memory()
+    for at_end in (True, False):
+        held = [_held(memory, x, at_end) for x in feeds.values()]
+        outputs = [_held(memory, np.zeros(o.count, array_type(o.dtype)), at_end) for o in program._outputs]
+        block = _held(memory, program._memory()[0], at_end)  # of whole cache lines, as a page is
+        program._spare[:] = [(block, block.ctypes.data)]
+        told = dict(program.run(held, outputs))
+        program._spare.clear()
+        sizes = [told.get(k, o.sizes) for k, o in enumerate(program._outputs)]
+        same([y[: prod(n)].reshape(n) for y, n in zip(outputs, sizes, strict=True)], wanted)
+
+
+def _held(memory: Memory, array: np.ndarray, at_end: bool) -> np.ndarray:
+    place = memory.take(array.nbytes, at_end=at_end)
+    found = place.window[place.start : place.start + place.size].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found

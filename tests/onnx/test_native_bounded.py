@@ -1,0 +1,104 @@
+"""Programs of tensors of which the data decides how long they are: NonZero, and what reads what it gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from tests.onnx.native_bounded import CHAINS, SIZES, check, feeds_of, made
+from tests.onnx.test_native import expected, model, native, same
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_chains(chain, size):
+    """None, some and all of the elements, in registers and in memory, between guard pages."""
+    text = made(chain, size)
+    session = native(text)
+    for feeds in feeds_of(size):
+        check(session, text, feeds)
+    assert "program: " in session.explain(), session.explain()
+
+
+FILTERED = "m = Greater (s, half) nz = NonZero (m) i = Squeeze (nz, z1) v = Gather <axis = 0> (s, i)"
+
+
+@pytest.mark.parametrize("size", [5, 30])
+def test_an_index_beyond_what_there_is(size):
+    """Though there is room for it."""
+    text = model(
+        f"m (float[{size}] s, int64[2] at) => (float[2] y) <float half = {{0.5}}, int64[1] z1 = {{0}}>"
+        f" {{ {FILTERED} y = Gather <axis = 0> (v, at) }}"
+    )
+    session, s = (
+        native(text),
+        np.arange(1, size + 1, dtype=np.float32) - 3,
+    )  # of which the first three are not
+    length = size - 3
+    for at in ([0, length - 1], [-length, 1]):
+        feeds = {"s": s, "at": np.array(at)}
+        same(session.run(None, feeds), expected(text, feeds))
+    for wrong in (length, -length - 1, size - 1, 2**62, -(2**63)):
+        for _ in range(2):
+            with pytest.raises(
+                dml.ExecutionFailed, match=f"expected an index of what there is, but got {wrong}"
+            ):
+                session.run(None, {"s": s, "at": np.array([0, wrong])})
+    assert "program: " in session.explain()
+
+
+@pytest.mark.parametrize("size", [5, 30])
+def test_lengths_that_differ_are_left_to_others(size):
+    """Of which one may have one element, so that it is repeated; else the node fails."""
+    text = model(
+        f"m (float[{size}] s, float[{size}] t) => (float[k] y) <float half = {{0.5}}, int64[1] z1 = {{0}}>"
+        f" {{ {FILTERED} n = Greater (t, half) w = Compress <axis = 0> (t, n) y = Add (v, w) }}"
+    )
+    session = native(text)
+
+    def of(count):
+        return (np.arange(size) < count).astype(np.float32)
+
+    for one, other in ((3, 3), (3, 1), (1, 4), (0, 0), (0, 1), (1, 1)):
+        feeds = {"s": of(one), "t": of(other)}
+        for _ in range(2):
+            same(session.run(None, feeds), expected(text, feeds))
+    with pytest.raises(dml.ExecutionFailed):
+        session.run(None, {"s": of(3), "t": of(2)})
+    same(session.run(None, {"s": of(2), "t": of(2)}), expected(text, {"s": of(2), "t": of(2)}))
+    assert "program: " in session.explain()
+
+
+def test_squeeze_of_all_axes():
+    """One that is left has no axis any more."""
+    text = model(
+        "m (float[20] s) => (int64[k] y) <float half = {0.5}> { m = Greater (s, half) nz = NonZero (m) y = Squeeze (nz) }"
+    )
+    text.graph.output[0].type.tensor_type.ClearField("shape")
+    session = native(text)
+    for count in (5, 1, 2, 20, 1):
+        feeds = {"s": (np.arange(20) < count).astype(np.float32)}
+        same(session.run(None, feeds), expected(text, feeds))
+    assert "program: " in session.explain()
+
+
+REFUSED = {
+    "two axes": "t = Transpose (nz) q = Mul (nz, t) y = Cast <to = 1> (q)",
+    "a state": "one = Constant <value_int = 1> () y = Loop (one, , v) <body = b (int64 k, bool c, float[a] x)"
+    " => (bool d, float[a] w) { d = Identity (c) w = Exp (x) }>",
+    "no rule": "y = Hardmax <axis = 0> (v)",
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_stays_with_others(why):
+    text = model(
+        "m (float[20] s) => (float[k] y) <float half = {0.5}, int64[1] z1 = {0}>"
+        f" {{ {FILTERED} {REFUSED[why]} }}"
+    )
+    text.graph.output[0].type.tensor_type.ClearField("shape")
+    session = native(text)
+    feeds = {"s": np.random.default_rng(0).random(20).astype(np.float32)}
+    same(session.run(None, feeds), expected(text, feeds))
+    assert "program: " not in session.explain()

@@ -63,6 +63,26 @@ CHAINS = {
     "put among these": "p = NonZero (v) r1 = Transpose (p) r = Sub (zeros, r1) j = Sub (r, ones) y = ScatterND (g, j, g)",
     "by conditions": "y = Compress <axis = 0> (b, m)",
     "of all by conditions": "y = Compress (b, m)",
+    "first of them": "y = Slice (g, z1, five, z1)",
+    "last of them": "y = Slice (g, minus, end, z1)",
+    "all but some": "y = Slice (v, one, all, z1)",
+    "more than there are": "y = Slice (v, z1, end)",
+    "both ways": "at = Concat <axis = 0> (z1, one) to = Concat <axis = 0> (minus, two) y = Slice (g, at, to)",
+    "the first of all": "n = Shape (i) y = Slice (b, z1, n, z1)",
+    "the rest of all": "n = Shape (i) y = Slice (b, n, end, z1)",
+    "of all, by int32": "n = Shape (i) k = Cast <to = 6> (n) a = Cast <to = 6> (z1) y = Slice (s, a, k, a)",
+    "best of all": "n = Shape (i) y, z = TopK (s, n)",
+    "best": "n = Shape (v) y, z = TopK (v, n)",
+    "worst, and where": "n = Shape (v) z, y = TopK <largest = 0> (v, n)",
+    "best of integers": "n = Shape (v) z, y = TopK (i, n)",
+    "best of each": "z, y = TopK <axis = 1> (g, two)",
+    "in order of another": "n = Shape (v) z, k = TopK (v, n) y = Gather <axis = 0> (g, k)",
+    "if there are some": "n = Size (v) c = Greater (n, zero) y = If (c) <then_branch = p () => (float[j, 4] x)"
+    " { x = Neg (g) }, else_branch = q () => (float[j, 4] x) { x = Identity (none) }>",
+    "if there are many": "n = Size (v) c = Greater (n, two0) y = If (c) <then_branch = p () => (float[j] x)"
+    " { x = Slice (v, one, two) }, else_branch = q () => (float[j] x) { x = Concat <axis = 0> (v, v) }>",
+    "if all or some": "n = Size (v) c = Greater (n, two0) e = If (c) <then_branch = p () => (float[j, 4] x)"
+    " { x = Identity (b) }, else_branch = q () => (float[j, 4] x) { x = Neg (g) }> y = Exp (e)",
     "in a loop": "n = Shape (i) k = Squeeze (n, z1) y = Loop (k, , half) <body = l (int64 q, bool c, float a)"
     " => (bool d, float w) { d = Identity (c) x = Gather <axis = 0> (v, q) w = Add (a, x) }>",
 }
@@ -72,7 +92,9 @@ CHAINS = {
 def made(chain: str, size: int) -> onnx.ModelProto:
     text = model(
         f"m (float[{size}] s, float[{size}, 4] b) => (float[q] y) <{CONSTANTS}, float half2 = {{0.75}},"
-        f" int64[1] ones = {{1}}, int64[1] zeros = {{0}}, int64[2] halves = {{1, 3}}, int64[2] times = {{1, 3}}>"
+        f" int64[1] ones = {{1}}, int64[1] zeros = {{0}}, int64[2] halves = {{1, 3}}, int64[2] times = {{1, 3}},"
+        f" float[0, 4] none = {{}}, int64 two0 = {{2}}, int64[1] five = {{5}}, int64[1] minus = {{-2}},"
+        f" int64[1] end = {{9223372036854775807}}>"
         f" {{ {FOUND} b0 = Gather <axis = 0> (b, zero) b1 = Unsqueeze (b0, z1) b2 = Gather <axis = 0> (b, i)"
         f" {CHAINS[chain]} }}"
     )

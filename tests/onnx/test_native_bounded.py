@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 
 import anydml as dml
 from tests.onnx.native_bounded import CHAINS, SIZES, check, feeds_of, made
 from tests.onnx.test_native import expected, model, native, same
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -80,6 +85,54 @@ def test_squeeze_of_all_axes():
     for count in (5, 1, 2, 20, 1):
         feeds = {"s": (np.arange(20) < count).astype(np.float32)}
         same(session.run(None, feeds), expected(text, feeds))
+    assert "program: " in session.explain()
+
+
+@pytest.mark.parametrize("name", ["tf_nms_cond", "ts_det_post"])
+def test_exporters_models(name):
+    """Without being asked for."""
+    folder = DATA / "exporters" / name
+    text = onnx.load(folder / "model.onnx")
+    for file in sorted(folder.glob("feed_*.npz")):
+        session, feeds = dml.load(text, threads=1), dict(np.load(file))
+        check(session, text, feeds)
+        assert "program: " in session.explain(), session.explain()
+
+
+def test_more_of_the_best_than_there_are():
+    text = model(
+        "m (float[20] s, int64[1] k) => (float[k] y, int64[k] at) <float half = {0.5}, int64[1] z1 = {0}>"
+        f" {{ {FILTERED} y, at = TopK (v, k) }}"
+    )
+    session, s = native(text), (np.arange(20) * 7 % 20 / 20).astype(np.float32)
+    for k in (0, 1, 5, 9):
+        check(session, text, {"s": s, "k": np.array([k])})
+    for wrong in (10, 20, 2**62, -1):
+        with pytest.raises(
+            dml.ExecutionFailed, match=f"expected as many as there are, or fewer, but got {wrong}"
+        ):
+            session.run(None, {"s": s, "k": np.array([wrong])})
+    assert "program: " in session.explain()
+
+
+@pytest.mark.parametrize("size", [9, 40])
+def test_parts_that_are_computed(size):
+    """Ends at random, also far out of what there is, of all elements and of those that are found."""
+    text = model(
+        f"m (float[{size}] s, float[{size},4] b, int64[2] a, int64[2] e) => (float[j] y, float[i,k] z, float[l] w)"
+        " <float half = {0.5}, int64[1] z1 = {0}, int64[1] one = {1}, int64[2] axes = {1, 0}>"
+        f" {{ {FILTERED} a0 = Slice (a, z1, one) e0 = Slice (e, z1, one) y = Slice (v, a0, e0) w = Slice (s, a0, e0)"
+        " g = Gather <axis = 0> (b, i) p = Neg (g) z = Slice (p, a0, e0) }"
+    )
+    session, rng = native(text), np.random.default_rng(size)
+    for k in range(60):
+        s = np.where(rng.random(size) < rng.random(), 0.75, 0.25).astype(np.float32)
+        far = rng.choice([1, 1, 2**62])
+        a, e = rng.integers(-size - 2, size + 3, (2, 2)) * far
+        feeds = {"s": s, "b": rng.random((size, 4)).astype(np.float32), "a": a, "e": e}
+        same(session.run(None, feeds), expected(text, feeds))
+        if k < 3:
+            check(session, text, feeds)
     assert "program: " in session.explain()
 
 

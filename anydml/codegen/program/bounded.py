@@ -116,6 +116,48 @@ def joined(b: ProgramBuilder, parts: Sequence[Tensor], axis: int) -> Bounded:
     return Bounded.of(whole, axis, start)
 
 
+def cut(b: ProgramBuilder, tensor: Tensor, axis: int, start: int | str, end: int | str) -> Bounded:
+    """From a start to an end, which are counted from behind below 0, as far as there is something."""
+    code, n, length = b.code, tensor.sizes[axis], str(b.length(tensor, axis))
+
+    def place(at: int | str) -> str:
+        if isinstance(at, int):
+            at = max(min(at, n), -n)
+            if at >= 0:
+                return code.shorter(str(at), length)
+        behind = code.line(f"add i64 {at}, {length}")
+        negative = code.line(f"icmp slt i64 {at}, 0")
+        found = code.line(f"select i1 {negative}, i64 {behind}, i64 {at}")
+        found = code.call("i64", "llvm.smax.i64", ("i64", found), ("i64", "0"))
+        return code.shorter(found, length)
+
+    first, last = place(start), place(end)
+    found = code.line(f"sub i64 {last}, {first}")
+    count = code.call("i64", "llvm.smax.i64", ("i64", found), ("i64", "0"))
+    most = n
+    if isinstance(start, int) and isinstance(end, int):
+        most = max(len(range(*slice(start, end).indices(k))) for k in range(n + 1))
+    if not most:
+        raise NotNative("nothing, however much there is")
+    if start == 0:
+        return Bounded.of(first_of(b, b.whole(tensor), axis, most), axis, count)
+    source = b.memory(tensor)
+    result = b.room(tensor.dtype, (*tensor.sizes[:axis], most, *tensor.sizes[axis + 1 :]))
+
+    def one(index: str, _: list[str]) -> list[str]:
+        from_start = code.line(f"add i64 {index}, {first}")
+        places = (source, from_start), (result, index)
+        origin, home = (code.at(m.pointer, code.times(k, m.strides[axis]), m.dtype) for m, k in places)
+        sizes = (*source.sizes[:axis], *source.sizes[axis + 1 :])
+        strides = [(*m.strides[:axis], *m.strides[axis + 1 :]) for m in (source, result)]
+        part = Memory(source.dtype, sizes, origin, strides[0], source.lies_in)
+        b.memory(part, Memory(source.dtype, sizes, home, strides[1]))
+        return []
+
+    code.loop(count, one)
+    return Bounded.of(b.settled(result), axis, count)
+
+
 def places_of_nonzero(b: ProgramBuilder, tensor: Tensor) -> Bounded:
     """[rank, as many as are not zero]: where they are, in order."""
     source, rank = b.memory(tensor), len(tensor.sizes)

@@ -21,11 +21,28 @@ class BranchesDiffer(NotNative):
     """Two branches give other shapes."""
 
 
+class BranchesBound(NotNative):
+    """Two branches give results that are as long as the data decides, and at most so long."""
+
+    def __init__(self, rooms: Sequence[Room | None]) -> None:
+        super().__init__("branches of which the data decides how long their results are")
+        self.rooms = rooms
+
+
+@dataclass(frozen=True)
+class Room:
+    """For results of branches that differ along one axis: the sizes of the longest."""
+
+    sizes: tuple[int, ...]
+    axis: int
+
+
 def choose(
     b: ProgramBuilder,
     condition: Tensor,
     branches: Sequence[Callable[[], Sequence[Tensor]]],
     last: bool = False,
+    rooms: Sequence[Room | None] | None = None,
 ) -> list[Tensor]:
     """What one of two branches gives, which write their code when called.
 
@@ -34,9 +51,11 @@ def choose(
 
     Args:
         last: whether each branch is the last one to read what it reads, so that it may free that.
+        rooms: for each result, if branches give some that are as long as the data decides.
 
     Raises:
         BranchesDiffer: they do not agree in sizes.
+        BranchesBound: there is no room for what is as long as the data decides, or too little.
     """
     then, other, join = (b.code.fresh(word) for word in ("then", "else", "join"))
     b.code.effect(f"br i1 {b.scalar(condition)}, label %{then}, label %{other}")
@@ -48,36 +67,71 @@ def choose(
         b.code.begin(label)
         given = list(write())
         if not arms:
-            homes = [None if t.small else room(t.dtype, t.sizes) for t in given]
+            first, told = given, [*(rooms or [None] * len(given))]
+            homes = [
+                room(t.dtype, r.sizes) if r else None if t.small else room(t.dtype, t.sizes)
+                for t, r in zip(given, told, strict=True)
+            ]
             b.held += [h for h in homes if h is not None]
             if last:  # the other branch finds what this one may have freed
                 b.arena.return_to([*taken, *(x for h in homes if h is not None for x in h.buffers)])
         else:
-            _agree(arms[0][0], given)
-        results: list[Tensor] = [
-            b.register(t) if h is None else b.memory(t, b.here(h)) for t, h in zip(given, homes, strict=True)
-        ]
-        arms.append((results, b.code.block))
+            needed = [_room(x, y) for x, y in zip(first, given, strict=True)]
+            if needed != told:
+                raise BranchesBound(needed)
+        arms.append(([_result(b, t, h, r) for t, h, r in zip(given, homes, told, strict=True)], b.code.block))
         b.code.effect(f"br label %{join}")
     del b.held[mark:]
     b.code.begin(join)
     chosen: list[Tensor] = []
     (these, from_one), (those, from_other) = arms
-    for x, y in zip(these, those, strict=True):
-        if isinstance(x, Register) and isinstance(y, Register):
+    for x, y, r, home in zip(these, those, told, homes, strict=True):
+        if r is not None and home is not None:
+            length = b.phi(
+                INT64, 1, [(str(b.length(t, r.axis)), block) for t, block in ((x, from_one), (y, from_other))]
+            )
+            chosen.append(Bounded.of(home, r.axis, length))
+        elif isinstance(x, Register) and isinstance(y, Register):
             name = b.phi(x.dtype, x.count, [(x.name, from_one), (y.name, from_other)])
             chosen.append(Register(x.dtype, x.sizes, name))
         else:
             chosen.append(x)
-    return [b.here(t) if isinstance(t, Memory) else t for t in chosen]
+    return [_here(b, t) for t in chosen]
 
 
-def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> None:
-    for x, y in zip(one, other, strict=True):
-        if x.dtype != y.dtype:
-            raise NotNative("branches of different types")
+def _here(b: ProgramBuilder, tensor: Tensor) -> Tensor:
+    if isinstance(tensor, Bounded):
+        return replace(tensor, whole=_here(b, tensor.whole))
+    return b.here(tensor) if isinstance(tensor, Memory) else tensor
+
+
+def _result(b: ProgramBuilder, tensor: Tensor, home: Memory | None, room: Room | None) -> Tensor:
+    """What a branch gives, where it is to be; what has a room is as long as it was."""
+    if home is None:
+        return b.register(tensor)
+    if room is None:
+        return b.memory(tensor, b.here(home))
+    if tensor.count:
+        b.memory(tensor, replace(b.here(home), sizes=tensor.sizes))
+    return tensor
+
+
+def _room(x: Tensor, y: Tensor) -> Room | None:
+    """What two branches' results need, if one is as long as the data decides, or has no elements."""
+    if x.dtype != y.dtype:
+        raise NotNative("branches of different types")
+    differ = BranchesDiffer(f"branches of different shapes, {list(x.sizes)} and {list(y.sizes)}")
+    if not any(isinstance(t, Bounded) or not t.count for t in (x, y)):
         if x.sizes != y.sizes:
-            raise BranchesDiffer(f"branches of different shapes, {list(x.sizes)} and {list(y.sizes)}")
+            raise differ
+        return None
+    axes = {t.axis for t in (x, y) if isinstance(t, Bounded)}
+    if len(x.sizes) != len(y.sizes):
+        raise differ
+    axes |= {k for k, (m, n) in enumerate(zip(x.sizes, y.sizes, strict=True)) if m != n}
+    if len(axes) != 1:
+        raise differ if axes else NotNative("branches that give no elements")
+    return Room(tuple(map(max, x.sizes, y.sizes)), *axes)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class FunctionWriter:
         self.block = "entry"
         """The label of the block that is being written."""
         self._count = 0
+        self._joined: dict[str, list[str]] = {}
+        """Of registers that were made of scalars, these."""
 
     # ---- text
 
@@ -178,6 +180,8 @@ class FunctionWriter:
         if count == 1:
             return self.splat(register, dtype, len(places))
         kind = value_type(dtype, count)
+        if len(places) == 1 and register in self._joined:
+            return self._joined[register][places[0]]
         if len(places) == 1:
             return self.line(f"extractelement {kind} {register}, i32 {places[0]}")
         mask = ", ".join(f"i32 {p}" for p in places)
@@ -198,6 +202,7 @@ class FunctionWriter:
         kind, result = value_type(dtype, len(scalars)), "poison"
         for k, scalar in enumerate(scalars):
             result = self.line(f"insertelement {kind} {result}, {element_type(dtype)} {scalar}, i32 {k}")
+        self._joined[result] = [*scalars]
         return result
 
     def load(self, pointer: str, dtype: ScalarType, lanes: int = 1) -> str:

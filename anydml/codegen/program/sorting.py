@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from anydml.codegen.emit import value_type
+from anydml.codegen.program.bounded import masked
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, folded_lanes, largest, least
-from anydml.codegen.program.values import Known, Memory, Tensor
+from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import (
     FLOAT16,
@@ -29,27 +30,45 @@ from anydml.ops.dtypes import (
 from anydml.ops.expr import Expr, read
 
 
-def best(b: ProgramBuilder, tensor: Tensor, axis: int, count: int, greatest: bool) -> tuple[Tensor, Tensor]:
+def best(
+    b: ProgramBuilder, tensor: Tensor, axis: int, count: int | str, greatest: bool
+) -> tuple[Tensor, Tensor]:
     """So many of the greatest (or least) elements along an axis, best first, and their places.
 
     Of equal ones the first comes first; NaN is greater than all numbers.
+
+    Args:
+        count: a number, or the register with it; not more than there are.
     """
-    sizes = (*tensor.sizes[:axis], count, *tensor.sizes[axis + 1 :])
+    most = count if isinstance(count, int) else tensor.sizes[axis]
+    sizes = (*tensor.sizes[:axis], most, *tensor.sizes[axis + 1 :])
     values, places = b.room(tensor.dtype, sizes), b.room(INT64, sizes)
-    source, write = b.memory(tensor), _by_comparison
+    source, write, length = b.memory(tensor), _by_comparison, b.length(tensor, axis)
     every = [source, values, places]
-    b.work += 2 * tensor.count * count
+    b.work += 2 * tensor.count * most
     if tensor.dtype in _NARROW:
-        every.append(b.memory(_keys(b, source, axis, greatest)))
+        keys = _keys(b, source, axis, greatest)
+        if isinstance(length, str):
+            keys = masked(b, Bounded.of(keys, axis, length), least(INT64))
+        every.append(b.memory(keys))
         write = _by_keys
-    stays = [(m, [t.strides[k] for t in every]) for k, m in enumerate(sizes) if k != axis]
+    stays = [(b.length(tensor, k), [t.strides[k] for t in every]) for k in range(len(sizes)) if k != axis]
 
     def row(pointers: list[str]) -> None:
         along = [replace(t, pointer=p) for t, p in zip(every, pointers, strict=True)]
-        write(b, along, axis, count, greatest)
+        write(b, along, axis, count, length, greatest)
 
     b.over(stays, [(t.dtype, t.pointer) for t in every], row)
-    return b.settled(values), b.settled(places)
+    found = b.settled(values), b.settled(places)
+    if isinstance(tensor, Bounded) and tensor.axis != axis:
+        if isinstance(count, str):
+            raise NotNative("two axes of which it is not known how long they are")
+        return Bounded.of(found[0], tensor.axis, tensor.length), Bounded.of(
+            found[1], tensor.axis, tensor.length
+        )
+    if isinstance(count, str):
+        return Bounded.of(found[0], axis, count), Bounded.of(found[1], axis, count)
+    return found
 
 
 _NARROW = (FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16)
@@ -76,7 +95,14 @@ def key_of(element: Expr, from_end: Expr, greatest: bool) -> Expr:
     return expr.or_(high, from_end)
 
 
-def _by_keys(b: ProgramBuilder, along: Sequence[Memory], axis: int, count: int, greatest: bool) -> None:
+def _by_keys(
+    b: ProgramBuilder,
+    along: Sequence[Memory],
+    axis: int,
+    count: int | str,
+    length: int | str,
+    greatest: bool,
+) -> None:
     """One row: the greatest key of those below the last one, again and again."""
     source, values, places, keys = along
     code, n, step = b.code, keys.sizes[axis], keys.strides[axis]
@@ -107,10 +133,17 @@ def _by_keys(b: ProgramBuilder, along: Sequence[Memory], axis: int, count: int, 
     code.loop(count, pick, [("i64", str(largest(INT64)))])
 
 
-def _by_comparison(b: ProgramBuilder, along: Sequence[Memory], axis: int, count: int, greatest: bool) -> None:
+def _by_comparison(
+    b: ProgramBuilder,
+    along: Sequence[Memory],
+    axis: int,
+    count: int | str,
+    length: int | str,
+    greatest: bool,
+) -> None:
     """One row: the best of what comes after the last one, again and again."""
     source, values, places = along
-    dtype, n, step = source.dtype, source.sizes[axis], source.strides[axis]
+    dtype, step = source.dtype, source.strides[axis]
     kind, code = value_type(dtype, 1), b.code
     new, other = read(0, dtype), read(1, dtype)
     beats, beaten = _beats(new, other, greatest), _beats(other, new, greatest)
@@ -133,7 +166,7 @@ def _by_comparison(b: ProgramBuilder, along: Sequence[Memory], axis: int, count:
                 code.line(f"select i1 {takes}, i64 {index}, i64 {found[1]}"),
             ]
 
-        found = code.loop(n, look, [(kind, last[0]), ("i64", "-1")])
+        found = code.loop(length, look, [(kind, last[0]), ("i64", "-1")])
         code.store(found[0], code.at(values.pointer, code.times(rank, values.strides[axis]), dtype), dtype)
         code.store(found[1], code.at(places.pointer, code.times(rank, places.strides[axis]), INT64), INT64)
         return found

@@ -22,6 +22,7 @@ from anydml.onnx.execute.native_writer import type_of, write_graph
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.steps import Plan, list_nodes
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.runtime.process import renew_after_fork
 
 MAX_NODES = 2000
@@ -107,7 +108,8 @@ def native_step(
     Raises:
         NotNative: why there is none.
     """
-    quick = libraries.native is None
+    quick, given = libraries.native is None, graph
+    graph = follow_sequences(graph)
     count = sum(1 for _ in graph.walk(bodies=True))
     most = QUICK_NODES if quick else MAX_NODES
     if count > most:
@@ -119,7 +121,7 @@ def native_step(
     program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
-    reads, writes = tuple(map(slot, graph.inputs)), tuple(map(slot, graph.outputs))
+    reads, writes = tuple(map(slot, given.inputs)), tuple(map(slot, given.outputs))
     return NativeStep(program, graph.nodes, reads, writes, cache(others))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from anydml.codegen.program.bounded import as_long_as_each_other
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.control import BranchesDiffer, Iterated, choose, repeat
+from anydml.codegen.program.control import BranchesBound, BranchesDiffer, Iterated, Room, choose, repeat
 from anydml.codegen.program.module import Output, read_inputs, write_outputs
 from anydml.codegen.program.values import (
     Bounded,
@@ -63,17 +63,22 @@ def write_graph(
     """
     types = [type_of(v) for v in graph.inputs]
     split: set[str] = set()
+    rooms: dict[str, Sequence[Room | None]] = {}
     tell = False
     while True:
         b = builder()
         try:
-            return b, types, _write(graph, b, types, _Writer(b, opsets, provider, work, split), tell)
+            return b, types, _write(graph, b, types, _Writer(b, opsets, provider, work, split, rooms), tell)
         except _OpenSizes:
             tell = True
         except _ToSplit as found:
             if found.label in split or len(split) == MAX_SPLITS:
                 raise
             split.add(found.label)
+        except _ToBound as found:
+            if rooms.get(found.label) == found.rooms:
+                raise
+            rooms[found.label] = found.rooms
 
 
 def _write(
@@ -98,7 +103,7 @@ def _write(
         outputs[:] = [replace(o, count=max(o.count, w.count)) for o, w in zip(before, written, strict=True)]
         return []
 
-    writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end, whole=True)
+    writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end)
     return outputs
 
 
@@ -113,6 +118,14 @@ def type_of(value: Value) -> tuple[ScalarType, tuple[int, ...]]:
     if 0 in sizes:
         raise NotNative(f"{value.name!r} has no elements")
     return scalar_type(value.type.dtype), sizes
+
+
+class _ToBound(NotNative):
+    """The branches of an If give what is as long as the data decides."""
+
+    def __init__(self, label: str, rooms: Sequence[Room | None]) -> None:
+        super().__init__("an If of results of which it is not known how long they are")
+        self.label, self.rooms = label, rooms
 
 
 class _ToSplit(NotNative):
@@ -138,8 +151,6 @@ class _Scope:
     last: Mapping[Value, int]
     """The node, by number, that is the last one to read a value."""
     follow: Follow
-    whole: bool
-    """Whether it is the model, whose constant outputs may have no elements."""
 
 
 class _Writer:
@@ -152,11 +163,14 @@ class _Writer:
         provider: Provider,
         work: int,
         split: Collection[str],
+        rooms: Mapping[str, Sequence[Room | None]],
     ) -> None:
         """Args:
         work: as much as it may do.
         split: labels of Ifs whose branches hold what follows them, too.
+        rooms: by label of an If what its results need, if the data decides how long they are.
         """
+        self.rooms = rooms
         self.b, self.opsets, self.provider, self.work, self.split = b, opsets, provider, work, split
         self.tensors: dict[Value, Tensor] = {}
         """Those that somebody will still read."""
@@ -167,7 +181,6 @@ class _Writer:
         graph: Graph,
         given: Mapping[Value, Tensor],
         follow: Follow = lambda results: results,
-        whole: bool = False,
     ) -> list[Tensor]:
         """A graph, branch or body, and what follows; what it captures is there already."""
         outside = {*self.tensors}
@@ -185,7 +198,7 @@ class _Writer:
         for value in graph.outputs:
             uses[value] = uses.get(value, 0) + 1
             last[value] = len(graph.nodes)
-        return self._nodes(_Scope(graph, outside, uses, last, follow, whole), 0)
+        return self._nodes(_Scope(graph, outside, uses, last, follow), 0)
 
     def _nodes(self, scope: _Scope, start: int) -> list[Tensor]:
         """Those of a graph from one on, and what follows."""
@@ -193,7 +206,7 @@ class _Writer:
             if isinstance(node, If) and node.label in self.split:
                 return self._split(scope, k, node)
             self._keep(scope, k, self._results(node))
-        results = [self.read(v, scope.whole) for v in scope.graph.outputs]
+        results = [self.read(v, none=True) for v in scope.graph.outputs]
         for value in [v for v in self.tensors if v not in scope.outside]:
             del self.tensors[value]
         return scope.follow(results)
@@ -238,6 +251,8 @@ class _Writer:
             if not isinstance(content, np.ndarray) or not (content.size or none):
                 raise NotNative(f"{value.name!r} is no tensor with elements")
             found = Known.of(content)
+        if not (found.count or none):
+            raise NotNative(f"{value.name!r} has no elements")
         return found
 
     # ---- nodes
@@ -264,9 +279,11 @@ class _Writer:
             condition = truth(self.read(node.condition))
             branches = [lambda b=b: self.graph(b, {}) for _, b in node.branches]
             try:
-                return choose(self.b, condition, branches)
+                return choose(self.b, condition, branches, rooms=self.rooms.get(node.label))
             except BranchesDiffer as why:
                 raise _ToSplit(node.label, str(why)) from why
+            except BranchesBound as why:
+                raise _ToBound(node.label, why.rooms) from why
         if node.fails:
             raise NotNative(f"{node.label} fails")
         check_types(node)

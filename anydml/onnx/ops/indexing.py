@@ -14,13 +14,13 @@ from anydml.codegen.program.sorting import best
 from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops import native_indexing, result_types, safe
-from anydml.onnx.ops.native import MOVING, Inputs, bounded, known, moves, operand
+from anydml.onnx.ops.native import MOVING, Inputs, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
-from anydml.ops.dtypes import BOOL
+from anydml.ops.dtypes import BOOL, INT64
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -261,14 +261,30 @@ _EXTREME_OF_BOOL = Quirk(
 )
 
 
+@bounded
 def _native_top_k(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """Best first, also where the order is open."""
     x = operand(inputs)
-    count = n.int("k") if n.version < 10 else int(single(given.array)) if (given := known(inputs, 1)) else 0
     axis = axis_in(n.int("axis"), len(x.sizes))
-    if not 0 < count <= x.sizes[axis] or x.dtype is BOOL:
+    length, count = b.length(x, axis), _count(b, n, inputs)
+    if x.dtype is BOOL or (isinstance(count, int) and not 0 < count <= x.sizes[axis]):
         raise NotNative(f"TopK of {count}")
+    if count != length and isinstance(count, str) | isinstance(length, str):
+        enough = b.code.line(f"icmp ule i64 {count}, {length}")
+        b.fail_unless(enough, "expected as many as there are, or fewer, but got {}", str(count))
     return list(best(b, x, axis, count, n.version < 11 or flag(n, "largest")))
+
+
+def _count(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> int | str:
+    """How many a TopK is to give."""
+    if n.version < 10:
+        return n.int("k")
+    given = operand(inputs, 1)
+    if isinstance(given, Known):
+        return int(single(given.array))
+    if isinstance(given, Bounded) or given.count != 1 or given.dtype is not INT64:
+        raise NotNative("a number of the best that is none")
+    return b.scalar(given)
 
 
 @bounded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -9,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.program.bounded import as_long_as_each_other, joined
+from anydml.codegen.program.bounded import as_long_as_each_other, cut, joined
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, NotNative, Tensor
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.errors import counted
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero, whole
 from anydml.onnx.ops import native, result_types
-from anydml.onnx.ops.native import Inputs
+from anydml.onnx.ops.native import MOVING, Inputs
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.shared import (
     axes_in,
@@ -26,6 +27,7 @@ from anydml.onnx.ops.shared import (
 from anydml.onnx.ops.speculation import has_ranks
 from anydml.onnx.ops.symbolic import at_least
 from anydml.onnx.ops.symbolic import numbers as integers
+from anydml.ops.dtypes import INT32, INT64
 
 
 def _concat(node: NodeView, *inputs: Array) -> Array:
@@ -285,6 +287,60 @@ def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tens
     return [wrap(b.assemble(parts[0].dtype, tuple(sizes), placed))]
 
 
+_at_known_places = native.moves(_slice)
+
+
+@native.bounded
+def _native_slice(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
+    """Along each axis in turn, if a place is computed, or depends on how many there are."""
+    x = native.operand(inputs)
+    if not isinstance(x, Bounded) and all(t is None or isinstance(t, Known) for t in inputs[1:]):
+        return _at_known_places(b, n, inputs)
+    starts, ends = (_ends(b, n, inputs, k, name) for k, name in ((1, "starts"), (2, "ends")))
+    known_axes, known_steps = (native.known(inputs, k) for k in (3, 4))
+    axes = (n.ints("axes") if n.version < 10 else None) if known_axes is None else known_axes.integers
+    steps = [1] * len(starts) if known_steps is None else known_steps.integers
+    along = axes_in(range(len(starts)) if axes is None else axes, len(x.sizes))
+    if not len(along) == len(starts) == len(ends) == len(steps):
+        raise NotNative("other numbers of starts, ends, axes and steps")
+    for axis, start, end, step in zip(along, starts, ends, steps, strict=True):
+        fixed = isinstance(start, int) and isinstance(end, int)
+        if fixed and not (isinstance(x, Bounded) and x.axis == axis):
+            x = _part(b, x, axis, _range(x.sizes[axis], int(start), int(end), step))
+        elif step != 1:
+            raise NotNative("Slice in steps of what is as long as the data decides")
+        elif isinstance(x, Bounded) and x.axis != axis:
+            raise NotNative("two axes of which it is not known how long they are")
+        else:
+            x = cut(b, x, axis, start, end)
+    return [x]
+
+
+MOVING.add(_native_slice)
+
+
+def _ends(b: ProgramBuilder, n: KnownNode, inputs: Inputs, k: int, name: str) -> Sequence[int | str]:
+    """Where parts begin or end: numbers, and registers with those that are computed."""
+    if n.version < 10:
+        return n.ints(name) or []
+    given = native.operand(inputs, k)
+    if isinstance(given, Known):
+        return given.integers
+    if isinstance(given, Bounded) or not given.small or given.dtype not in (INT32, INT64):
+        raise NotNative("places that are no integers")
+    name = b.register(given).name
+    found = [b.code.shuffle(name, given.dtype, given.count, [place]) for place in range(given.count)]
+    return [b.code.line(f"sext i32 {at} to i64") if given.dtype is INT32 else at for at in found]
+
+
+def _part(b: ProgramBuilder, x: Tensor, axis: int, along: slice) -> Tensor:
+    places = np.arange(x.count).reshape(x.sizes)[(slice(None),) * axis + (along,)]
+    if not places.size:
+        raise NotNative("a part without elements")
+    part = b.rearrange(b.whole(x), places)
+    return Bounded.of(part, x.axis, x.length) if isinstance(x, Bounded) else part
+
+
 OPS = (
     OpInfo(
         "Concat",
@@ -299,7 +355,7 @@ OPS = (
     OpInfo("ReverseSequence", native=native.moves(_reverse_sequence), fold=_reverse_sequence),
     OpInfo(
         "Slice",
-        native=native.moves(_slice),
+        native=_native_slice,
         result=result_types.sliced,
         fold=_slice,
         symbols=_sliced_symbols,

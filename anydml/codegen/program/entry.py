@@ -46,6 +46,23 @@ class Fed:
     content: bytes | None = None
 
 
+@dataclass(frozen=True)
+class Made:
+    """What an output is.
+
+    Attributes:
+        sizes: None where the data decides them. Then it is written to the program's memory, and copied.
+        rank: how many sizes the program tells there, `told` bytes from where its memory begins.
+        home: where in it the elements are, and `width` the bytes of each.
+    """
+
+    sizes: tuple[int, ...] | None
+    rank: int = 0
+    told: int = 0
+    home: int = 0
+    width: int = 0
+
+
 def can_enter(feeds: Sequence[Fed]) -> bool:
     """Whether there are entries on this machine, and for such feeds."""
     long = any(f.content is not None and len(f.content) > MAX_CONTENT_BYTES for f in feeds)
@@ -63,19 +80,19 @@ class NativeEntry:
         self,
         address: int,
         feeds: Sequence[Fed],
-        makes: Sequence[np.dtype[Any]],
+        types: Sequence[np.dtype[Any]],
         memory: int,
         weights: int,
         kept: object,
     ) -> None:
         """Args:
         address: of the code.
-        makes: the outputs' types.
+        types: of the outputs.
         memory: the address of the program's memory; `weights`: of its constants.
         kept: owns both, and the code.
         """
         names = [sys.intern(f.name) for f in feeds]
-        objects = [np.ndarray, dict, None, *names, *(f.dtype for f in feeds), *makes]
+        objects = [np.ndarray, dict, None, *names, *(f.dtype for f in feeds), *types]
         self._context = context_of([0, memory, weights, *map(id, objects)], (kept, objects))
         self.call: Entry = built_in(address, self._context)
 
@@ -102,6 +119,7 @@ declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 """
 
@@ -140,16 +158,39 @@ class _Text:
     def same(self, kind: str, one: str, other: str | int) -> None:
         self.expect(self.line(f"icmp eq {kind} {one}, {other}"))
 
+    def array(self, kind: str, dtype: str, rank: int, sizes: str) -> str:
+        """A new one, or null."""
+        self.lines.append(f"  call void @Py_IncRef(ptr {dtype})")  # which the array will own
+        return self.line(
+            f"call ptr @PyArray_NewFromDescr(ptr {kind}, ptr {dtype}, i32 {rank}, ptr {sizes}, "
+            "ptr null, ptr null, i32 0, ptr null)"
+        )
+
+    def copied(self, made: Made, memory: str, kind: str, dtype: str, place: str, lost: str) -> None:
+        """An output of the sizes that the program has told, into its place in a list."""
+        told, home = (self.line(f"getelementptr i8, ptr {memory}, i64 {at}") for at in (made.told, made.home))
+        y, there = self.array(kind, dtype, made.rank, told), self.name()
+        missing = self.line(f"icmp eq ptr {y}, null")
+        self.lines += [f"  br i1 {missing}, label %{lost}, label %{there}", f"{there}:"]
+        self.line(f"call i32 @PyList_SetItem({place}, ptr {y})")
+        count = str(made.width)
+        for axis in range(made.rank):
+            count = self.line(f"mul i64 {count}, {self.field(told, 8 * axis, 'i64')}")
+        data = self.field(y, DATA)
+        self.lines.append(
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr {data}, ptr {home}, i64 {count}, i1 false)"
+        )
+
     def answer(self, value: str) -> None:
         """What is answered on the way out, from here on."""
         self.lines.append(f"  store ptr {value}, ptr %answer")
 
 
-def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple[int, ...]]) -> str:
-    """The entry of a program, for its module. `makes`: the outputs' sizes.
+def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made]) -> str:
+    """The entry of a program, for its module.
 
-    It takes a dictionary, and perhaps a list of arrays to write to, which its caller has checked. It owns the
-    arrays while it uses them: other threads may run in between, and take them out.
+    It takes a dictionary, and perhaps a list of arrays to write to, which its caller has checked, if all have
+    fixed sizes. It owns the arrays while it uses them: other threads may run in between, and take them out.
     """
     t, count = _Text(), len(makes)
     t.lines.append(f"  %words = alloca [{FIRST + len(reads) + count} x ptr]")
@@ -159,9 +200,13 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     def known(k: int) -> str:
         return t.field(context, 8 * k)
 
+    def dtype(k: int) -> str:
+        return known(_NAMES + 2 * len(feeds) + k)
+
     none = known(_NONE)
     t.answer(none)
-    t.expect(t.line(f"icmp ule i64 {t.line('sub i64 %n, 1')}, 1"))
+    open = [k for k, made in enumerate(makes) if made.sizes is None]
+    t.expect(t.line(f"icmp ule i64 {t.line('sub i64 %n, 1')}, {0 if open else 1}"))
     feed = t.field("%args", 0)
     t.same("ptr", t.field(feed, TYPE), known(_DICT))
     t.same("i64", t.line(f"call i64 @PyDict_Size(ptr {feed})"), len(feeds))
@@ -209,28 +254,31 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     t.owned += 1
     constants = []
     for k, (made, place) in enumerate(zip(makes, places, strict=True)):
-        dtype = known(_NAMES + 2 * len(feeds) + k)
-        t.lines.append(f"  call void @Py_IncRef(ptr {dtype})")  # which the array will own
-        listed = ", ".join(f"i64 {n}" for n in made or (0,))
-        constants.append(f"@sizes{k} = internal constant [{max(len(made), 1)} x i64] [{listed}]")
-        y = t.line(
-            f"call ptr @PyArray_NewFromDescr(ptr {array}, ptr {dtype}, i32 {len(made)}, ptr @sizes{k}, "
-            "ptr null, ptr null, i32 0, ptr null)"
-        )
+        if made.sizes is None:
+            continue
+        listed = ", ".join(f"i64 {n}" for n in made.sizes or (0,))
+        constants.append(f"@sizes{k} = internal constant [{max(len(made.sizes), 1)} x i64] [{listed}]")
+        y = t.array(array, dtype(k), len(made.sizes), f"@sizes{k}")
         t.expect(t.line(f"icmp ne ptr {y}, null"))
         t.line(f"call i32 @PyList_SetItem(ptr {results}, i64 {k}, ptr {y})")
         t.lines.append(f"  store ptr {y}, ptr {place}")
     t.lines += [f"  br label %{ready}", f"{ready}:"]
     results = t.line("load ptr, ptr %results.at")
-    outputs = [t.line(f"load ptr, ptr {place}") for place in places]
     memory = known(_MEMORY)
+    fields = [t.line(f"getelementptr i8, ptr {x}, i64 {DATA}") for x in (arrays[r] for r in reads)]
+    for made, place in zip(makes, places, strict=True):
+        if made.sizes is None:
+            home = t.line(f"getelementptr i8, ptr {memory}, i64 {made.home}")
+            t.lines.append(f"  store ptr {home}, ptr {place}")
+            fields.append(place)
+        else:
+            fields.append(t.line(f"getelementptr i8, ptr {t.line(f'load ptr, ptr {place}')}, i64 {DATA}"))
     words = {
         ARENA: t.line(f"getelementptr i8, ptr {memory}, i64 {DETAIL_BYTES}"),
         WEIGHTS: known(_CONSTANTS),
         DETAIL: memory,
     }
-    for k, x in enumerate([*(arrays[r] for r in reads), *outputs]):
-        words[FIRST + k] = t.line(f"getelementptr i8, ptr {x}, i64 {DATA}")
+    words |= {FIRST + k: field for k, field in enumerate(fields)}
     for k, value in words.items():
         place = t.line(f"getelementptr ptr, ptr %words, i64 {k}")
         t.lines.append(f"  store ptr {value}, ptr {place}")
@@ -241,6 +289,13 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[tuple
     stopped = t.line(f"icmp slt i32 {code}, 0")
     t.answer(t.line(f"select i1 {stopped}, ptr null, ptr {none}"))
     t.same("i32", code, 0)
+    if open:
+        t.lines.append(f"  store i64 1, ptr {busy}")
+        lost, done = t.name(), t.name()
+        for k in open:
+            t.copied(makes[k], memory, array, dtype(k), f"ptr {results}, i64 {k}", lost)
+        t.lines += [f"  store i64 0, ptr {busy}", f"  br label %{done}", f"{lost}:"]
+        t.lines += [f"  store i64 0, ptr {busy}", f"  br label %drop{t.owned}", f"{done}:"]
     t.lines.append(f"  call void @Py_IncRef(ptr {results})")
     t.answer(results)
     t.lines.append(f"  br label %drop{t.owned}")

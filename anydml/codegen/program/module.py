@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from anydml.codegen.jit import load_code
 from anydml.codegen.program.bounded import fill
 from anydml.codegen.program.builder import Failure, ProgramBuilder
-from anydml.codegen.program.entry import Fed, NativeEntry, can_enter, entry_text
-from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
+from anydml.codegen.program.entry import Fed, Made, NativeEntry, can_enter, entry_text
+from anydml.codegen.program.layout import ALIGNMENT, ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
 from anydml.codegen.program.values import Memory, NotNative, Tensor, array_type
 from anydml.codegen.python_objects import DATA, register_functions
 from anydml.ops.dtypes import INT64, ScalarType
@@ -69,15 +69,16 @@ class NativeProgram:
             feeds: what a dictionary of arrays has, if one is to be taken; `reads`: the inputs among them.
         """
         self._outputs = outputs
-        makes = [o.sizes for o in outputs if o.sizes is not None]
-        self.has_fixed_sizes = len(makes) == len(outputs)
+        self.has_fixed_sizes = all(o.sizes is not None for o in outputs)
         self._failures, self.arena_size = b.failures, b.arena.size
         self._weights = b.weights.content()
         # In loops it gives way to other threads itself; else it is short, or runs without the lock.
         long = b.work > LONG_WORK and not b.polls
-        fed = bool(feeds) and not long and self.has_fixed_sizes and can_enter(feeds)
+        fed = bool(feeds) and not long and can_enter(feeds)
         self.text = _text(b, len(inputs), len(outputs))
+        size = DETAIL_BYTES + self.arena_size
         if fed:
+            makes, size = _made(outputs, size)
             self.text += entry_text(feeds, reads, makes)
         self._code = load_code(self.text)
         function = ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE
@@ -88,11 +89,13 @@ class NativeProgram:
         self.entry: NativeEntry | None = None
         """The same, called with a dictionary."""
         if fed:
-            memory, start = self._memory()
+            memory = aligned(size)
             dtypes = [array_type(o.dtype) for o in outputs]
             kept = (self._code, self._weights, memory)
             place = self._code.address("entry")
-            self.entry = NativeEntry(place, feeds, dtypes, start, self._weights.ctypes.data, kept)
+            self.entry = NativeEntry(
+                place, feeds, dtypes, memory.ctypes.data, self._weights.ctypes.data, kept
+            )
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs, which are new, for inputs of the sizes and types that it was made for: packed, aligned
@@ -138,6 +141,17 @@ class NativeProgram:
     def _memory(self) -> tuple[Array, int]:
         block = aligned(DETAIL_BYTES + self.arena_size)
         return block, block.ctypes.data
+
+
+def _made(outputs: Sequence[Output], size: int) -> tuple[list[Made], int]:
+    """What an entry is to know of outputs; and how much memory it needs with those whose sizes the data
+    decides, which come behind as much as `size`."""
+    made = []
+    for o in outputs:
+        width = array_type(o.dtype).itemsize
+        made.append(Made(o.sizes, o.rank, o.place, size, width))
+        size += 0 if o.sizes is not None else -(-o.count * width // ALIGNMENT) * ALIGNMENT
+    return made, size
 
 
 def read_inputs(b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, ...]]]) -> list[Tensor]:

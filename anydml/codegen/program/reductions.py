@@ -9,23 +9,24 @@ from math import prod
 import numpy as np
 
 from anydml.codegen.emit import value_type
+from anydml.codegen.program.bounded import masked
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Memory, Register, Tensor
+from anydml.codegen.program.values import Bounded, Memory, Register, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, NUMPY, SIZE, ScalarType
-from anydml.ops.expr import Expr, convert, read
+from anydml.ops.expr import Expr, constant, convert, read
 
 
 @dataclass(frozen=True)
 class Folding:
-    """How elements become one: each by `of`, two of those by `combine`; at last by `end`, told how many, and
-    by `last`, in the elements' own type."""
+    """How elements become one: each by `of`, two of those by `combine`; at last by `end`, told how many as a
+    FLOAT64, and by `last`, in the elements' own type."""
 
     combine: Callable[[Expr, Expr], Expr]
     neutral: Callable[[ScalarType], int | float]
     """What changes nothing in `combine`, of the type that is folded in."""
     of: Callable[[Expr], Expr] = lambda x: x
-    end: Callable[[Expr, int], Expr] = lambda x, n: x
+    end: Callable[[Expr, Expr], Expr] = lambda x, n: x
     last: Callable[[Expr], Expr] = lambda x: x
     wide: bool = True
     """Whether floats are folded as FLOAT64, so that the order of the elements hardly matters."""
@@ -34,13 +35,13 @@ class Folding:
 
     def alone(self, x: Expr) -> Expr:
         """What one element becomes."""
-        return self.closed(self.opened(x), 1, x.dtype)
+        return self.closed(self.opened(x), constant(1, FLOAT64), x.dtype)
 
     def opened(self, x: Expr) -> Expr:
         """An element as it is folded."""
         return convert(self.of(x), self.type(x.dtype))
 
-    def closed(self, x: Expr, count: int, dtype: ScalarType) -> Expr:
+    def closed(self, x: Expr, count: Expr, dtype: ScalarType) -> Expr:
         """What so many elements have become, in their own type."""
         return convert(self.last(convert(self.end(x, count), dtype)), dtype)
 
@@ -57,7 +58,7 @@ def least(dtype: ScalarType) -> int | float:
 
 
 TOTAL = Folding(expr.add, lambda dtype: 0)
-AVERAGE = replace(TOTAL, end=lambda x, n: expr.div(x, float(n)), floats_only=True)
+AVERAGE = replace(TOTAL, end=lambda x, n: expr.div(x, n), floats_only=True)
 SUM_OF_ABSOLUTES = replace(TOTAL, of=expr.absolute)
 SUM_OF_SQUARES = replace(TOTAL, of=lambda x: expr.mul(x, x))
 MEAN_SQUARE = replace(AVERAGE, of=lambda x: expr.mul(x, x))
@@ -67,15 +68,38 @@ LARGEST, LEAST = Folding(expr.maximum, least, wide=False), Folding(expr.minimum,
 
 
 def fold_axes(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding) -> Tensor:
-    """The tensor with these axes folded; kept with size 1, or not."""
+    """The tensor with these axes folded; kept with size 1, or not. Nothing becomes what is neutral; its mean
+    is for others to say."""
+    if not isinstance(tensor, Bounded):
+        return _fold(b, tensor, axes, keep, folding, prod(tensor.sizes[k] for k in axes))
+    if tensor.axis not in axes:
+        axis = tensor.axis if keep else tensor.axis - sum(k < tensor.axis for k in axes)
+        count = prod(tensor.sizes[k] for k in axes)
+        return Bounded.of(_fold(b, b.whole(tensor), axes, keep, folding, count), axis, tensor.length)
+    x, n = read(0, folding.type(dtype := tensor.dtype)), read(1, FLOAT64)
+    if folding.end(x, n) is not x:
+        expect_some(b, tensor)
+    each = prod(tensor.sizes[k] for k in axes if k != tensor.axis)
+    filled = masked(b, tensor, folding.neutral(dtype))
+    return _fold(b, filled, axes, keep, folding, b.code.times(tensor.length, each))
+
+
+def expect_some(b: ProgramBuilder, tensor: Bounded) -> None:
+    """What becomes of nothing is for others to say."""
+    b.leave_unless(b.code.line(f"icmp ne i64 {tensor.length}, 0"), "expected more than {}", tensor.length)
+
+
+def _fold(
+    b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool, folding: Folding, count: int | str
+) -> Tensor:
+    """`count`: how many become one, of those that are not neutral."""
     dtype, sizes = tensor.dtype, tensor.sizes
     kept = tuple(1 if k in axes else n for k, n in enumerate(sizes))
     wanted = kept if keep else tuple(n for k, n in enumerate(sizes) if k not in axes)
-    count = prod(sizes[k] for k in axes)
     b.work += tensor.count
     if tensor.small:
         moved = np.moveaxis(np.arange(tensor.count).reshape(sizes), tuple(axes), range(len(axes)))
-        rows = moved.reshape(count, -1)
+        rows = moved.reshape(prod(sizes[k] for k in axes), -1)
         given = b.register(tensor)
         wide = _opened(b, folding, given.name, dtype, tensor.count)
         name = _folded(b, folding, dtype, wide, tensor.count, rows)
@@ -96,9 +120,15 @@ def _combined(b: ProgramBuilder, folding: Folding, dtype: ScalarType, one: str, 
     return b.code.evaluate([folding.combine(x, y)], lanes, {x: one, y: two})[0]
 
 
-def _closed(b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, lanes: int, count: int) -> str:
-    x = read(0, folding.type(dtype))
-    return b.code.evaluate([folding.closed(x, count, dtype)], lanes, {x: name})[0]
+def _closed(
+    b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: str, lanes: int, count: int | str
+) -> str:
+    """`count`: of elements, or the register with it."""
+    x, n = read(0, folding.type(dtype)), read(1, INT64)
+    if isinstance(count, int):
+        return b.code.evaluate([folding.closed(x, constant(count, FLOAT64), dtype)], lanes, {x: name})[0]
+    meaning = folding.closed(x, convert(n, FLOAT64), dtype)
+    return b.code.evaluate([meaning], lanes, {x: name, n: b.code.splat(count, INT64, lanes)})[0]
 
 
 def _folded(
@@ -138,7 +168,7 @@ class _Nest:
         result: Memory,
         axes: Sequence[int],
         folding: Folding,
-        count: int,
+        count: int | str,
     ) -> None:
         self.b, self.source, self.result, self.folding, self.count = b, source, result, folding, count
         self.dtype, self.wide = source.dtype, folding.type(source.dtype)
@@ -242,6 +272,14 @@ def place_of_extreme(
     b: ProgramBuilder, tensor: Tensor, axis: int, keep: bool, better: Callable[[Expr, Expr], Expr]
 ) -> Tensor:
     """Where along an axis the element is that no other is `better` than: the first such, or the first NaN."""
+    if isinstance(tensor, Bounded) and tensor.axis != axis:
+        found = place_of_extreme(b, b.whole(tensor), axis, keep, better)
+        return Bounded.of(found, tensor.axis - (not keep and axis < tensor.axis), tensor.length)
+    if isinstance(tensor, Bounded):
+        expect_some(b, tensor)
+        one, other = (read(k, tensor.dtype) for k in range(2))
+        worst = least if better(one, other) is expr.gt(one, other) else largest
+        tensor = masked(b, tensor, worst(tensor.dtype))
     source, dtype = b.memory(tensor), tensor.dtype
     b.work += 2 * tensor.count
     kept = tuple(1 if k == axis else n for k, n in enumerate(tensor.sizes))

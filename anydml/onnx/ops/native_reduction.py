@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
+from anydml.codegen.program.bounded import as_long_as_each_other
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, TOTAL, Folding, fold_axes, place_of_extreme
 from anydml.codegen.program.values import NotNative, Tensor
-from anydml.onnx.ops.native import Inputs, Native, known, of_float32, operand
+from anydml.onnx.ops.native import Inputs, Native, bounded, known, of_float32, operand
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.ops.shared import axis_in
 from anydml.ops import elementary, expr
@@ -27,6 +28,7 @@ def _axes(n: KnownNode, inputs: Inputs) -> list[int]:
 def folds(folding: Folding) -> Native:
     """Of floats, and of integers, which wrap around."""
 
+    @bounded
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
         if x.dtype is BOOL:
@@ -35,7 +37,8 @@ def folds(folding: Folding) -> Native:
             raise NotNative("integers, which libraries fold in ways of their own")
         axes = _axes(n, inputs)
         if not axes:
-            return [b.elementwise(folding.alone(expr.read(0, x.dtype)), [x])]
+            (whole,), wrap = as_long_as_each_other(b, [x])
+            return [wrap(b.elementwise(folding.alone(expr.read(0, x.dtype)), [whole]))]
         return [fold_axes(b, x, axes, bool(n.int("keepdims")), folding)]
 
     return rule
@@ -67,6 +70,7 @@ def _without(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def place_of_best(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native:
+    @bounded
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
         if n.attribute("select_last_index") or x.dtype in (BOOL, FLOAT16):

@@ -172,16 +172,23 @@ def test_means_of_no_rows():
 
 REFUSED = {
     "two axes": "t = Transpose (nz) q = Mul (nz, t) y = Cast <to = 1> (q)",
-    "a state": "one = Constant <value_int = 1> () y = Loop (one, , v) <body = b (int64 k, bool c, float[a] x)"
+    "a state": "one1 = Constant <value_int = 1> () y = Loop (one1, , v) <body = b (int64 k, bool c, float[a] x)"
     " => (bool d, float[a] w) { d = Identity (c) w = Exp (x) }>",
     "no rule": "y = Hardmax <axis = 0> (v)",
+    "a condition that may be none": "f = Slice (v, z1, one) c = Greater (f, half) y = If (c) <then_branch = a ()"
+    " => (float[q] w) { w = Neg (v) }, else_branch = b () => (float[q] w) { w = Exp (v) }>",
+    "a count that may be none": "f = Slice (i, z1, one) y = Loop (f, , half) <body = b (int64 k, bool c, float x)"
+    " => (bool d, float w) { d = Identity (c) w = Exp (x) }>",
+    "a sequence": "y = Scan <num_scan_inputs = 1, body = b (float x) => (float w) { w = Exp (x) }> (v)",
+    "rows": "one1 = Constant <value_int = 2> () z, y = Loop (one1, , half) <body = b (int64 k, bool c, float x)"
+    " => (bool d, float w, float[q] r) { d = Identity (c) w = Exp (x) r = Exp (v) }>",
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_stays_with_others(why):
     text = model(
-        "m (float[20] s) => (float[k] y) <float half = {0.5}, int64[1] z1 = {0}>"
+        "m (float[20] s) => (float[k] y) <float half = {0.5}, int64[1] z1 = {0}, int64[1] one = {1}>"
         f" {{ {FILTERED} {REFUSED[why]} }}"
     )
     text.graph.output[0].type.tensor_type.ClearField("shape")

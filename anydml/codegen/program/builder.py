@@ -48,7 +48,9 @@ class ProgramBuilder(ElementWriter):
 
     def reshape(self, tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
         """In the same order."""
-        if prod(sizes) != tensor.count or isinstance(tensor, Bounded):
+        if isinstance(tensor, Bounded):
+            raise NotNative("other sizes of what is as long as the data decides")
+        if prod(sizes) != tensor.count:
             raise NotNative(f"{tensor.count} elements as {list(sizes)}")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(sizes))
@@ -72,7 +74,8 @@ class ProgramBuilder(ElementWriter):
             raise NotNative("more memory than programs take")
         if places.size and not 0 <= places.min() <= places.max() < tensor.count:
             raise NotNative(f"places beyond the {tensor.count} elements that there are")
-        assert not isinstance(tensor, Bounded)
+        if isinstance(tensor, Bounded):
+            raise NotNative("places in what is as long as the data decides")
         if isinstance(tensor, Known):
             return Known(tensor.dtype, sizes, tensor.array.reshape(-1)[places])
         tensor = self.use(tensor)

@@ -93,6 +93,8 @@ class ElementWriter:
 
     def scalar(self, tensor: Tensor) -> str:
         """The register or literal with a tensor's only element."""
+        if isinstance(tensor, Bounded):
+            raise NotNative("one number that may be none")
         assert tensor.count == 1
         return self.register(tensor).name
 

@@ -1,28 +1,32 @@
 """The best of boxes that do not overlap much.
 
-The best one is selected, all that overlap it are gone, and so on. So each box is compared with those that
-were selected, and it does not matter that worse ones of those that are gone overlap each other.
+keys      of the boxes whose score is not too low, in groups of vectors, each with the greatest in it
+next box  the greatest of these; its group is looked through again without it
+selected  if none of those that are selected overlaps it much, a vector of which is compared at once
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.emit import literal, value_type
 from anydml.codegen.program.bounded import same_length
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, folded_lanes, least
 from anydml.codegen.program.sorting import key_of
 from anydml.codegen.program.values import Bounded, Known, Memory, Tensor
 from anydml.ops import expr
-from anydml.ops.dtypes import FLOAT32, INT64, SIZE
+from anydml.ops.dtypes import BOOL, FLOAT32, INT64, SIZE
 from anydml.ops.expr import Expr, read
 
 GONE = int(least(INT64))
-"""The key of a box that is selected or overlaps one that is."""
+"""The key of a box that was looked at."""
+GROUP, ALONE = 8, 16
+"""Vectors of keys in a group, and in one that has all."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def suppressed(b: ProgramBuilder, boxes: Tensor, scores: Tensor, limits: Limits)
         same_length(b, str(b.length(boxes, 1)), b.length(scores, 2))
     most = min(limits.most.integers[0], count) if isinstance(limits.most, Known) else count
     result = b.room(INT64, (batches * classes * most, 3))
-    b.work += batches * classes * count * (8 + most // 4)
+    b.work += batches * classes * count * (8 + most // 16)
     writer = _Classes(b, boxes, scores, limits, result)
 
     def batch(at: str, carried: list[str]) -> list[str]:
@@ -67,45 +71,49 @@ class _Classes:
         self.b, self.limits, self.result = b, limits, result
         self.boxes, self.scores = b.memory(boxes), b.memory(scores)
         self.count, self.length = scores.sizes[2], b.length(scores, 2)
-        self.lanes = b.vector_lanes(SIZE[INT64])
-        room = self.count + self.lanes  # the last vector may reach further
-        self.keys = b.room(INT64, (room,))
-        self.extents = [b.room(FLOAT32, (room,)) for _ in range(5)]
-        zero, most = ("i64", "0"), ("i64", b.scalar(limits.most))
-        self.most = b.code.call("i64", "llvm.smax.i64", most, zero)
-        self.overlap = b.scalar(limits.overlap)
+        self.lanes, self.wide = b.vector_lanes(SIZE[INT64]), b.vector_lanes(SIZE[FLOAT32])
+        vectors = -(-self.count // self.lanes)
+        self.alone = vectors <= ALONE
+        self.vectors = vectors if self.alone else GROUP
+        self.group = self.vectors * self.lanes
+        groups = -(-self.count // self.group)
+        self.keys = b.room(INT64, ((groups + 1) * self.group,))  # behind the last one, as many that are gone
+        self.tops = b.room(INT64, (groups + self.lanes,))
+        self.numbers = b.room(INT64, (self.count,))
+        most = result.sizes[0] // prod(scores.sizes[:2])
+        self.selected = [b.room(FLOAT32, (most + 1 + self.wide,)) for _ in range(5)]
+        zero, told = ("i64", "0"), ("i64", b.scalar(limits.most))
+        self.most = b.code.call("i64", "llvm.smax.i64", told, zero)
+        self.overlap = b.code.splat(b.scalar(limits.overlap), FLOAT32, self.wide)
         self.score = None if limits.score is None else b.scalar(limits.score)
+        self.gone = b.code.constant(np.full(self.lanes, GONE), INT64)
+        self.nowhere = b.code.constant(np.zeros(self.wide, np.float32), FLOAT32)
 
     def write(self, batch: str, group: str, found: str) -> str:
         """`found`: how many there are before; answers with how many there are behind."""
         code = self.b.code
         boxes = code.at(self.boxes.pointer, code.times(batch, self.boxes.strides[0]), FLOAT32)
-        candidates, best = self._candidates(self._scores(batch, group))
-        some = code.constant(np.full(self.lanes, GONE), INT64)
-        code.store(some, code.at(self.keys.pointer, candidates, INT64), INT64, self.lanes)
-
-        def describe(index: str, _: list[str]) -> list[str]:
-            key = code.load(code.at(self.keys.pointer, index, INT64), INT64)
-            for extent, value in zip(self.extents, self._extents(boxes, self._number(key)), strict=True):
-                code.store(value, code.at(extent.pointer, index, FLOAT32), FLOAT32)
-            return []
-
-        code.loop(candidates, describe)
+        candidates = self._candidates(self._scores(batch, group))
+        groups = code.blocks(candidates, self.group)
         end = code.line(f"add i64 {found}, {self.most}")
+        self._hide("0")
 
         def more(now: list[str]) -> str:
-            alive = code.line(f"icmp ne i64 {now[0]}, {GONE}")
-            return code.line(f"and i1 {alive}, {code.line(f'icmp ult i64 {now[1]}, {end}')}")
+            left = code.line(f"icmp ne i64 {now[0]}, {GONE}")
+            return code.line(f"and i1 {left}, {code.line(f'icmp ult i64 {now[1]}, {end}')}")
 
-        def select(now: list[str]) -> list[str]:
-            number = self._number(now[0])
+        def look(now: list[str]) -> list[str]:
+            place = code.line(f"sub i64 {self.count - 1}, {code.line(f'and i64 {now[0]}, {0xFFFFFFFF}')}")
+            number = code.load(code.at(self.numbers.pointer, place, INT64), INT64)
             row = code.at(self.result.pointer, code.times(now[1], 3), INT64)
             for k, told in enumerate((batch, group, number)):
                 code.store(told, code.at(row, k, INT64), INT64)
-            following = self._suppress(now[0], self._extents(boxes, number), candidates)
-            return [following, code.line(f"add nuw nsw i64 {now[1]}, 1")]
+            before = code.line(f"sub i64 {now[1]}, {found}")
+            taken = self._select(self._extents(boxes, number), before)
+            after = code.line(f"add nuw nsw i64 {now[1]}, {code.line(f'zext i1 {taken} to i64')}")
+            return [self._following(now[0], place, groups), after]
 
-        return code.loop_while(more, select, [("i64", best), ("i64", found)])[1]
+        return code.loop_while(more, look, [("i64", self._first(groups)), ("i64", found)])[1]
 
     def _scores(self, batch: str, group: str) -> str:
         code, place = self.b.code, self.scores.pointer
@@ -113,33 +121,97 @@ class _Classes:
             place = code.at(place, code.times(index, stride), FLOAT32)
         return place
 
-    def _candidates(self, scores: str) -> list[str]:
-        """The keys of the boxes that may be selected: how many, and the best."""
+    def _candidates(self, scores: str) -> str:
+        """Write keys and numbers of the boxes that may be selected; answers with how many there are."""
         code, step = self.b.code, self.scores.strides[2]
-        x, end, one, other = read(0, FLOAT32), read(1, INT64), read(2, INT64), read(3, INT64)
-        key = key_of(x, end, True)
+
+        def score_of(number: str) -> str:
+            return code.load(code.at(scores, code.times(number, step), FLOAT32), FLOAT32)
 
         def look(index: str, now: list[str]) -> list[str]:
-            score = code.load(code.at(scores, code.times(index, step), FLOAT32), FLOAT32)
+            score, taken = score_of(index), "true"
             if self.score is None:
                 ordered = code.line(f"fcmp ord float {score}, {score}")
                 self.b.leave_unless(ordered, "expected numbers as scores", index)
-                taken = "true"
             else:
                 taken = code.line(f"fcmp ogt float {score}, {self.score}")
+            code.store(index, code.at(self.numbers.pointer, now[0], INT64), INT64)
+            return [code.line(f"add nuw nsw i64 {now[0]}, {code.line(f'zext i1 {taken} to i64')}")]
+
+        x, end = read(0, FLOAT32), read(1, INT64)
+        key = key_of(x, end, True)
+
+        def write(index: str, _: list[str]) -> list[str]:
+            number = code.load(code.at(self.numbers.pointer, index, INT64), INT64)
             from_end = code.line(f"sub i64 {self.count - 1}, {index}")
-            (own,) = code.evaluate([key], 1, {x: score, end: from_end})
-            code.store(own, code.at(self.keys.pointer, now[0], INT64), INT64)
-            counted = code.line(f"select i1 {taken}, i64 {own}, i64 {GONE}")
-            (best,) = code.evaluate([expr.maximum(one, other)], 1, {one: now[1], other: counted})
-            return [code.line(f"add nuw nsw i64 {now[0]}, {code.line(f'zext i1 {taken} to i64')}"), best]
+            (own,) = code.evaluate([key], 1, {x: score_of(number), end: from_end})
+            code.store(own, code.at(self.keys.pointer, index, INT64), INT64)
+            return []
 
-        return code.loop(self.length, look, [("i64", "0"), ("i64", str(GONE))])
+        (candidates,) = code.loop(self.length, look, [("i64", "0")])
+        code.loop(candidates, write)
+        behind = code.at(self.keys.pointer, candidates, INT64)
+        for k in range(self.vectors):
+            code.store(self.gone, code.at(behind, k * self.lanes, INT64), INT64, self.lanes)
+        return candidates
 
-    def _number(self, key: str) -> str:
-        """Of the box with this key."""
+    def _first(self, groups: str) -> str:
+        """The greatest key."""
         code = self.b.code
-        return code.line(f"sub i64 {self.count - 1}, {code.line(f'and i64 {key}, {0xFFFFFFFF}')}")
+        if self.alone:
+            return self._without(str(GONE), "0")
+
+        def one(index: str, _: list[str]) -> list[str]:
+            top = self._without(str(GONE), index)
+            code.store(top, code.at(self.tops.pointer, index, INT64), INT64)
+            return []
+
+        code.loop(groups, one)
+        code.store(self.gone, code.at(self.tops.pointer, groups, INT64), INT64, self.lanes)
+        return self._greatest(str(GONE), str(GONE), groups)
+
+    def _following(self, key: str, place: str, groups: str) -> str:
+        """The greatest key but for one, which stands at a place and is gone from now on."""
+        if self.alone:
+            return self._without(key, "0")
+        top = self._without(key, self.b.code.line(f"udiv i64 {place}, {self.group}"))
+        return self._greatest(key, top, groups)
+
+    def _without(self, key: str, group: str) -> str:
+        """The greatest key of a group, from which one is gone."""
+        code, lanes = self.b.code, self.lanes
+        first = code.at(self.keys.pointer, code.times(group, self.group), INT64)
+        places = [code.at(first, k * lanes, INT64) for k in range(self.vectors)]
+        vectors = [self._replaced(place, key, str(GONE)) for place in places]
+        while len(vectors) > 1:
+            pairs = [vectors[k : k + 2] for k in range(0, len(vectors), 2)]
+            vectors = [self._greater(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return folded_lanes(self.b, LARGEST, INT64, vectors[0], lanes)
+
+    def _greatest(self, key: str, top: str, groups: str) -> str:
+        """The greatest key of all groups, one of which has another one now."""
+        code, lanes = self.b.code, self.lanes
+
+        def block(index: str, now: list[str]) -> list[str]:
+            place = code.at(self.tops.pointer, code.times(index, lanes), INT64)
+            return [self._greater(now[0], self._replaced(place, key, top))]
+
+        found = code.loop(code.blocks(groups, lanes), block, [(value_type(INT64, lanes), self.gone)])
+        return folded_lanes(self.b, LARGEST, INT64, found[0], lanes)
+
+    def _replaced(self, place: str, key: str, other: str) -> str:
+        """A vector of keys with another one in place of one: whole vectors, which soon are read again."""
+        code, lanes = self.b.code, self.lanes
+        x, old, new = (read(k, INT64) for k in range(3))
+        known = {n: code.splat(k, INT64, lanes) for n, k in ((old, key), (new, other))}
+        known[x] = code.load(place, INT64, lanes)
+        (found,) = code.evaluate([expr.select(expr.eq(x, old), new, x)], lanes, known)
+        code.store(found, place, INT64, lanes)
+        return found
+
+    def _greater(self, one: str, other: str) -> str:
+        x, y = read(0, INT64), read(1, INT64)
+        return self.b.code.evaluate([expr.maximum(x, y)], self.lanes, {x: one, y: other})[0]
 
     def _extents(self, boxes: str, number: str) -> list[str]:
         """From where to where a box reaches along both axes, and its area."""
@@ -151,29 +223,40 @@ class _Classes:
         extents = [*one, *other]
         return code.evaluate([*extents, _area(extents)], 1, known)
 
-    def _suppress(self, best: str, extents: Sequence[str], candidates: str) -> str:
-        """Those that overlap the best one are gone; answers with the next best one."""
-        b, code, lanes = self.b, self.b.code, self.lanes
-        key, chosen, top = (read(k, INT64) for k in range(3))
-        these, those = ([read(k + j, FLOAT32) for j in range(5)] for k in (3, 8))
-        overlap = read(13, FLOAT32)
-        gone = expr.or_(_overlap(those, these, overlap), expr.eq(key, chosen))
-        left = expr.select(gone, GONE, key)
-        spread = {x: code.splat(e, FLOAT32, lanes) for x, e in zip(those, extents, strict=True)}
-        spread |= {chosen: code.splat(best, INT64, lanes), overlap: code.splat(self.overlap, FLOAT32, lanes)}
+    def _select(self, extents: Sequence[str], before: str) -> str:
+        """Put a box behind those that are selected, as an i1 says: if none of them overlaps it much."""
+        code, wide = self.b.code, self.wide
+        those, this = ([read(k + j, FLOAT32) for j in range(5)] for k in (0, 5))
+        limit = read(10, FLOAT32)
+        known = {x: code.splat(e, FLOAT32, wide) for x, e in zip(this, extents, strict=True)}
+        known[limit] = self.overlap
+        meaning, blocks = _overlap(those, this, limit), code.blocks(before, wide)
 
-        def block(index: str, now: list[str]) -> list[str]:
-            first = code.times(index, lanes)
-            known = dict(spread)
-            for x, memory in zip([key, *these], [self.keys, *self.extents], strict=True):
-                known[x] = code.load(code.at(memory.pointer, first, memory.dtype), memory.dtype, lanes)
-            kept, highest = code.evaluate([left, expr.maximum(top, left)], lanes, {**known, top: now[0]})
-            code.store(kept, code.at(self.keys.pointer, first, INT64), INT64, lanes)
-            return [highest]
+        def more(now: list[str]) -> str:
+            left = code.line(f"icmp ult i64 {now[0]}, {blocks}")
+            return code.line(f"and i1 {left}, {now[1]}")
 
-        start = code.constant(np.full(lanes, GONE), INT64)
-        (found,) = code.loop(code.blocks(candidates, lanes), block, [(value_type(INT64, lanes), start)])
-        return folded_lanes(b, LARGEST, INT64, found, lanes)
+        def block(now: list[str]) -> list[str]:
+            for x, memory in zip(those, self.selected, strict=True):
+                place = code.at(memory.pointer, code.times(now[0], wide), FLOAT32)
+                known[x] = code.load(place, FLOAT32, wide)
+            (some,) = code.evaluate([meaning], wide, known)
+            if wide > 1:
+                kind = value_type(BOOL, wide)
+                some = code.call("i1", f"llvm.vector.reduce.or.v{wide}i1", (kind, some))
+            return [code.line(f"add nuw nsw i64 {now[0]}, 1"), code.line(f"xor i1 {some}, true")]
+
+        taken = code.loop_while(more, block, [("i64", "0"), ("i1", "true")])[1]
+        area = code.line(f"select i1 {taken}, float {extents[4]}, float {literal(0.0, FLOAT32)}")
+        for memory, extent in zip(self.selected, [*extents[:4], area], strict=True):
+            code.store(extent, code.at(memory.pointer, before, FLOAT32), FLOAT32)
+        self._hide(code.line(f"add i64 {before}, 1"))
+        return taken
+
+    def _hide(self, place: str) -> None:
+        """Boxes from there on overlap nothing, as they have no area."""
+        pointer = self.b.code.at(self.selected[4].pointer, place, FLOAT32)
+        self.b.code.store(self.nowhere, pointer, FLOAT32, self.wide)
 
 
 def _reach(one: Expr, other: Expr, centered: bool) -> tuple[Expr, Expr]:

@@ -1,0 +1,146 @@
+"""Mistakes put on purpose into what writes programs: the checks find each of them, or are blind to its kind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.onnx.native_bounded import check, feeds_of, made
+from tests.onnx.test_native import model, native
+
+# As Any: what is put in their places is none of the types' business.
+bounded: Any = import_module("anydml.codegen.program.bounded")
+elements: Any = import_module("anydml.codegen.program.elements")
+layout: Any = import_module("anydml.codegen.program.layout")
+module: Any = import_module("anydml.codegen.program.module")
+reductions: Any = import_module("anydml.codegen.program.reductions")
+suppression: Any = import_module("anydml.codegen.program.suppression")
+writing: Any = import_module("anydml.codegen.program.function_writer")
+indexing: Any = import_module("anydml.onnx.ops.native_indexing")
+
+
+def last_vectors_reach_behind_the_end() -> None:
+    elements.ElementWriter.block_start = lambda self, index, lanes, count: self.code.times(index, lanes)
+
+
+def indices_are_not_compared() -> None:
+    indexing._place = lambda b, number, dtype, length: number
+
+
+def places_are_not_compared() -> None:
+    writing.FunctionWriter.shorter = lambda self, one, other: one
+
+
+def lengths_are_not_compared() -> None:
+    def unchecked(b: Any, one: str, other: Any) -> None:
+        """Whatever they are."""
+
+    bounded.same_length = unchecked
+
+
+def rooms_are_too_small() -> None:
+    allocate = layout.ArenaPlan.allocate
+    layout.ArenaPlan.allocate = lambda self, size: allocate(self, size // 2)
+
+
+def outputs_are_larger_than_told() -> None:
+    told = module.write_outputs
+
+    def short(*args: Any) -> list[Any]:
+        return [module.replace(o, count=o.count // 2) for o in told(*args)]
+
+    module.write_outputs = import_module("anydml.onnx.execute.native_writer").write_outputs = short
+
+
+def gaps_stay_in_outputs() -> None:
+    module.fill = lambda b, tensor, home: b.memory(tensor, home)
+
+
+def what_is_behind_the_end_counts() -> None:
+    reductions.masked = lambda b, tensor, content: tensor.whole
+
+
+def boxes_behind_the_last_are_looked_at() -> None:
+    suppression._Classes._hide = lambda self, place: None
+
+
+def chain(name: str, size: int) -> Callable[[], None]:
+    def run() -> None:
+        text = made(name, size)
+        session = native(text)
+        for feeds in feeds_of(size):
+            check(session, text, feeds)
+
+    return run
+
+
+def far_away() -> None:
+    text = model("m (float[40] s, int64[1] at) => (float[k] y) <float half = {0.5}> { c = Greater (s, half)"
+                 " v = Compress <axis = 0> (s, c) y = Gather <axis = 0> (v, at) }")  # fmt: skip
+    session, s = native(text), np.ones(40, np.float32)
+    session.run(None, {"s": s, "at": np.array([39])})
+    session.run(None, {"s": s, "at": np.array([2**40])})
+
+
+def other_lengths() -> None:
+    text = model("m (float[40] s, float[40] t) => (float[k] y) <float half = {0.5}> { c = Greater (s, half)"
+                 " v = Compress <axis = 0> (s, c) d = Greater (t, half) w = Compress <axis = 0> (t, d) y = Add (v, w) }")  # fmt: skip
+    session, s = native(text), np.ones(40, np.float32)
+    check(session, text, {"s": s, "t": np.eye(1, 40, 5, np.float32)[0]})
+
+
+def boxes() -> None:
+    from tests.onnx import test_native_suppression as tests
+
+    tests.test_drawn_boxes((1, 2, 70), 0, True)
+
+
+FOUND: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
+    f.__name__: (f, run)
+    for f, run in (
+        (last_vectors_reach_behind_the_end, chain("element by element", 17)),
+        (indices_are_not_compared, far_away),
+        (places_are_not_compared, chain("more than there are", 40)),
+        (lengths_are_not_compared, other_lengths),
+        (rooms_are_too_small, chain("column", 40)),
+        (outputs_are_larger_than_told, chain("rows", 40)),
+        (gaps_stay_in_outputs, chain("of two axes", 40)),
+        (what_is_behind_the_end_counts, chain("sums", 40)),
+        (boxes_behind_the_last_are_looked_at, boxes),
+    )
+}
+ROOT = Path(__file__).parents[2]
+
+
+def ended_well(mistake: str, *, made: bool) -> bool:
+    """In a process of its own, which may end by reading what it must not."""
+    code = f"from tests.onnx.test_native_mistakes import FOUND; m, run = FOUND[{mistake!r}]; {'m();' * made} run()"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 or done.returncode < 0 or "Error" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="guard pages are made with mprotect")
+@pytest.mark.parametrize("mistake", FOUND)
+def test_it_is_found(mistake):
+    assert not ended_well(mistake, made=True)
+
+
+@pytest.mark.parametrize("mistake", [m for m in FOUND if m != "indices_are_not_compared"])
+def test_without_it_nothing_is_found(mistake):
+    assert ended_well(mistake, made=False)

@@ -100,6 +100,15 @@ CHAINS = {
     "norms": "y = ReduceL2 <axes = [0]> (g)",
     "where in each": "y = ArgMax <axis = 1, keepdims = 0> (g)",
     "where in each of columns": "w = Transpose (g) y = ArgMax <axis = 0, keepdims = 0> (w)",
+    "products": "w = Transpose (b0x) y = MatMul (g, w)",
+    "products of columns": "w = Transpose (g) y = MatMul (b0x, w)",
+    "sums of products": "c = Transpose (b0x) y = Gemm (g, c, half)",
+    "sums of products of columns": "w = Transpose (g) y = Gemm <alpha = 2.0> (b0x, w)",
+    "shares": "y = Softmax <axis = 1> (g)",
+    "logarithms of shares": "y = LogSoftmax <axis = -1> (g)",
+    "layers": "y = LayerNormalization (g, b0)",
+    "sums so far": "y = CumSum (g, zero)",
+    "sums so far of each": "y = CumSum <exclusive = 1> (g, axis1)",
     "in a loop": "n = Shape (i) k = Squeeze (n, z1) y = Loop (k, , half) <body = l (int64 q, bool c, float a)"
     " => (bool d, float w) { d = Identity (c) x = Gather <axis = 0> (v, q) w = Add (a, x) }>",
 }
@@ -110,9 +119,10 @@ def made(chain: str, size: int) -> onnx.ModelProto:
     text = model(
         f"m (float[{size}] s, float[{size}, 4] b) => (float[q] y) <{CONSTANTS}, float half2 = {{0.75}},"
         f" int64[1] ones = {{1}}, int64[1] zeros = {{0}}, int64[2] halves = {{1, 3}}, int64[2] times = {{1, 3}},"
-        f" float[0, 4] none = {{}}, int64 two0 = {{2}}, int64[1] five = {{5}}, int64[1] minus = {{-2}},"
+        f" float[0, 4] none = {{}}, int64 two0 = {{2}}, int64 axis1 = {{1}}, int64[1] five = {{5}}, int64[1] minus = {{-2}},"
         f" int64[1] end = {{9223372036854775807}}>"
         f" {{ {FOUND} b0 = Gather <axis = 0> (b, zero) b1 = Unsqueeze (b0, z1) b2 = Gather <axis = 0> (b, i)"
+        " b0x = Slice (b, z1, two, z1)"
         f" {CHAINS[chain]} }}"
     )
     output = onnx.shape_inference.infer_shapes(text).graph.output[0]

@@ -100,6 +100,26 @@ def test_exporters_models(name):
         assert "program: " in session.explain(), session.explain()
 
 
+@pytest.mark.parametrize("size", [4, 30])
+def test_patterns(size):
+    """Boxes of several kinds, and the worst places of an image computed anew."""
+    rng = np.random.default_rng(size)
+    corner = rng.random((size, 2)) * 3
+    feeds = {
+        "boxes": np.concatenate([corner, corner + rng.random((size, 2))], 1).astype(np.float32),
+        "scores": rng.random(size).astype(np.float32),
+        "labels": rng.integers(0, 3, size),
+    }
+    text = onnx.load(DATA / "patterns" / "batched_nms.onnx")
+    assert check(dml.load(text, threads=1), text, feeds)
+    text = onnx.load(DATA / "patterns" / "refine_patches.onnx")
+    session = dml.load(text, threads=1)
+    for worst in (0.5, 0.9, 2):
+        errors = (rng.random((1, 1, size, 7)) * worst).astype(np.float32)
+        image = rng.random((1, 3, size, 7)).astype(np.float32)
+        assert check(session, text, {"err": errors, "x": image})
+
+
 def test_more_of_the_best_than_there_are():
     text = model(
         "m (float[20] s, int64[1] k) => (float[k] y, int64[k] at) <float half = {0.5}, int64[1] z1 = {0}>"

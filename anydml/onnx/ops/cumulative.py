@@ -8,9 +8,9 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import PRODUCT, TOTAL, Folding, running
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.values import Bounded, NotNative, Tensor
 from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, Native, known, operand
+from anydml.onnx.ops.native import Inputs, Native, each_by_itself, known, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, OpInfo
 from anydml.onnx.ops.precision import round_to, widen
 from anydml.onnx.ops.shared import axis_in, flag, single
@@ -47,7 +47,13 @@ def _native(folding: Folding) -> Native:
         along = axis_in(int(single(axis.array)), len(x.sizes))
         return [running(b, x, along, folding, not flag(n, "exclusive"), flag(n, "reverse"))]
 
-    return rule
+    return each_by_itself(rule, _forward)
+
+
+def _forward(n: KnownNode, inputs: Inputs, k: int) -> int | None:
+    """What is behind the end is nothing to what is before."""
+    x = inputs[0]
+    return x.axis if isinstance(x, Bounded) and not flag(n, "reverse") else None
 
 
 OPS = (

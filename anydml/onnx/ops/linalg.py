@@ -10,10 +10,10 @@ from onnx import AttributeProto
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.errors import counted, short_repr
 from anydml.onnx.ops import result_types
-from anydml.onnx.ops.native import Inputs, operand
+from anydml.onnx.ops.native import Inputs, each_by_itself, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
@@ -286,6 +286,25 @@ def _native_matmul_integer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> l
     return [multiply(b, one, two)]
 
 
+def _row_or_column(n: KnownNode, inputs: Inputs, k: int) -> int | None:
+    """Rows of the one, and columns of the other, are those of their product."""
+    sizes = [t.sizes for t in inputs[:2] if t is not None]
+    x = inputs[k]
+    if not isinstance(x, Bounded) or k > 1 or min(map(len, sizes)) < 2:
+        return None
+    rank = max(map(len, sizes))
+    return rank - 2 + k if x.axis == len(x.sizes) - 2 + k else None
+
+
+def _row_or_column_of_sum(n: KnownNode, inputs: Inputs, k: int) -> int | None:
+    """Unless it is turned, or something of each row or column is added."""
+    axis = _row_or_column(n, inputs, k)
+    if axis is None or n.int(("transA", "transB")[k]):
+        return None
+    extra = inputs[2].sizes if len(inputs) > 2 and inputs[2] is not None else ()
+    return axis if (1, 1, *extra)[axis - 2] == 1 else None
+
+
 def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x, y = operand(inputs), operand(inputs, 1)
     if n.version < 7 or len(x.sizes) != 2 or len(y.sizes) != 2:
@@ -308,7 +327,7 @@ def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
 OPS = (
     OpInfo(
         "MatMul",
-        native=_native_matmul,
+        native=each_by_itself(_native_matmul, _row_or_column),
         result=result_types.multiplied,
         fold=_matmul,
         speculatable=_multiplies,
@@ -320,7 +339,7 @@ OPS = (
     ),
     OpInfo(
         "Gemm",
-        native=_native_gemm,
+        native=each_by_itself(_native_gemm, _row_or_column_of_sum),
         result=result_types.gemm,
         fold=_gemm,
         speculatable=_gemm_fits,

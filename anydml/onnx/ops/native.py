@@ -49,6 +49,23 @@ def known(inputs: Inputs, k: int) -> Known | None:
     return given
 
 
+def each_by_itself(rule: Native, kept: Callable[[KnownNode, Inputs, int], int | None]) -> Native:
+    """The rule, also for an operand of which the data decides how long it is along an axis that does not
+    matter to the others: (node, inputs, which operand) -> the result's axis, or None where it does."""
+
+    def whole(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
+        open = [k for k, t in enumerate(inputs) if isinstance(t, Bounded)]
+        if not open:
+            return rule(b, n, inputs)
+        x, axis = inputs[open[0]], kept(n, inputs, open[0])
+        if len(open) > 1 or axis is None or not isinstance(x, Bounded):
+            raise NotNative(f"{n.op.name} along an axis of which it is not known how long it is")
+        given = [b.whole(t) if t is x else t for t in inputs]
+        return [Bounded.of(result, axis, x.length) for result in rule(b, n, given)]
+
+    return bounded(whole)
+
+
 def of_float32(rule: Native) -> Native:
     """The rule, for tensors of float32, and integers that tell axes."""
 

@@ -14,8 +14,8 @@ from anydml.codegen.program.reductions import (
     TOTAL,
     fold_axes,
 )
-from anydml.codegen.program.values import NotNative, Tensor
-from anydml.onnx.ops.native import Inputs, of_float32, operand
+from anydml.codegen.program.values import Bounded, NotNative, Tensor
+from anydml.onnx.ops.native import Inputs, Native, each_by_itself, of_float32, operand
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.ops.shared import axis_in
 from anydml.ops import elementary, expr
@@ -41,6 +41,21 @@ def _axis(n: KnownNode, x: Tensor) -> int:
     return axis_in(n.int("axis"), len(x.sizes))
 
 
+def _before(n: KnownNode, inputs: Inputs, k: int) -> int | None:
+    """An axis in front of the one from which on it is about all elements."""
+    x = inputs[0]
+    return (
+        x.axis
+        if k == 0 and isinstance(x, Bounded) and x.axis < axis_in(n.int("axis"), len(x.sizes))
+        else None
+    )
+
+
+def before_axis(rule: Native) -> Native:
+    return each_by_itself(rule, _before)
+
+
+@before_axis
 @of_float32
 def softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = b.use(operand(inputs))
@@ -49,6 +64,7 @@ def softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [b.elementwise(expr.div(ONE, OTHER), [powers, total])]
 
 
+@before_axis
 @of_float32
 def log_softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = b.use(operand(inputs))
@@ -115,6 +131,7 @@ def mean_variance(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     return [b.elementwise(expr.div(ONE, expr.add(OTHER, 1e-9)), [apart, deviation])]
 
 
+@before_axis
 @of_float32
 def layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = b.use(operand(inputs))
@@ -127,6 +144,7 @@ def layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [result, mean, b.elementwise(expr.div(1.0, ONE), [deviation])][: len(n.outputs)]
 
 
+@before_axis
 @of_float32
 def root_mean_square(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = b.use(operand(inputs))

@@ -109,6 +109,15 @@ CHAINS = {
     "layers": "y = LayerNormalization (g, b0)",
     "sums so far": "y = CumSum (g, zero)",
     "sums so far of each": "y = CumSum <exclusive = 1> (g, axis1)",
+    "numbered": "n = Shape (v) k = Squeeze (n, z1) y = Range (zero, k, axis1)",
+    "in pairs with their numbers": "n = Size (v) k = Range (zero, n, axis1) y = Add (k, i)",
+    "filled": "n = Shape (g) y = ConstantOfShape (n)",
+    "filled to a size": "n = Shape (v) d = Concat <axis = 0> (two, n, one) y = ConstantOfShape (d)",
+    "expanded": "n = Shape (g) y = Expand (half, n)",
+    "a row expanded": "n = Shape (g) y = Expand (b0, n)",
+    "expanded along another axis": "n = Shape (v) d = Concat <axis = 0> (n, five) u = Unsqueeze (v, one) y = Expand (u, d)",
+    "of its own form": "n = Shape (v) d = Concat <axis = 0> (n, two, two) y = Reshape (g, d)",
+    "of a form with a rest": "c = Concat <axis = 0> (g, b) n = Shape <end = 1> (c) d = Concat <axis = 0> (n, all) y = Reshape (c, d)",
     "in a loop": "n = Shape (i) k = Squeeze (n, z1) y = Loop (k, , half) <body = l (int64 q, bool c, float a)"
     " => (bool d, float w) { d = Identity (c) x = Gather <axis = 0> (v, q) w = Add (a, x) }>",
 }

@@ -176,6 +176,24 @@ def test_where_the_best_of_them_is(size, node):
             session.run(None, {"s": np.zeros(size, np.float32)})
 
 
+@pytest.mark.parametrize("form", ["d = Concat <axis = 0> (k, rest) y = Reshape (g, d)",
+    "u = Unsqueeze (g, z) d = Concat <axis = 0> (k, two, two) y = Reshape (u, d)"])  # fmt: skip
+def test_forms_of_nothing(form):
+    """-1 is no size then, and 0 the input's."""
+    text = model(
+        "m (float[20] s, float[20,4] b) => (float[k] y) <float half = {0.5}, int64[1] rest = {-1},"
+        " int64[1] z = {0}, int64[1] two = {2}> {"
+        f" m = Greater (s, half) g = Compress <axis = 0> (b, m) k = Shape <end = 1> (g) {form} }}"
+    )
+    text.graph.output[0].type.tensor_type.ClearField("shape")
+    session, b = native(text), np.random.default_rng(0).random((20, 4)).astype(np.float32)
+    feeds = {"s": (np.arange(20) < 3).astype(np.float32), "b": b}
+    for _ in range(2):
+        assert check(session, text, feeds)
+        with pytest.raises(dml.ExecutionFailed, match="cannot be reshaped"):
+            session.run(None, {"s": np.zeros(20, np.float32), "b": b})
+
+
 def test_means_of_no_rows():
     """By NumPy: onnxruntime gives the rows themselves."""
     text = model(

@@ -7,8 +7,10 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.layout import MAX_BYTES
 from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Register, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, INT64
@@ -61,6 +63,24 @@ def same_length(b: ProgramBuilder, one: str, other: int | str) -> None:
     if one != other:
         equal = b.code.line(f"icmp eq i64 {one}, {other}")
         b.leave_unless(equal, "expected equally many, but got {}", one)
+
+
+def expect_some(b: ProgramBuilder, tensor: Bounded) -> None:
+    """What becomes of nothing is for others to say."""
+    b.leave_unless(b.code.line(f"icmp ne i64 {tensor.length}, 0"), "expected more than {}", tensor.length)
+
+
+def filled(b: ProgramBuilder, content: NDArray[np.generic], shape: Tensor) -> Tensor:
+    """The same everywhere, of sizes that are computed."""
+    lengths = b.lengths(shape)
+    sizes = [b.most[n] if isinstance(n, str) else n for n in lengths]
+    open = [k for k, n in enumerate(lengths) if isinstance(n, str)]
+    if len(open) > 1:
+        raise NotNative("two axes of which it is not known how long they are")
+    if min(sizes, default=1) < 1 or prod(sizes) * content.itemsize > MAX_BYTES:
+        raise NotNative(f"sizes {sizes}")
+    whole = Known.of(np.full(sizes, content))
+    return Bounded.of(whole, open[0], str(lengths[open[0]])) if open else whole
 
 
 def first_of(b: ProgramBuilder, whole: Tensor, axis: int, count: int) -> Tensor:

@@ -141,8 +141,7 @@ class ProgramBuilder(ElementWriter):
         if prod(sizes) <= MAX_REGISTER_ELEMENTS and all(part.small for _, part in parts):
             names = np.full(sizes, "", object)
             for start, part in parts:
-                given = self.register(part)
-                scalars = [self.code.shuffle(given.name, dtype, given.count, [k]) for k in range(given.count)]
+                scalars = self.scalars(part)
                 block = tuple(slice(a, a + n) for a, n in zip(start, part.sizes, strict=True))
                 names[block] = np.array(scalars, object).reshape(part.sizes)
             return Register(dtype, sizes, self.code.join(names.reshape(-1).tolist(), dtype))

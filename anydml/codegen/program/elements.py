@@ -14,7 +14,7 @@ from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, 
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
 from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
 from anydml.directml.fusion import replace_reads
-from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.dtypes import BOOL, INT64, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, ne, walk
 from anydml.ops.tensor_desc import packed_strides
 
@@ -41,6 +41,8 @@ class ElementWriter:
         """About how many elements are computed, those of loops and branches once."""
         self.node = ""
         """For messages, whose code is being written."""
+        self.most: dict[str, int] = {}
+        """Registers with lengths that somebody asked for, and how much they are at most."""
         self.held: list[Tensor] = []
         """Whose memory must not be given out again, whatever else is in use."""
 
@@ -97,6 +99,25 @@ class ElementWriter:
             raise NotNative("one number that may be none")
         assert tensor.count == 1
         return self.register(tensor).name
+
+    def scalars(self, tensor: Tensor) -> list[str]:
+        """The registers or literals with the elements of a small tensor."""
+        if isinstance(tensor, Known):
+            flat = tensor.array.reshape(-1)
+            return [self.code.constant(flat[k : k + 1], tensor.dtype) for k in range(tensor.count)]
+        name = self.register(tensor).name
+        return [self.code.shuffle(name, tensor.dtype, tensor.count, [k]) for k in range(tensor.count)]
+
+    def lengths(self, tensor: Tensor) -> list[int | str]:
+        """What is known of sizes that a program has computed: numbers, and registers with lengths."""
+        if isinstance(tensor, Known):
+            return [*tensor.integers]
+        if isinstance(tensor, Bounded) or not tensor.small or tensor.dtype is not INT64:
+            raise NotNative("sizes that are computed")
+        found = self.scalars(tensor)
+        if any(n not in self.most and n.startswith("%") for n in found):
+            raise NotNative("sizes that are computed")
+        return [n if n in self.most else int(n) for n in found]
 
     def memory(self, tensor: Tensor, into: Memory | None = None) -> Memory:
         """A tensor in memory: where it is, or a copy `into` a place of its sizes, which has room for all that

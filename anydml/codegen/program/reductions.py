@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from anydml.codegen.emit import value_type
-from anydml.codegen.program.bounded import masked
+from anydml.codegen.program.bounded import expect_some, masked
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Bounded, Memory, Register, Tensor
 from anydml.ops import expr
@@ -82,11 +82,6 @@ def fold_axes(b: ProgramBuilder, tensor: Tensor, axes: Sequence[int], keep: bool
     each = prod(tensor.sizes[k] for k in axes if k != tensor.axis)
     filled = masked(b, tensor, folding.neutral(dtype))
     return _fold(b, filled, axes, keep, folding, b.code.times(tensor.length, each))
-
-
-def expect_some(b: ProgramBuilder, tensor: Bounded) -> None:
-    """What becomes of nothing is for others to say."""
-    b.leave_unless(b.code.line(f"icmp ne i64 {tensor.length}, 0"), "expected more than {}", tensor.length)
 
 
 def _fold(

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
+from anydml.codegen.program.bounded import filled
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.cast import dtype_of
-from anydml.onnx.ops.native import Inputs, known, operand
+from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, widen
 from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
 from anydml.onnx.ops.speculation import always
-from anydml.ops.dtypes import NUMPY
+from anydml.ops.dtypes import INT64, NUMPY
 
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
@@ -75,9 +76,19 @@ def _native_eye_like(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Te
 
 
 def _native_constant_of_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    if (shape := known(inputs, 0)) is None:
-        raise NotNative("ConstantOfShape without a shape")
-    return [Known.of(_constant_of_shape(n, shape.array))]
+    return [filled(b, _constant_of_shape(n, np.ones(0, np.int64)), operand(inputs))]
+
+
+def _native_range(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
+    """From 0 on, up to how long something is."""
+    start, limit, step = (operand(inputs, k) for k in range(3))
+    numbers = [t.integers for t in (start, step) if isinstance(t, Known) and t.dtype is INT64]
+    if numbers != [[0], [1]] or limit.count != 1:
+        raise NotNative("Range of numbers that are computed")
+    (length,) = b.lengths(limit)
+    if isinstance(length, int):
+        raise NotNative("Range of a number that is computed")
+    return [Bounded.of(Known.of(np.arange(b.most[length])), 0, length)]
 
 
 def _constant(node: NodeView) -> Any:
@@ -148,6 +159,7 @@ OPS = (
     OpInfo("EyeLike", native=_native_eye_like, fold=_eye_like, matrix_only=True),
     OpInfo(
         "Range",
+        native=_native_range,
         safe=safe.ranged,
         safe_if_sized=lambda n, sizes, integers: True,
         result=result_types.moved,

@@ -328,9 +328,7 @@ def _ends(b: ProgramBuilder, n: KnownNode, inputs: Inputs, k: int, name: str) ->
         return given.integers
     if isinstance(given, Bounded) or not given.small or given.dtype not in (INT32, INT64):
         raise NotNative("places that are no integers")
-    name = b.register(given).name
-    found = [b.code.shuffle(name, given.dtype, given.count, [place]) for place in range(given.count)]
-    return [b.code.line(f"sext i32 {at} to i64") if given.dtype is INT32 else at for at in found]
+    return [b.code.line(f"sext i32 {at} to i64") if given.dtype is INT32 else at for at in b.scalars(given)]
 
 
 def _part(b: ProgramBuilder, x: Tensor, axis: int, along: slice) -> Tensor:

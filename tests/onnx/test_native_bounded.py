@@ -176,6 +176,15 @@ def test_where_the_best_of_them_is(size, node):
             session.run(None, {"s": np.zeros(size, np.float32)})
 
 
+def test_a_c_function_tells_what_it_does_not_compute():
+    compiled = dml.compile_model(made("mean", 40))
+    (failure,) = (f for f in compiled.failures if "no error" in f)
+    assert (
+        "expected more than the number in memory, which is no error, but nothing that this function computes"
+        in failure
+    )
+
+
 @pytest.mark.parametrize("form", ["d = Concat <axis = 0> (k, rest) y = Reshape (g, d)",
     "u = Unsqueeze (g, z) d = Concat <axis = 0> (k, two, two) y = Reshape (u, d)"])  # fmt: skip
 def test_forms_of_nothing(form):

@@ -51,4 +51,5 @@ def memory_bytes(b: ProgramBuilder) -> int:
 
 def failures(b: ProgramBuilder) -> Sequence[str]:
     """What the numbers mean that the function returns, from 1 on."""
-    return [f"{f.node}: {f.message.format('the number in memory')}" for f in b.failures]
+    ends = ("", ", which is no error, but nothing that this function computes")
+    return [f"{f.node}: {f.message.format('the number in memory')}{ends[f.left]}" for f in b.failures]

@@ -202,3 +202,47 @@ def test_sizes_are_told_to_operators_that_want_them():
     for b, s in ((1, 3), (2, 4), (3, 2)):
         ids = np.arange(b * s, dtype=np.int32).reshape(b, s) % 9
         agree(data, {"ids": ids, "words": weight(9, 8), "places": weight(7, 8)}, session)
+
+
+def test_a_type_that_does_not_follow_is_the_declared_one():
+    """onnxruntime does not infer that of the attention's products, and refuses to open what does not tell it."""
+    text = """(float[b,s,8] q, float[b,2,t,4] k, float[b,2,t,4] v) => (float[b,s,8] y, float[b,2,s,t] qk) {
+        y, "", "", qk = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) }"""
+    data, session = model(text), None
+    for b, s, t in ((1, 3, 5), (2, 2, 4), (3, 1, 2)):
+        feeds = {"q": weight(b, s, 8), "k": weight(b, 2, t, 4), "v": weight(b, 2, t, 4)}
+        session = agree(data, feeds, session)
+    assert "onnxruntime: com.microsoft.MultiHeadAttention" in session.explain()
+    flat, _ = anydml.flatten(data)
+    agree(flat.SerializeToString(), feeds)
+
+
+SEARCH = """(int32[b,s] input_ids, int32[1] longest) => (int32[b,m] sequences) {
+    ids = Identity (input_ids)
+    sequences = com.microsoft.GreedySearch <eos_token_id = 0, pad_token_id = 0, model_type = 0,
+        decoder = step (int32[b,n] input_ids, int32[b,n] position_ids, int32[b,t] attention_mask,
+                        float[2,b,1,p,4] past_0) => (float[b,n,7] logits, float[2,b,1,t,4] present_0) {
+            axes = Constant <value_ints = [0, 2]> ()
+            word = Gather (words, input_ids)  place = Gather (words, position_ids)  x = Add (word, place)
+            more = Unsqueeze (x, axes)  both = Concat <axis = 0> (more, more)
+            present_0 = Concat <axis = 3> (past_0, both)
+            prompt = Gather (words, ids)  keep = Constant <value_ints = [1]> ()
+            of_prompt = ReduceMean <axes = [1], keepdims = 1> (prompt)
+            seen = ReduceMean <axes = [0, 2, 3], keepdims = 0> (present_0)
+            late = Unsqueeze (seen, keep)  y = Add (x, late)  z = Add (y, of_prompt)
+            l = MatMul (z, out)  logits = Identity (l) }> (input_ids, longest) }"""
+
+
+def test_graphs_of_a_search_are_found_by_the_names_of_what_they_take():
+    """Also where something around them goes by one of these names, as the prompt does here."""
+    data, session = model(SEARCH, words=weight(7, 4), out=weight(4, 7)), None
+    answers = set()
+    for b, s, longest in ((1, 2, 6), (2, 3, 7), (1, 5, 7), (3, 1, 6)):
+        ids = np.random.default_rng(s).integers(1, 7, (b, s)).astype(np.int32)
+        feeds = {"input_ids": ids, "longest": np.array([longest], np.int32)}
+        session = agree(data, feeds, session)
+        answers.update(theirs(data, feeds)[0].ravel().tolist())
+    assert len(answers) > 3
+    flat, _ = anydml.flatten(data)
+    agree(flat.SerializeToString(), feeds)
+    assert theirs(flat.SerializeToString(), feeds)[0].tolist() == theirs(data, feeds)[0].tolist()

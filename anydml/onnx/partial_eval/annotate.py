@@ -162,10 +162,12 @@ class _Typing:
             later = {k: self.facts[body.outputs[j]].value.type for k, j in states.items()}
             wider = [common(t, later[k]) if k in later else t for k, t in enumerate(types)]
             if wider == types:
+                if info is None:  # a library's own, whose outputs are something else
+                    return {}
                 first = body.conditions_of(node)
                 found = {j - first: t for k, j in states.items() if (t := types[k]) is not None}
                 rows = self._rows_of_any_rank(body, first, len(states))
-                collects = info is not None and info.makes_container
+                collects = info.makes_container
                 return found | ({k: SequenceType(t) for k, t in rows.items()} if collects else rows)
             types = wider
 

@@ -59,16 +59,20 @@ def by_library(
     node: NodeProto,
     inputs: Mapping[str, TypeProto],
     contents: Mapping[str, TensorProto],
+    declared: Mapping[str, TypeProto],
     imports: Sequence[OperatorSetIdProto],
     provider: Provider,
 ) -> Types:
-    """The types of an operator that ONNX does not have: the library is shown a model of this node alone."""
+    """The types of an operator that ONNX does not have: the library is shown a model of this node alone.
+
+    `declared`: what its file says of the outputs, without which some models are refused.
+    """
     graph = GraphProto(name="one", node=[node])
     graph.input.extend(ValueInfoProto(name=n, type=t) for n, t in inputs.items() if n not in contents)
     for name, content in contents.items():
         graph.initializer.add().CopyFrom(content)
         graph.initializer[-1].name = name
-    graph.output.extend(ValueInfoProto(name=name) for name in node.output if name)
+    graph.output.extend(ValueInfoProto(name=name, type=declared.get(name)) for name in node.output if name)
     model = ModelProto(ir_version=IR_VERSION, graph=graph, opset_import=imports)
     return provider.result_types(model.SerializeToString())
 

@@ -127,9 +127,9 @@ class ShapeInference:
 
     def _infer(self, node: Node, inputs: list[AbstractValue | None]) -> tuple[list[Type | None], str, bool]:
         """The outputs' types by ONNX's own rules, None where they do not tell; and what `types` tells."""
-        nothing: list[Type | None] = [None] * len(node.outputs)
-        unknown = nothing, "", False
         schema = schema_of(node.op)
+        told = [None if v is None or schema is not None else v.type for v in node.outputs]
+        unknown = told, "", False
         if schema is None and node.op.domain == INTERNAL_DOMAIN:
             return unknown
         key = _inference_key(node, inputs)
@@ -157,13 +157,18 @@ class ShapeInference:
         if any(isinstance(n, int) and n > MAX_FOLLOWED_ELEMENTS for n in shape or ()):
             return unknown  # before opset 13, inference makes a list of so many sizes
         if schema is None:
-            found, refused = by_library(proto, protos, data, imports, self.provider), False
+            found, refused = by_library(proto, protos, data, {}, imports, self.provider), False
+            made = ((v, v.type) for v in node.writes if v.type is not None)
+            declared = {names.of(v): to_proto(without_sizes(t)) for v, t in made}
+            if declared and not found:
+                key = None  # another one of its kind may be declared otherwise
+                found = by_library(proto, protos, data, declared, imports, self.provider)
         else:
             found, refused = by_onnx(schema, proto, protos, data, imports)
         why = negative_sizes(found.values())
         types = [
-            None if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
-            for v in node.outputs
+            known if v is None or (t := found.get(names.of(v))) is None else from_proto(t, self._dims.get)
+            for v, known in zip(node.outputs, told, strict=True)
         ]
 
         types = self._believed(node, inputs, types, why)

@@ -20,6 +20,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 from anydml.errors import InvalidInput, InvalidModel, Problem, counted, nearest, short_repr
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
+from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse_light
 from anydml.onnx.serde.raw_data import RawData
@@ -165,6 +166,8 @@ class _Scope:
         self.values: dict[str, Value] = {}
         self.constants: dict[Value, Constant] = {}
         self.captures: dict[Value, None] = {}
+        self.told: Mapping[str, Type] = {}
+        """What the file says of types of results."""
 
     def define(self, name: str, type: Type | None = None) -> Value:
         if name in self.values:
@@ -273,10 +276,12 @@ class _Reader:
 
     def _finish(self, proto: GraphProto, scope: _Scope, inputs: tuple[Value, ...] | None) -> Graph:
         self._texts(scope.path, proto.name, *(o.name for o in proto.output))
+        declared = ((i.name, from_proto(i.type, scope.symbols)) for i in (*proto.value_info, *proto.output))
+        scope.told = {name: type for name, type in declared if type is not None}
         nodes = [n for node in proto.node if (n := self._node(node, scope)) is not None]
-        for info in (*proto.value_info, *proto.output):
-            made, type = scope.values.get(info.name), from_proto(info.type, scope.symbols)
-            if made is not None and type is not None:
+        for name, type in scope.told.items():
+            made = scope.values.get(name)
+            if made is not None:
                 self.declared[made] = type
         outputs = []
         for info in proto.output:
@@ -323,7 +328,11 @@ class _Reader:
         if is_if:
             return self._if(proto, scope, inputs, label)
         attributes, bodies = self._attributes(proto, scope)
-        outputs = tuple(scope.define(name) if name else None for name in proto.output)
+        told = scope.told if is_foreign(op) else {}  # from which such a type may not follow
+        outputs = tuple(
+            scope.define(name, without_sizes(told[name]) if name in told else None) if name else None
+            for name in proto.output
+        )
         return Node(op, tuple(inputs), outputs, attributes, label, scope.path, bodies)
 
     def _if(self, proto: NodeProto, scope: _Scope, inputs: list[Value | None], label: str) -> If | None:

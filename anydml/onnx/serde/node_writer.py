@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from onnx import (
@@ -19,7 +20,9 @@ from onnx import (
 
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
+from anydml.ir.transforms import replace_uses
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.schema import is_foreign
 from anydml.onnx.types import CODES, leaf, only_ranks, to_proto, with_sizes
 
 IDENTITY = OnnxOp("", "Identity", 1)
@@ -52,12 +55,15 @@ class NodeWriter:
         for node in nodes:
             parts = [node] if isinstance(node, If) else self.parts(node)
             for part in parts:
-                proto = self.node(part)
+                copies = self._hidden(part)
+                yield from (self.node(Node(IDENTITY, (v,), (copy,), {}, "")) for v, copy in copies.items())
+                proto = self.node(part, copies)
                 if part is not node:  # the first has its name, which two may not have
                     proto.name = self.label(node) if part is parts[0] else ""
                 yield proto
 
-    def node(self, node: Node | If) -> NodeProto:
+    def node(self, node: Node | If, copies: Mapping[Value, Value] = MappingProxyType({})) -> NodeProto:
+        """A node. `copies`: what its bodies read in the place of some values."""
         name = self.label(node)
         if isinstance(node, If):
             proto = NodeProto(op_type="If", name=name)
@@ -71,12 +77,21 @@ class NodeWriter:
         outputs = ["" if v is None else self.names.of(v) for v in node.outputs]
         proto.output.extend(part_names(outputs, self.names) if node.is_onnx("Split") else outputs)
         proto.attribute.extend(node.attributes.values())
+        for value in (v for body in _found_by_name(node) for v in (*body.parameters, *body.outputs)):
+            self.names.fix(value, value.name)
         for word, body in node.bodies.items():
+            body = replace_uses(body, copies, {}) if copies else body
             info = info_of(node.op)
             states = len(info.states(node)) if info is not None and node.is_onnx("Loop") else 0
             told = replace(body, returns=tuple(_returns(node, body)))
             self._fill(proto, word, told, body.conditions_of(node) + states)
         return proto
+
+    def _hidden(self, node: Node | If) -> dict[Value, Value]:
+        """What a node captures under a name that its bodies have for something of their own, with copies."""
+        own = {v.name for body in _found_by_name(node) for v in (*body.parameters, *body.outputs)}
+        captured = dict.fromkeys(v for body in _found_by_name(node) for v in body.inputs)
+        return {v: Value(self.names.fresh(v.name), v.type) for v in captured if self.names.of(v) in own}
 
     def declared(self, value: Value) -> ValueInfoProto:
         return self._declare(value, value.type)
@@ -107,6 +122,11 @@ class NodeWriter:
     def _initializers(self, proto: GraphProto, body: Body) -> None:
         for value, constant in dict(used_constants(body)).items():
             proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
+
+
+def _found_by_name(node: Node | If) -> tuple[Body, ...]:
+    """The bodies in which a library looks by name for what they take and give, as its beam search does."""
+    return () if isinstance(node, If) or not is_foreign(node.op) else tuple(node.bodies.values())
 
 
 def _returns(node: Node, body: Body) -> Iterator[Type | None]:

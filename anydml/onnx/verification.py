@@ -138,8 +138,7 @@ def verify(
     provider, declared, first = _compile(first_region, nodes, folder, fast_too and worst != "any", literal)
     second = provider.compile(whole_model(result, left, folder, without, declared), 1)
     alike: Callable[[Any, Any], bool] = partial(same, loose=1e-2 if literal else 1e-5)
-    if provider.name != "onnxruntime" and any(map(_draws, nodes)):  # others at each run
-        alike = same_kind
+    chance = _decided_by_chance(graph, seeds=provider.name == "onnxruntime")
     numbers = compared_with(graph)
     always_empty = {v.name for v in graph.inputs if 0 in (v.sizes or ())}
     agreed = refused = ended = empty = 0
@@ -177,8 +176,8 @@ def verify(
         if a is None or b is None:
             refused += 1
         else:
-            pairs = zip(original.graph.output, a, b, strict=True)
-            unlike = [o.name for o, x, y in pairs if not alike(x, y)]
+            pairs = zip(graph.outputs, a, b, strict=True)
+            unlike = [v.name for v, x, y in pairs if not (same_kind if v in chance else alike)(x, y)]
             if unlike and nothing and _wrong_on_nothing(typed):
                 refused += 1
                 continue
@@ -250,8 +249,24 @@ def _rounds(graph: Graph) -> bool:
     return bool({*(DTYPES.get(code) for code in made), *typed} & {"float16", "bfloat16"})
 
 
-def _draws(node: Node) -> bool:
-    """Whether it draws random numbers: onnxruntime has a seed for each session, others have none."""
+def _decided_by_chance(graph: Graph, seeds: bool) -> set[Value]:
+    """What follows from random numbers that others draw, or that are others where nodes have other numbers.
+
+    `seeds`: whether what has a seed in the file always draws the same.
+    """
+    found: set[Value] = set()
+    for node in graph.nodes:
+        inner = [n for body in node.subgraphs for n in body.walk(bodies=True)]
+        drawing = any(isinstance(n, Node) and _draws(n, seeds) for n in (node, *inner))
+        if drawing or not found.isdisjoint(node.reads):
+            found.update(node.writes)
+    return found
+
+
+def _draws(node: Node, seeds: bool) -> bool:
+    """Whether it draws random numbers that may be others."""
+    if seeds and "seed" in node.attributes:
+        return False
     info = info_of(node.op)
     return info is not None and info.draws is not None and info.draws(KnownNode(node, {}))
 

@@ -8,6 +8,7 @@ import pytest
 import anydml
 from anydml.onnx import verification
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.serde.deserialize import read
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> main '
 RNG = np.random.default_rng(0)
@@ -147,3 +148,30 @@ def test_what_is_drawn_anew_is_compared_by_its_kind(monkeypatch):
     assert not verification.same_kind(x, x[:2])
     assert not verification.same_kind(x, x.astype(np.float64))
     assert not verification.same_kind(x, [x])
+
+
+@pytest.mark.parametrize(
+    ("text", "by_chance"),
+    [
+        ("r = RandomNormalLike (e)", {"y"}),
+        ("r = RandomNormalLike <seed = 3.0> (e)", set()),
+        ("ratio = Constant <value = float {0.5}> ()  r = Dropout (e, ratio, c)", {"y"}),
+        (
+            """r = If (c) <then_branch = a () => (float[n] u) { u = RandomUniformLike (e) },
+                          else_branch = b () => (float[n] v) { v = Identity (e) }>""",
+            {"y"},
+        ),
+    ],
+)
+def test_what_onnxruntime_draws_is_compared_by_its_kind(text, by_chance):
+    """It draws others where a node has another number, as behind what was folded; the rest is compared."""
+    proto = model(f"""(float[n] x) => (float[n] y, float[n] z) {{
+        c = Constant <value = bool {{1}}> ()  one = Constant <value = float {{1}}> ()
+        two = Add (one, one)  e = Mul (x, two)  {text}  y = Add (r, e)  z = Sub (e, one) }}""")
+    for convert in ("auto", "always"):
+        _, report = anydml.flatten(proto, convert=convert)
+        assert report.verified.provider == "onnxruntime"
+        assert report.verified.agreed > 2
+    graph = read(proto).graph
+    assert {v.name for v in verification._decided_by_chance(graph, seeds=True)} & {"y", "z"} == by_chance
+    assert "y" in {v.name for v in verification._decided_by_chance(graph, seeds=False)}

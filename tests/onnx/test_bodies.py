@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import anydml
@@ -140,3 +141,31 @@ def test_external_data_of_a_body(tmp_path):
     for path in (tmp_path / "model.onnx", flat):
         (y,) = anydml.load(path).run(None, {"x": x, "trips": np.array(2)})
         assert y.tolist() == [0, 0, 0, 1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("fixed", [{}, {"trips": np.array([3])}])
+@pytest.mark.parametrize("go", ["bool", "bool[1]"])
+@pytest.mark.parametrize("k", ["int64", "int64[1]"])
+def test_a_number_and_a_condition_of_one_element(k, go, fixed):
+    """As some exporters declare them; onnxruntime then gives the body arrays of one element."""
+    proto = model(f"""
+        main (float[n] x, int64[1] trips) => (float[n] y, int64[a] rows, bool[b] gone) {{
+          t = Constant <value = {go} {{1}}> ()
+          y, rows, gone = Loop <body = again ({k} k, {go} go, float[m] state)
+                             => ({go} still, float[m] next, int64[c] row, bool[d] went) {{
+            f = Cast <to = 1> (k)  next = Add (state, f)  row = Identity (k)
+            still = Identity (go)  went = Identity (go)
+          }}> (trips, t, x) }}""")
+    for output in proto.graph.output[1:]:
+        output.type.tensor_type.ClearField("shape")
+    for output in proto.graph.node[1].attribute[0].g.output[2:]:
+        output.type.tensor_type.ClearField("shape")
+    feeds = {"x": np.ones(2, np.float32), "trips": np.array([3])}
+    want = ort.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    assert [len(w.shape) - 1 for w in want] == [0, k.count("["), go.count("[")]
+    flat, _ = anydml.flatten(proto, fixed=fixed)
+    left = {name: value for name, value in feeds.items() if name not in fixed}
+    flatly = ort.InferenceSession(flat.SerializeToString()).run(None, left)
+    for w, a, b in zip(want, anydml.load(proto).run(None, feeds), flatly, strict=True):
+        np.testing.assert_array_equal(a, w, strict=True)
+        np.testing.assert_array_equal(b, w, strict=True)

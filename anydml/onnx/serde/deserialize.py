@@ -22,6 +22,7 @@ from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType,
 from anydml.onnx import node_validation
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
+from anydml.onnx.serde.loop_parameters import with_scalars
 from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse_light
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
@@ -328,6 +329,8 @@ class _Reader:
         if is_if:
             return self._if(proto, scope, inputs, label)
         attributes, bodies = self._attributes(proto, scope)
+        if op.domain == "" and op.name == "Loop":
+            bodies = {name: with_scalars(body, op.version) for name, body in bodies.items()}
         told = scope.told if is_foreign(op) else {}  # from which such a type may not follow
         outputs = tuple(
             scope.define(name, without_sizes(told[name]) if name in told else None) if name else None

@@ -8,6 +8,7 @@ import pytest
 import anydml
 from anydml.onnx import verification
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.provider import RegionFailed
 from anydml.onnx.serde.deserialize import read
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> main '
@@ -175,3 +176,31 @@ def test_what_onnxruntime_draws_is_compared_by_its_kind(text, by_chance):
     graph = read(proto).graph
     assert {v.name for v in verification._decided_by_chance(graph, seeds=True)} & {"y", "z"} == by_chance
     assert "y" in {v.name for v in verification._decided_by_chance(graph, seeds=False)}
+
+
+@pytest.mark.parametrize(
+    ("fused", "exact", "fine"), [(1e-4, 0, True), (0.5, 0, False), (1e-4, 1e-4, False), (None, 0, True)]
+)
+def test_what_onnxruntime_fuses_in_one_file_only_is_compared_node_by_node(fused, exact, fine, monkeypatch):
+    """A fused operator rounds elsewhere, and takes fewer sizes; a model that differs does so there, too."""
+    inner, count = OnnxRuntime.compile, []
+
+    def compile(self, region, threads, alone=True):
+        call = inner(self, region, threads, alone)
+        count.append(self)
+        off = 0 if len(count) % 2 else exact if self._literal else fused  # the second file is the new one
+
+        def other(values):
+            if off is None:
+                raise RegionFailed(0, "sizes that a fused one does not take")
+            return [y + np.float32(off) for y in call(values)]
+
+        return other
+
+    monkeypatch.setattr(OnnxRuntime, "compile", compile)
+    proto = model("(float[n] x) => (float[n] y) { e = Tanh (x)  i = Identity (e)  y = Neg (i) }")
+    if fine:
+        assert anydml.flatten(proto)[1].verified.agreed > 2
+    else:
+        with pytest.raises(anydml.VerificationFailed):
+            anydml.flatten(proto)

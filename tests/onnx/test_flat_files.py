@@ -179,3 +179,22 @@ def test_nothing_of_one_kind_is_made_once():
     assert again.SerializeToString(deterministic=True) == flat.SerializeToString(deterministic=True)
     nothing = np.ones((0, 2, 2), np.float32)
     assert same(model, flat, {"x": nothing, "z": nothing}) == 1
+
+
+def test_an_input_whose_default_is_sparse_keeps_it():
+    proto = parsed(
+        "(float[2,3] x, float[2,3] y) => (float[2,3] z) { n = Neg (y)  i = Identity (n)  z = Add (x, i) }"
+    )
+    sparse = onnx.helper.make_sparse_tensor(
+        onnx.helper.make_tensor("y", onnx.TensorProto.FLOAT, [2], [4, 5]),
+        onnx.helper.make_tensor("places", onnx.TensorProto.INT64, [2], [0, 4]),
+        [2, 3],
+    )
+    proto.graph.sparse_initializer.append(sparse)
+    flat, _ = anydml.flatten(proto)
+    for given in ({}, {"y": -X}):
+        want, got = (
+            ort.InferenceSession(p.SerializeToString()).run(None, {"x": X, **given})[0] for p in (proto, flat)
+        )
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(anydml.load(flat).run(None, {"x": X, **given})[0], want)

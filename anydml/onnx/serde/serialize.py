@@ -73,6 +73,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
     made.node.extend(writer.nodes(graph.nodes))
     by_name = {i.name: i for i in original.graph.input}
     given = {t.name: t for t in original.graph.initializer}
+    sparse = {t.values.name: t for t in original.graph.sparse_initializer}
     for value in graph.inputs:
         info = made.input.add()
         info.CopyFrom(by_name[value.name])
@@ -80,6 +81,8 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
             _size(info, value.type)
         if value.name in given:  # what it is if it is not fed
             made.initializer.append(given[value.name])
+        elif value.name in sparse:
+            made.sparse_initializer.append(sparse[value.name])
     for value, told in zip(graph.outputs, original.graph.output, strict=True):
         info = made.output.add()
         info.CopyFrom(told)

@@ -52,15 +52,17 @@ def _arrays(values: Sequence[Any]) -> Iterator[np.ndarray]:
             yield from _arrays(value)
 
 
-def _memory(array: np.ndarray) -> tuple[int, int]:
-    """Where the array that an array is a view of begins, in the end; and where it begins itself.
-
-    A library may give two arrays over one tensor, which know nothing of each other.
+def _memory(array: np.ndarray) -> tuple[int, ...]:
+    """The array that owns the memory of an array, in the end. If none does, where that begins of which it is
+    a view, and where it begins itself: a library may give two arrays over one tensor, which know nothing of
+    each other.
     """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    return _address(owner), _address(array)
+    if owner.flags.owndata:
+        return (id(owner),)
+    return (_address(array),) if owner is array else (_address(owner), _address(array))
 
 
 def _address(array: np.ndarray) -> int:

@@ -34,6 +34,7 @@ from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
+from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
@@ -220,7 +221,7 @@ class Session:
         return [_node_arg(i) for i in self._model.inputs if i.optional]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [_node_arg(o) for o in self._model.outputs]
+        return [_node_arg(o) for o in typed_outputs(self._model)]
 
     def get_providers(self) -> list[str]:
         """onnxruntime's execution providers, in order, for what it runs."""

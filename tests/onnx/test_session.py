@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import anydml as dml
@@ -48,6 +49,22 @@ def test_initializers_that_may_be_fed():
     session = dml.load(onnx.parser.parse_model(text))
     assert [i.name for i in session.get_inputs()] == ["a"]
     assert [i.name for i in session.get_overridable_initializers()] == ["b"]
+
+
+def test_outputs_without_a_declared_type_have_the_one_that_follows():
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    m (float[n,4] x, bool c) => (y, bool[n,4] z, k, g) {
+      y = If (c) <then_branch = a () => (float[n,4] u) { u = Neg (x) },
+                  else_branch = b () => (float[n,4] v) { v = Abs (x) }>
+      z = Greater (y, x)  k = Constant <value = int64[2] {1, 2}> ()  g = com.microsoft.FastGelu (y)
+    }"""
+    model = onnx.parser.parse_model(text)
+    for name in ("y", "k", "g"):
+        next(o for o in model.graph.output if o.name == name).ClearField("type")
+    theirs = ort.InferenceSession(model.SerializeToString()).get_outputs()
+    ours = dml.load(model).get_outputs()
+    assert [(o.name, o.type) for o in ours] == [(o.name, o.type) for o in theirs]
+    assert [o.shape for o in ours][:3] == [["n", 4], ["n", 4], [2]]
 
 
 # ---- dims --------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Provider
-from anydml.onnx.serde.deserialize import Model, read_proto
+from anydml.onnx.serde.deserialize import Argument, Model, read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.subgraphs import in_order
@@ -60,6 +61,15 @@ def annotate_types(
         declared: what a file says of values, for where less follows.
     """
     return replace_values(graph, _typed(graph, opsets, provider, declared or {}).values)
+
+
+def typed_outputs(model: Model) -> tuple[Argument, ...]:
+    """The outputs of the types that their file declares, or that follow where it declares none."""
+    if all(o.type is not None for o in model.outputs):
+        return model.outputs
+    graph = annotate_types(model.graph, model.opsets, OnnxRuntime(), model.declared)
+    pairs = zip(model.outputs, graph.outputs, strict=True)
+    return tuple(o if o.type is not None else replace(o, type=v.type) for o, v in pairs)
 
 
 def _typed(

@@ -34,6 +34,8 @@ SPECIAL = [
     -104.0,
 ]
 ATTRIBUTES = {
+    "Softmax": [{"axis": 0}, {"axis": -2}],
+    "LogSoftmax": [{"axis": 0}, {"axis": -2}],
     "LeakyRelu": [{"alpha": 0.3}],
     "Elu": [{"alpha": 0.7}],
     "HardSigmoid": [{"alpha": 0.3, "beta": 0.4}],
@@ -59,7 +61,11 @@ def attributes_of(name, dtype):
     if name == "Cast":
         codes = [helper.np_dtype_to_tensor_dtype(np.dtype(to)) for to in CASTS if casts(dtype, to)]
         return [{"to": code} for code in codes]
-    return [*([{}] if name not in ("BitShift", "Mod") else []), *ATTRIBUTES.get(name, [])]
+    return [*([{}] if name not in ("BitShift", "Mod", *ALONG) else []), *ATTRIBUTES.get(name, [])]
+
+
+ALONG = ("Softmax", "LogSoftmax")
+"""Another axis than the last, which libraries turn tensors for."""
 
 
 def casts(given, wanted):
@@ -77,6 +83,8 @@ def casts(given, wanted):
 
 
 def shapes_of(name, count):
+    if name in ALONG:
+        return [((3, 70),), ((5, 3, 70),)]
     if name == "Clip":
         return [((3, 70), *[()] * (count - 1))]
     if name == "PRelu":
@@ -143,6 +151,10 @@ def test_against_the_reference(name, dtype, attributes, shapes):
     with np.errstate(all="ignore"):
         if name == "Softsign":  # onnx.reference stumbles over a scalar
             wanted = arrays[0] / (1 + abs(arrays[0]))
+        elif name == "LogSoftmax":  # the reference takes logarithms of what underflows
+            wide, axis = arrays[0].astype(float), attributes["axis"]
+            wide = wide - wide.max(axis, keepdims=True)
+            wanted = (wide - np.log(np.exp(wide).sum(axis, keepdims=True))).astype(dtype)
         elif name == "Mean":  # nor does the reference broadcast
             wide = np.float32 if dtype == "float16" else arrays[0].dtype.type
             wanted = (reduce(np.add, [a.astype(wide) for a in arrays]) / wide(len(arrays))).astype(dtype)

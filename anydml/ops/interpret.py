@@ -134,15 +134,17 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, np.asarray((a - (total - part)) + (b - part))
 
 
-def _extreme(of_two: np.ufunc, nothing: float, x: Array, **rows: Any) -> Array:
-    """Over rows; of NaNs alone, what loses to every number."""
-    result = of_two.reduce(x, **rows)
-    return np.where(np.isnan(result), nothing, result) if x.dtype.kind == "f" else result
+def _extreme(of_two: np.ufunc, x: Array, **rows: Any) -> Array:
+    """Over rows; of NaNs alone, and of nothing, what loses to every number."""
+    limits: Any = np.iinfo(x.dtype) if x.dtype.kind in "iu" else None
+    low, high = (limits.min, limits.max) if limits else (-np.inf, np.inf)
+    found: Array = of_two.reduce(x, initial=low if of_two is np.fmax else high, **rows)
+    return found
 
 
 _ROWS: Mapping[str, Callable[..., Array]] = {
-    "row_max": lambda x, **rows: _extreme(np.fmax, -np.inf, x, **rows),
-    "row_min": lambda x, **rows: _extreme(np.fmin, np.inf, x, **rows),
+    "row_max": lambda x, **rows: _extreme(np.fmax, x, **rows),
+    "row_min": lambda x, **rows: _extreme(np.fmin, x, **rows),
     "row_sum": np.sum,
 }
 

@@ -71,6 +71,22 @@ def test_nothing():
         assert session.run(None, {"x": np.zeros(sizes, np.float32)})[0].shape == sizes
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nothing_at_all(op, axis):
+    """Of each axis, alone in the model."""
+    node = helper.make_node(op, ["x"], ["y"], axis=axis)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["a", "b", "c"]) for n in "xy")
+    graph = helper.make_graph([node], "g", [x], [y])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for native in (None, False):
+        session = anydml.load(made.SerializeToString(), native=native)
+        for sizes in ((0, 3, 4), (3, 0, 4), (3, 4, 0), (2, 3, 4), (0, 0, 0)):
+            got = session.run(None, {"x": np.zeros(sizes, np.float32)})[0]
+            assert got.shape == sizes
+            assert np.isfinite(got).all()
+
+
 def test_half():
     file = model("LogSoftmax", "float16", [1, 3, 80, 80], 1)
     x = RNG.standard_normal((1, 3, 80, 80)).astype(np.float16)

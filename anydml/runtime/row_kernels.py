@@ -75,15 +75,24 @@ def row_kernel(
     if make is None or given is None:
         return None
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
-    rank = len(given.sizes)
-    axes = tuple(sorted(a - rank for a in _axes_of(operator, attributes, rank)))
-    if not axes or (dtype not in FLOATING and operator.name not in _OF_INTEGERS):
+    sizes, reduced = given.sizes, _axes_of(operator, attributes, len(given.sizes))
+    if operator.name in REDUCTIONS:
+        sizes, reduced = _without_ones(sizes, reduced)
+    rank = len(sizes)
+    axes = tuple(sorted(a - rank for a in reduced))
+    if not axes or (dtype not in FLOATING and operator.name not in REDUCTIONS):
         return None
-    if prod(given.sizes[axes[-1] + 1 + rank :]) < MIN_COLUMNS and axes[-1] != -1:
+    if prod(sizes[axes[-1] + 1 + rank :]) < MIN_COLUMNS and axes[-1] != -1:
         return None
-    length = prod(given.sizes[a] for a in axes)
+    length = prod(sizes[a] for a in axes)
     rows = _Rows(axes, length, read(0, dtype))
     return make(rows, attributes, threads, [s.parameter for s in operator.inputs if s.name in tensors])
+
+
+def _without_ones(sizes: Sequence[int], axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes without axes of one element, which are in nobody's way; and where the others of `axes` are."""
+    kept = [axis for axis, n in enumerate(sizes) if n != 1]
+    return tuple(sizes[axis] for axis in kept), tuple(k for k, axis in enumerate(kept) if axis in axes)
 
 
 def _axes_of(operator: Operator, attributes: Mapping[str, Any], rank: int) -> Sequence[int]:
@@ -122,7 +131,15 @@ def _one_for_each_row(meaning: Expr, rows: _Rows, threads: int | None) -> Implem
 
     def compute(c: Call) -> Array:
         result = empty(c.output, dtype)
-        launch.alone([packed(c.input, threads), result], c.input.shape)
+        given, shape = packed(c.input, threads), c.input.shape
+        if 1 in shape:
+            shape, _ = _without_ones(shape, ())
+            kept = [*shape]
+            for axis in rows.axes:
+                kept[axis] = 1
+            launch.alone([given.reshape(shape), result.reshape(kept)], shape)
+        else:
+            launch.alone([given, result], shape)
         return result
 
     return compute
@@ -320,4 +337,4 @@ ROW_KERNELS: Mapping[str, Callable[..., Implementation | None]] = {
     "LP_NORMALIZATION": _lp,
     "BATCH_NORMALIZATION": _batch,
 }
-_OF_INTEGERS = {"REDUCE", "ARGMAX", "ARGMIN"}
+REDUCTIONS = {"REDUCE", "ARGMAX", "ARGMIN"}

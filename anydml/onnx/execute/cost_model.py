@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from anydml.ir.dims import likely
 from anydml.ir.graph import If, Node, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.reduction_step import Reduction, seconds_for_each
 from anydml.onnx.if_conversion.cost import work
 
 CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
@@ -93,6 +94,12 @@ def _turning(node: Node | If) -> float:
         return 0.0
     near = meaning.attributes["Axes"] == (source.rank - 2,)
     return elements(source) * (NEAR_TURN_SECONDS if near else TURN_SECONDS)
+
+
+def seconds_of_reduction(node: Node, reduction: Reduction) -> float:
+    """What a kernel for a reduction saves, on one thread, before its own call."""
+    source = node.inputs[0]
+    return 0.0 if source is None else elements(source) * seconds_for_each(node, reduction)
 
 
 def _moving(nodes: Iterable[Node | If]) -> float:

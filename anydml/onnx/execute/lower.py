@@ -28,6 +28,7 @@ from anydml.onnx.execute.cost_model import seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
 from anydml.onnx.execute.partition import Partition, ProviderRegistry, levels
+from anydml.onnx.execute.reduction_step import ReductionStep
 from anydml.onnx.execute.steps import (
     BranchStep,
     ElementwiseStep,
@@ -157,6 +158,8 @@ class _Lowering:
         if isinstance(node, If):
             return self._branch(node)
         check_types(node)
+        if node in self.placement.reductions:
+            return self._reduction(node)
         if iterates(node):
             read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
             wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
@@ -179,6 +182,19 @@ class _Lowering:
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
         return self._slow(node, why)
+
+    def _reduction(self, node: Node) -> ReductionStep:
+        (source, *_), (result,) = node.reads, node.writes
+
+        @cache
+        def others() -> Step:
+            try:
+                return self._region([node], self.libraries.fast)
+            except Unsupported as error:
+                return self._slow(node, error.problems[0].message)
+
+        reduction, threads = self.placement.reductions[node], self.libraries.threads
+        return ReductionStep(node, reduction, threads, self.slot(source), self.slot(result), others)
 
     def _failing(self, node: Node) -> RuleStep:
         """A step that raises: nothing is told before a run, since it may be in a branch that is not taken."""

@@ -17,9 +17,11 @@ from anydml.onnx.execute.cost_model import (
     integers_pay,
     may_leave,
     seconds,
+    seconds_of_reduction,
     seconds_saved,
 )
 from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.execute.reduction_step import Reduction, reduction_of
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -96,7 +98,10 @@ class Partition:
         self._last = {v for v in graph.outputs if v not in read}
         """What the graph gives, and none of its nodes reads."""
         self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
-        self.elementwise = self._profitable_kernels()
+        self.reductions: dict[Node | If, Reduction] = {}
+        """Those that our kernels shall run."""
+        chosen = self._profitable_kernels()
+        self.elementwise = chosen - self.reductions.keys()
 
     def quirk(self, node: Node) -> Quirk | None:
         """What the fast library does wrong with a node; bodies do not count."""
@@ -109,7 +114,7 @@ class Partition:
         return "kernels" if node in self.elementwise else self._place_without_kernels(node)
 
     def _profitable_kernels(self) -> Set[Node | If]:
-        """The element-wise nodes that our kernels shall run.
+        """The element-wise nodes that our kernels shall run, and reductions, which are steps of their own.
 
         All of them where nothing is left for a library but its call, or what it does with integers. Else all
         groups that save time, if they save more than the cuts cost; a cheap node between two convolutions
@@ -121,18 +126,32 @@ class Partition:
         if not rest and not integers_pay(able):
             return set(able)
         left = {n for n in able if not self._primary_takes(n)}
-        chosen, saved = set(left), 0.0
+        chosen: set[Node | If] = {*left}
+        saved = 0.0
         for group in connected([n for n in able if may_leave(n)]):
             own = seconds_saved(group) / self.libraries.threads - CALL_SECONDS
             if own > 0:
                 chosen, saved = chosen | set(group), saved + own
+        reductions: dict[Node | If, Reduction] = {}
+        for node in nodes:
+            reduction = reduction_of(node, self.graph.constants) if self._primary_takes(node) else None
+            if reduction is not None:
+                own = seconds_of_reduction(node, reduction) / self.libraries.threads - CALL_SECONDS
+                if own > 0:
+                    reductions[node], saved = reduction, saved + own
         if not saved:
             return left
+        chosen |= reductions.keys()
         gain = saved - self._cut_seconds(chosen) + self._cut_seconds(left)
-        return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
+        if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads:
+            self.reductions |= reductions
+            return chosen
+        return left
 
     def _place_without_kernels(self, node: Node | If) -> str:
-        return "region" if node not in self.own_ifs and self._primary_takes(node) else "single"
+        if node in self.own_ifs or node in self.reductions:
+            return "single"
+        return "region" if self._primary_takes(node) else "single"
 
     def _cut_seconds(self, kernels: Set[Node | If]) -> float:
         """What several regions cost more than one would."""

@@ -22,6 +22,7 @@ from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
 from anydml.onnx.schema import form_of
+from anydml.ops.enums import ReduceFunction
 
 if TYPE_CHECKING:
     from anydml.onnx.ops.native import Native
@@ -323,6 +324,8 @@ class OpInfo:
     directml: DirectMLForm | tuple[DirectMLForm, ...] | None = None
     """The DirectML operator that computes the same; several, for different nodes."""
 
+    reduction: ReduceFunction | None = None
+    """The function of DirectML's REDUCE that it is, of floats."""
     native: Native | None = None
     """How programs compute it, where no DirectML operator says so."""
 

@@ -28,6 +28,7 @@ from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import reduces_any, reduces_some
 from anydml.onnx.ops.symbolic import of_sizes
 from anydml.ops import expr
+from anydml.ops.enums import ReduceFunction
 
 Axes = tuple[int, ...]
 Reduce = Callable[[Array, Axes], Array]
@@ -311,6 +312,7 @@ _reduction = partial(OpInfo, result=result_types.reduced, quirks=(_FROM_THE_END,
 OPS = (
     _reduction(
         "ReduceSum",
+        reduction=ReduceFunction.SUM,
         native=native_reduction.folds(TOTAL),
         fold=_rule(_float_sum, _integer_sum),
         symbols=_sum_symbol,
@@ -318,6 +320,7 @@ OPS = (
     ),
     _reduction(
         "ReduceMean",
+        reduction=ReduceFunction.AVERAGE,
         safe=safe.reduced,
         native=native_reduction.folds(AVERAGE),
         fold=_rule(_float_mean, _integer_mean),
@@ -332,6 +335,7 @@ OPS = (
     ),
     _reduction(
         "ReduceMax",
+        reduction=ReduceFunction.MAX,
         safe=safe.reduced,
         native=native_reduction.folds(LARGEST),
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
@@ -341,6 +345,7 @@ OPS = (
     ),
     _reduction(
         "ReduceMin",
+        reduction=ReduceFunction.MIN,
         safe=safe.reduced,
         native=native_reduction.folds(LEAST),
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
@@ -350,12 +355,14 @@ OPS = (
     ),
     _reduction(
         "ReduceL1",
+        reduction=ReduceFunction.L1,
         native=native_reduction.folds(SUM_OF_ABSOLUTES),
         fold=_rule(*_sum_of(np.abs)),
         speculatable=reduces_any,
     ),
     _reduction(
         "ReduceL2",
+        reduction=ReduceFunction.L2,
         native=native_reduction.folds(NORM),
         fold=_rule(_float_l2, _integer_l2),
         speculatable=reduces_any,
@@ -370,6 +377,7 @@ OPS = (
     ),
     _reduction(
         "ReduceLogSumExp",
+        reduction=ReduceFunction.LOG_SUM_EXP,
         native=native_reduction.log_of_powers,
         safe=safe.reduced,
         fold=_rule(_float_log_sum_exp, _integer_log_sum_exp),
@@ -378,6 +386,7 @@ OPS = (
     ),
     _reduction(
         "ReduceSumSquare",
+        reduction=ReduceFunction.SUM_SQUARE,
         native=native_reduction.folds(SUM_OF_SQUARES),
         fold=_rule(*_sum_of(np.square)),
         speculatable=reduces_any,
@@ -385,6 +394,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMax",
+        reduction=ReduceFunction.ARGMAX,
         safe=safe.placed,
         native=native_reduction.place_of_best(expr.gt),
         result=result_types.found_along,
@@ -395,6 +405,7 @@ OPS = (
     ),
     OpInfo(
         "ArgMin",
+        reduction=ReduceFunction.ARGMIN,
         safe=safe.placed,
         native=native_reduction.place_of_best(expr.lt),
         result=result_types.found_along,

@@ -14,7 +14,7 @@ from anydml.codegen.jit import is_loaded
 from anydml.ir.graph import Constant, Node, Value
 from anydml.onnx.execute.steps import MAX_KERNEL_SHAPES, Shape, Step
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.ops.call import Computation
 from anydml.ops.dtypes import FLOAT32, INT64
 from anydml.ops.enums import ReduceFunction
@@ -41,6 +41,13 @@ class Reduction:
 
 def reduction_of(node: Node, constants: Mapping[Value, Constant]) -> Reduction | None:
     """What a node reduces, where a kernel computes the same."""
+    try:
+        return _reduction_of(node, constants)
+    except NotFoldable:  # an attribute of another type
+        return None
+
+
+def _reduction_of(node: Node, constants: Mapping[Value, Constant]) -> Reduction | None:
     info = info_of(node.op)
     if info is None or info.reduction is None or node.op.domain or len(node.outputs) != 1:
         return None
@@ -50,7 +57,7 @@ def reduction_of(node: Node, constants: Mapping[Value, Constant]) -> Reduction |
         return None
     function = info.reduction
     if function in _PLACES:
-        if seen.int("select_last_index"):
+        if seen.attribute("select_last_index"):
             return None
         axes = [seen.int("axis")]
     elif seen.value(1) is None:

@@ -87,8 +87,7 @@ def load(
             names what else it asks for, which has no meaning here.
         native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
             branches and loops included. None: models with control flow do, where that takes no more than
-            some 150 ms the first time on a machine, from the second run on (from the first one where LLVM is
-            in the process already); True: whatever can, at once; False: never.
+            some 150 ms the first time on a machine; True: whatever can; False: never.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
@@ -310,7 +309,7 @@ class Session:
         return page(repr(self)[1:-1], text(self.explain()))
 
     def explain(self) -> str:
-        """The plans made so far: the shapes and contents each is for, and what runs where from now on."""
+        """The plans made so far: the shapes and contents that each is for, and what runs where."""
         return self._program.explain()
 
     def emit(self, form: str = "llvm") -> str:

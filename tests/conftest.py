@@ -1,13 +1,9 @@
-"""Tests keep their compiled code to themselves: one folder for a run, which its processes share.
-
-LLVM is there from the beginning: without it, a session's first run is left to others than our kernels.
-"""
+"""Tests keep their compiled code to themselves: one folder for a run, which its processes share."""
 
 import os
 import signal
 import tempfile
 
-import llvmlite.binding  # noqa: F401
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import os
 import platform
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -76,11 +75,6 @@ def _llvm() -> Any:
 
         atexit.register(compiling.end)  # again, to be called before what llvmlite has registered
         return llvmlite.binding
-
-
-def is_loaded() -> bool:
-    """Whether LLVM is in the process: to bring it in takes as long as a small model's first run."""
-    return "llvmlite.binding" in sys.modules
 
 
 def _keep(thing: Any) -> Any:

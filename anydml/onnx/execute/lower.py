@@ -314,17 +314,7 @@ class _Lowering:
             tuple(map(self.slot, inputs)),
             tuple(map(self.slot, outputs)),
             self.arena,
-            lambda: self._instead(nodes),
         )
-
-    def _instead(self, nodes: Sequence[Node]) -> RegionStep | None:
-        """A step of the fast library for nodes that kernels shall run, if it runs them right."""
-        if any(map(self.placement.obstacle, nodes)):
-            return None
-        try:
-            return self._region(nodes, self.libraries.fast)
-        except Unsupported:
-            return None
 
     def _threads(self, nodes: Sequence[Node | If]) -> int:
         """Of a region: what was asked for (0: the library's default) where it has most of the work, and more

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import prod
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto, TypeProto
 
-from anydml.codegen.jit import assembly, is_loaded
+from anydml.codegen.jit import assembly
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
-from anydml.errors import ExecutionFailed, Problem
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.errors import AnyDMLError, ExecutionFailed, Problem
+from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
 from anydml.onnx.execute.native import NativeStep, native_step
@@ -53,10 +55,12 @@ from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.bodies import specialize_bodies
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
-from anydml.onnx.providers.provider import Provider, RanksDiffer
+from anydml.onnx.providers.provider import Call, Provider, RanksDiffer, Region, RegionFailed, Sizes
 from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
+from anydml.onnx.serde.deserialize import read_proto
+from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.types import of_content
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
@@ -87,8 +91,6 @@ class _Planned:
     """How many are left in it, branches included."""
     folded: tuple[str, ...]
     """Those that are not in it any more, and why."""
-    better: Callable[[], Plan | None] | None = None
-    """Makes the plan from the second run on, if it can: the first run shall be quick, which LLVM is not."""
     used: int = 0
     """When it ran last, counted in runs."""
 
@@ -154,7 +156,7 @@ class Program:
         planned = None if key is None else self._met.get(key)
         if planned is None:
             planned = self._find_plan(values)
-            if key is not None and planned.better is None:
+            if key is not None:
                 if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
                 self._met[key] = planned
@@ -210,8 +212,6 @@ class Program:
                     contents = ANY
             found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
-            if planned.used:
-                self._settle(planned)
             if len(self._plans) > MAX_PLANS:
                 others = (k for k, p in self._plans.items() if k != found and p is not self._last)
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
@@ -260,8 +260,7 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            plan, better = self._planned(special, guards, values)
-            self._plans[key] = _Planned(plan, ifs, folded, better)
+            self._plans[key] = _Planned(self._lower(special, guards, values), ifs, folded)
             break
         return key
 
@@ -293,83 +292,55 @@ class Program:
                 graph = converted
         return graph, set(known), tuple(notes)
 
-    def _planned(
-        self, special: Graph, guards: set[Value], values: Sequence[Any]
-    ) -> tuple[Plan, Callable[[], Plan | None] | None]:
-        """The plan of the first run, and what makes a better one."""
-        feeds = self._feeds(guards, values)
-        if feeds is None:
-            return self._by_others(special, guards), None
-        better = partial(self._native, special, guards, feeds)
-        if is_loaded() or self.libraries.native:
-            return better() or self._by_others(special, guards), None
-        return self._by_others(special, guards), better
-
-    def _settle(self, planned: _Planned) -> None:
-        """From here on, it is the plan that stays."""
-        if planned.better is not None:
-            planned.plan, planned.better = planned.better() or planned.plan, None
-            self._last = None  # its entry is another one
-
-    def _by_others(self, special: Graph, guards: set[Value]) -> Plan:
-        return self._placed(self._lower(special), guards)
-
-    def _lower(self, special: Graph) -> Plan:
-        with self._lock:
-            return lower(special, self.libraries, self._branch, alone=not self._inner)
-
-    def _placed(self, plan: Plan, guards: set[Value]) -> Plan:
-        """A guarded input is a constant of the plan, but still arrives with every run."""
+    def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan:
+        plan = self._native(special, guards, values) or self._by_others(special)
+        # A guarded input is a constant of the plan, but still arrives with every run.
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
         return replace(plan, template=[*plan.template, None], inputs=inputs)
 
-    def _feeds(self, guards: set[Value], values: Sequence[Any]) -> list[Fed] | None:
-        """What a program is fed; None where no plan is to be one."""
+    def _by_others(self, special: Graph) -> Plan:
+        with self._lock:
+            return lower(special, self.libraries, self._branch, alone=not self._inner)
+
+    def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
+        """The plan as one function of machine code, if that is wanted, and to be had."""
         asked = self.libraries.native
-        if (
-            self._inner
-            or asked is False
-            or not (asked or self._forks)
-            or not self.libraries.fast.on_processor
-        ):
+        if asked is None and not self._forks:
+            return None
+        if self._inner or asked is False or not self.libraries.fast.on_processor:
             return None
         if not all(isinstance(x, np.ndarray) for x in values):
             return None
-        return [
+        feeds = [
             Fed(v.name, x.dtype, x.shape, x.tobytes() if v in guards else None)
             for v, x in zip(self.graph.inputs, values, strict=True)
         ]
-
-    def _native(self, special: Graph, guards: set[Value], feeds: Sequence[Fed]) -> Plan | None:
-        """The plan as one function of machine code, if that is to be had."""
         fed = [k for k, v in enumerate(self.graph.inputs) if v not in guards]
         slots: dict[Value, int] = {}
         for value in (*special.inputs, *special.outputs):
             slots.setdefault(value, len(slots))
         try:
-            others = partial(self._lower, special)
+            others = partial(self._by_others, special)
             step = native_step(special, slots.__getitem__, self.libraries, feeds, fed, others)
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None
         except RuntimeError as error:  # LLVM refuses what was written: a mistake here, which nobody asked for
-            if self.libraries.native:
+            if asked:
                 raise
             _log.error("no program, since LLVM refused its code, which is a defect of anydml: %s", error)
             return None
-        plan = Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
-        return self._placed(plan, guards)
+        return Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
 
     def _branch(self, graph: Graph) -> Program:
         return Program(graph, self.libraries, inner=True)
 
     def explain(self) -> str:
-        """The plans made so far: their guards, and what runs where from now on."""
+        """The plans made so far: their guards, and what runs where."""
         if not self._plans:
             return "not run yet"
-        self._settle_all()
         lines = []
         for (shapes, contents), planned in self._plans.items():
             lines.append(f"plan for {self._guards(shapes, contents)}")
@@ -379,14 +350,8 @@ class Program:
                 lines.append("  nothing to run")
         return "\n".join(lines)
 
-    def _settle_all(self) -> None:
-        with self._lock:
-            for planned in self._plans.values():
-                self._settle(planned)
-
     def emit(self, form: str) -> str:
         """The plans that are one function of machine code, as text: "llvm" or "asm"."""
-        self._settle_all()
         steps = [step for p in self._plans.values() for step in p.plan.steps if isinstance(step, NativeStep)]
         return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)
 
@@ -419,6 +384,43 @@ def specialized(
         typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
         simple = simplify(typed.graph, on_processor=provider.on_processor)
     return simple, [*special.folded, *folded]
+
+
+class OwnPlans:
+    """Our plans as a provider of whole models: for one that could end the process of a library."""
+
+    name = "anydml"
+    on_processor = True
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: where external data lies."""
+        self._folder = folder
+        self.unbelieved: set[OnnxOp] = set()
+
+    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
+        return call
+
+    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+        return {}
+
+    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
+        model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
+        program = Program(model.graph, ProviderRegistry(model.opsets, threads))
+        places = [
+            region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
+        ]
+
+        def call(values: list[Any]) -> list[Any]:
+            fed = [
+                model.defaults[v].content if k is None else values[k]
+                for v, k in zip(model.graph.inputs, places, strict=True)
+            ]
+            try:
+                return program.run(fed)
+            except AnyDMLError as error:
+                raise RegionFailed(None, str(error)) from error
+
+        return call
 
 
 def _weight_bytes(graph: Graph) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.jit import is_loaded
 from anydml.ir.graph import Constant, Node, Value
 from anydml.onnx.execute.steps import MAX_KERNEL_SHAPES, Shape, Step
 from anydml.onnx.ops.catalog import info_of
@@ -93,8 +92,8 @@ def seconds_for_each(node: Node, reduction: Reduction) -> float:
 
 
 class ReductionStep:
-    """A reduction in our kernels, made for each shape when that is first met; what has none, and the first
-    run of a process that has not needed LLVM so far, is left to others.
+    """A reduction in our kernels, made for each shape when that is first met; what has none is left to
+    others.
     """
 
     fresh = True
@@ -111,7 +110,6 @@ class ReductionStep:
         """`others`: makes a step that computes the same."""
         self.node, self._reduction, self._threads = node, reduction, threads
         self._read, self._write, self._others = read, write, others
-        self._ran = False
         self._made: dict[Shape, Callable[[np.ndarray], np.ndarray] | None] = {}
 
     @property
@@ -123,10 +121,7 @@ class ReductionStep:
         return (self._write,)
 
     def run(self, slots: list[Any]) -> None:
-        x, first, self._ran = slots[self._read], not self._ran, True
-        if first and not is_loaded():
-            self._others().run(slots)
-            return
+        x = slots[self._read]
         if x.shape not in self._made:
             if len(self._made) >= MAX_KERNEL_SHAPES:
                 self._made.clear()

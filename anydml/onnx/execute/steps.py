@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from anydml.codegen.jit import is_loaded
 from anydml.codegen.program.entry import Entry
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
@@ -176,9 +175,7 @@ def list_nodes(nodes: Sequence[Node | If]) -> str:
 
 
 class ElementwiseStep:
-    """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met, but
-    for the first run of a process that has not needed LLVM so far, which is left to others.
-    """
+    """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met."""
 
     fresh = True
 
@@ -192,22 +189,14 @@ class ElementwiseStep:
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         arena: Arena,
-        others: Callable[[], Step | None],
     ) -> None:
-        """`others`: makes a step that computes the same without LLVM, where there is one."""
         self.nodes, self.reads, self.writes = nodes, reads, writes
-        self._others: Callable[[], Step | None] | None = others
         self._arena = arena
         self._given, self._results = given, results
         self._lowered, self._threads = lowered, threads
         self._made: dict[tuple[Shape, ...], _Made] = {}
 
     def run(self, slots: list[Any]) -> None:
-        if self._others is not None:
-            others, self._others = self._others, None
-            if not is_loaded() and (step := others()) is not None:
-                step.run(slots)
-                return
         inputs, shapes = [], []
         for place, k in enumerate(self.reads):
             x = slots[k]

@@ -7,10 +7,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from anydml.codegen.kernel import MIN_COLUMNS
 from anydml.ir.graph import DirectMLGraph, DirectMLNode
 from anydml.ops.call import Array, Call, fields
 from anydml.ops.opdef import Operator
+from anydml.ops.reductions import MIN_COLUMNS
+from anydml.ops.row_expressions import OF_ROWS
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
@@ -18,7 +19,7 @@ from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
-from anydml.runtime.row_kernels import ROW_KERNELS, row_kernel
+from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.running_kernels import RUNNING, running_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
@@ -119,7 +120,7 @@ def names_of_node(node: DirectMLNode) -> list[str]:
 
 
 _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
-    (ROW_KERNELS, f"along last axes or of {MIN_COLUMNS} columns, "),
+    (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns, "),
     (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),

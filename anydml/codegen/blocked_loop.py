@@ -12,12 +12,11 @@ from anydml.codegen.stages import (
     Reduction,
     kept_value,
     lanes_of,
-    needed_for,
-    stages_of,
 )
 from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.dtypes import BOOL, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, read
+from anydml.ops.reductions import needed_for, stages_of
 
 
 class BlockedLoopEmitter(LoopEmitter):
@@ -27,7 +26,7 @@ class BlockedLoopEmitter(LoopEmitter):
         self.rank = shape.dims
         self.some: dict[Expr, str] = {}
         """Truths about a whole row: whether they are true."""
-        self.stages = stages_of(group)
+        self.stages = stages_of(group.outputs)
         self.kept = kept_value(group, self.stages) if shape.hold is not Hold.NOWHERE else None
         """Computed in the last stage, and used again by the outputs."""
         self.hold = len(group.operands)

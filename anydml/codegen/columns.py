@@ -14,9 +14,10 @@ from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.reduction import ReductionEmitter
-from anydml.codegen.stages import Reduction, accumulator_of, needed_for
+from anydml.codegen.stages import Reduction, accumulator_of
 from anydml.ops.dtypes import ScalarType
 from anydml.ops.expr import Expr, convert, read
+from anydml.ops.reductions import needed_for
 
 Carried = Sequence[tuple[str, str]]
 """Types and values."""

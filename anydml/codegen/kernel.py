@@ -21,6 +21,7 @@ from anydml.codegen.tiles import scratch_bytes
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
+from anydml.ops.reductions import MIN_COLUMNS
 
 MAX_CHUNKS = 0xFFFF  # of the ticket's fields
 MAX_SCRATCH_ROW_ELEMENTS = 512
@@ -34,8 +35,6 @@ MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
 MIN_SHORT_ROW = 6
 """Elements: fewer go along the rows' first ones, then their second ones, and so on."""
-MIN_COLUMNS = 8
-"""Rows beside each other from which each has a lane of vectors."""
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22

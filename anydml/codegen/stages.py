@@ -10,7 +10,7 @@ from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.jit import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
-from anydml.ops.reductions import REDUCTIONS
+from anydml.ops.reductions import needed_for
 
 
 @dataclass
@@ -55,20 +55,6 @@ def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     return (vectors // 2 if wide else vectors) * target.vector_bytes // 4
 
 
-def stages_of(group: KernelSpec) -> list[list[Expr]]:
-    """The row ops of each stage: those that need no other, those that need only them, ..."""
-    depth: dict[Expr, int] = {}
-    stages: list[list[Expr]] = []
-    for e in walk(*group.outputs):
-        depth[e] = max((depth[a] for a in e.args), default=0)
-        if e.opcode in REDUCTIONS:
-            if len(stages) == depth[e]:
-                stages.append([])
-            stages[depth[e]].append(e)
-            depth[e] += 1
-    return stages
-
-
 def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
     """A call of the last stage that the outputs need again and the first output's memory can hold."""
     again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
@@ -82,15 +68,3 @@ def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | No
 
 def accumulator_of(reduction: Expr) -> ScalarType:
     return FLOAT64 if reduction.opcode == "row_sum" and reduction.dtype in FLOATING else reduction.dtype
-
-
-def needed_for(expr: Expr, known: set[Expr]) -> list[Expr]:
-    """The subexpressions to compute where `known` is at hand."""
-    seen: dict[Expr, None] = {}
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        if e not in seen and e not in known:
-            seen[e] = None
-            stack += e.args
-    return list(seen)

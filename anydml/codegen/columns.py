@@ -65,7 +65,7 @@ class ColumnEmitter(ReductionEmitter):
             keep = self.kept if s == len(self.stages) - 1 else None
             known |= self._reduced(pointers, known, [Reduction(w, accumulator_of(w)) for w in stage], keep)
         if self.shape.single:
-            self._store_outputs(pointers, known)
+            self._store_outputs(pointers, known | self._given(pointers, "0", known, self.group.outputs))
             return
         known = self._with_constants(known, self.group.outputs)
 

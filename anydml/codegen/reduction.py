@@ -9,6 +9,7 @@ from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.stages import Reduction, accumulator_of
 from anydml.ops.dtypes import BOOL, SIZE
 from anydml.ops.expr import Expr, convert, read, walk
+from anydml.ops.reductions import needed_for
 
 MAX_BATCH_ROWS = 16
 """Rows of a batch, at most: while one is folded to a number, the next one's elements are on their way."""
@@ -90,7 +91,7 @@ class ReductionEmitter(BlockedLoopEmitter):
                 self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
                 known[r.expr] = f"%{name}.v" if single else self.broadcast(f"%{name}.v", r.expr.dtype, name)
         if single:
-            self._store_row(pointers[self.count :], known)
+            self._store_row(pointers, known)
         elif last:
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
@@ -107,11 +108,18 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
 
     def _store_row(self, pointers: Sequence[str], known: Mapping[Expr, str]) -> None:
-        """The outputs of a row that is one element of theirs."""
-        emitter = self.emitter(known, 1)
+        """The outputs of a row that is one element of theirs, and of what is the same for all of it."""
+        given = dict(known)
+        for e in {e for output in self.group.outputs for e in needed_for(output, known.keys())}:
+            if e.opcode == "read":
+                given[e] = f"%{self.label()}"
+                self.emit_lines(
+                    f"{given[e]} = load {element_type(e.dtype)}, ptr {pointers[e.value]}, align 1"
+                )
+        emitter = self.emitter(given, 1)
         values = [emitter.value(e) for e in self.group.outputs]
         self.flush(emitter)
-        for e, value, pointer in zip(self.group.outputs, values, pointers, strict=False):
+        for e, value, pointer in zip(self.group.outputs, values, pointers[self.count :], strict=False):
             self.emit_lines(f"store {element_type(e.dtype)} {value}, ptr {pointer}, align 1")
 
     def _vector(self, r: Reduction) -> str:

@@ -3,27 +3,48 @@
     y = select(x < 0, x * a, x)     three nodes, x and a in memory     ->     one kernel, y its output
 
 What a node reads is put in the place of the reading, with the strides that lead to the same elements:
-0 where it is broadcast, exchanged where it is transposed. Values that must be in memory are the graph's
-outputs and whatever cannot be expressed so: a reshaped intermediate, a reduced row seen from elsewhere,
-or an expression that would outgrow a kernel. Outputs over the same space share one kernel.
+0 where it is broadcast, exchanged where it is transposed. What is reduced stays over the space of its rows,
+where it does not vary along them. Values that must be in memory are the graph's outputs and whatever cannot
+be expressed so: a reshaped intermediate, a reduced row seen from elsewhere, or an expression that would
+outgrow a kernel. Outputs over the same space share one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
+from math import prod
 
+from anydml.directml.node_meaning import NodeMeaning, meaning_of, views_of
+from anydml.directml.weights import (
+    MAX_KERNEL_OPS,
+    has_rows,
+    passes,
+    replace_reads,
+    row_axes,
+    weight,
+    words_of_calls,
+)
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import Expr, bitcast, constant, inline_calls, read, walk, with_args
-from anydml.ops.opdef import ONE, Operator
-from anydml.ops.reductions import REDUCTIONS
+from anydml.ops.expr import Expr, bitcast, constant, read, walk
+from anydml.ops.reductions import MIN_COLUMNS, Axes
 
 MAX_SOURCES = 20
 """Operands that a kernel reads at most."""
-MAX_KERNEL_OPS = 1200
-"""Words of a kernel at most, functions written out: what the compiler and the registers bear."""
+WORDS_OF_MEMORY = 8
+"""Words that take as long as a value's way to memory and back."""
+BLOCK = 32
+"""Elements of a block of a row: what is left of the last one is computed in vain."""
+MIN_ELEMENTS = 256
+"""Up to which all of this takes less time than another launch."""
+FUNCTIONS_IN_ROWS = 0.2
+"""By how much functions take longer there: sums in FLOAT64 need the registers that would keep them going."""
+MIN_ROWS, MIN_SPLIT_ELEMENTS, MAX_FEW_WORDS = 16, 1 << 15, 6
+"""Rows that keep all threads busy; elements from which that matters; and words for which it does not."""
+MAX_ROW_BYTES = 1 << 19
+"""Of a row, what near caches hold from one pass to the next."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,8 @@ class Computed:
     expr: Expr
     sources: tuple[Source, ...]
     sizes: tuple[int, ...]
+    reduced: tuple[int, ...] = ()
+    """The dimensions that the value is reduced along: it has size 1 there."""
 
 
 @dataclass
@@ -48,6 +71,8 @@ class Kernel:
     """Values computed together."""
 
     sizes: tuple[int, ...]
+    reduced: tuple[int, ...] = ()
+    """The dimensions along which the outputs have size 1."""
     sources: list[Source] = field(default_factory=list)
     outputs: list[tuple[Value, Expr]] = field(default_factory=list)
 
@@ -71,56 +96,59 @@ class _Fusion:
         self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
         """What computes a value in memory; -1 for the graph's inputs and constants of many elements."""
         self.outputs = set(graph.outputs)
+        self.uses = Counter(v for node in graph.nodes for v in node.reads)
         self.constants = {v: c for v, c in graph.constants.items() if c.content.size == 1}
         self.home |= dict.fromkeys(graph.constants, -1)
         for node in graph.nodes:
             assert isinstance(node, DirectMLNode)
-            assert isinstance(node.op, Operator)
-            if node.op.compute is not None:
+            meaning = meaning_of(node)
+            if meaning is None or not self._add(node, meaning):
                 self._add_work(node)
                 continue
-            self._add(node)
             for value in node.writes:
                 if value in self.outputs:
                     self._store(value)
 
-    def _add(self, node: DirectMLNode) -> None:
-        assert isinstance(node.op, Operator)
+    def _add(self, node: DirectMLNode, meaning: NodeMeaning) -> bool:
+        """Whether a kernel computes it well; nothing else does what is element-wise."""
         (output,) = node.outputs
         assert output is not None
-        sizes = output.tensor.static_sizes
-        present = [(k, v) for k, v in enumerate(node.inputs) if v is not None]
-        views = [node.views.get(k) or v.tensor for k, v in present]
-        types = tuple(None if v is None else node.read_type(k) for k, v in enumerate(node.inputs))
-        meaning = node.op.expression(types, output.data_type, node.attributes, len(sizes))
-        parts: list[Computed] = []
-        for (k, value), view in zip(present, views, strict=True):
-            parts.append(_read_as(self._view_as(value, sizes, _read_through(node, k, view, sizes)), view))
-        axes = row_axes(meaning)
-        for j, part in enumerate(parts):  # one kernel reduces over one set of axes
-            if not row_axes(part.expr) <= (axes := axes or row_axes(part.expr)):
-                parts[j] = self._from_memory(node, *present[j], views[j], sizes)
-        result = combined(meaning, parts, sizes)
-        while _weight(result.expr) > MAX_KERNEL_OPS or len(result.sources) > MAX_SOURCES:
-            # Too much for a kernel: the heaviest argument goes to memory.
-            worst = max(range(len(parts)), key=lambda j: (_weight(parts[j].expr), len(parts[j].sources)))
-            if all(e.opcode in ("read", "bitcast") for e in walk(parts[worst].expr)):
+        views = views_of(node)
+        reads = list(zip(node.reads, views, meaning.strides, strict=True))
+
+        def from_memory(j: int) -> Computed:
+            value, view, strides = reads[j]
+            self._store(value)
+            return _read_as(_in_memory(value, strides, meaning.sizes), view)
+
+        parts = [_read_as(self._view_as(v, meaning.sizes, s), view) for v, view, s in reads]
+        axes = row_axes(meaning.expr)
+        space = meaning.sizes
+        for j, part in enumerate(parts):  # one kernel reduces over one set of axes, in one space
+            own = row_axes(part.expr)
+            if own and (own != (axes or own) or part.sizes != (space if axes else part.sizes)):
+                parts[j] = from_memory(j)
+            elif own:
+                axes, space = own, part.sizes
+        while True:
+            result = combined(meaning, parts)
+            if _bearable(result) and _worth(meaning, parts, result, self.uses[output]):
                 break
-            parts[worst] = self._from_memory(node, *present[worst], views[worst], sizes)
-            result = combined(meaning, parts, sizes)
+            # The heaviest argument goes to memory.
+            worst = max(range(len(parts)), key=lambda j: (weight(parts[j].expr), len(parts[j].sources)))
+            if _is_read(parts[worst]):
+                if meaning.elementwise:
+                    break
+                return False
+            parts[worst] = from_memory(worst)
         self.computed[output] = result
+        return True
 
     def _add_work(self, node: DirectMLNode) -> None:
         for value in node.reads:
             self._store(value)
         self.home |= dict.fromkeys(node.writes, len(self.kernels))
         self.kernels.append(TensorWork(node))
-
-    def _from_memory(
-        self, node: DirectMLNode, k: int, value: Value, view: TensorType, sizes: tuple[int, ...]
-    ) -> Computed:
-        self._store(value)
-        return _read_as(_in_memory(value, _read_through(node, k, view, sizes), sizes), view)
 
     def _view_as(self, value: Value, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Computed:
         """A value's content as a node over `sizes` reads it through `strides` of its memory."""
@@ -129,11 +157,14 @@ class _Fusion:
         known = self.computed.get(value)
         if known is not None:
             stored = self.home.get(value)
-            mapping = dimensions(known.sizes, value.tensor.element_strides, sizes, strides)
-            same = known.sizes == sizes and mapping == tuple(range(len(sizes)))
-            if mapping is not None and (same or (stored is None and not has_rows(known.expr))):
-                sources = tuple(Source(s.value, _permute_strides(s.strides, mapping)) for s in known.sources)
-                return Computed(known.expr, sources, sizes)
+            if known.reduced:
+                if stored is None and (seen := _reduced_as(known, value, sizes, strides)) is not None:
+                    return seen
+            else:
+                mapping = dimensions(known.sizes, value.tensor.element_strides, sizes, strides)
+                same = known.sizes == sizes and mapping == tuple(range(len(sizes)))
+                if mapping is not None and (same or (stored is None and not has_rows(known.expr))):
+                    return Computed(known.expr, _permuted(known.sources, mapping), sizes)
             if stored is None:
                 self._store(value)
         return _in_memory(value, strides, sizes)
@@ -149,7 +180,7 @@ class _Fusion:
             if isinstance(kernel, Kernel) and self._fits(kernel, computed):
                 break
         else:
-            k, kernel = len(self.kernels), Kernel(computed.sizes)
+            k, kernel = len(self.kernels), Kernel(computed.sizes, computed.reduced)
             self.kernels.append(kernel)
         for source in computed.sources:
             if source not in kernel.sources:
@@ -160,16 +191,19 @@ class _Fusion:
 
     def _fits(self, kernel: Kernel, computed: Computed) -> bool:
         """Whether one kernel can compute both, and something is gained: they read a value in common."""
-        if kernel.sizes != computed.sizes or not {*kernel.sources} & {*computed.sources}:
+        same = (kernel.sizes, kernel.reduced) == (computed.sizes, computed.reduced)
+        if not same or not {*kernel.sources} & {*computed.sources}:
             return False
         exprs = [*(e for _, e in kernel.outputs), computed.expr]
         if len({a for e in exprs for a in row_axes(e)}) > 1 or len({bool(row_axes(e)) for e in exprs}) > 1:
             return False
-        many = len({*kernel.sources, *computed.sources}) > MAX_SOURCES
-        return not many and sum(map(_weight, exprs)) <= MAX_KERNEL_OPS and len(exprs) <= 8
+        sources = {*kernel.sources, *computed.sources}
+        if not all(_walks_well(computed.sizes, sources, axes) for axes in row_axes(computed.expr)):
+            return False
+        return len(sources) <= MAX_SOURCES and sum(map(weight, exprs)) <= MAX_KERNEL_OPS and len(exprs) <= 8
 
 
-def combined(meaning: Expr, parts: Sequence[Computed], sizes: tuple[int, ...]) -> Computed:
+def combined(meaning: NodeMeaning, parts: Sequence[Computed]) -> Computed:
     """`meaning` with its operands in the place of its reads. Parts over two sets of axes do not occur."""
     sources: list[Source] = []
     operands = []
@@ -180,7 +214,73 @@ def combined(meaning: Expr, parts: Sequence[Computed], sizes: tuple[int, ...]) -
                 sources.append(source)
             order[j] = sources.index(source)
         operands.append(renumber(part.expr, order))
-    return Computed(replace_reads(meaning, dict(enumerate(operands))), tuple(sources), sizes)
+    lifted = next((p for p in parts if p.reduced), None)
+    sizes, reduced = (lifted.sizes, lifted.reduced) if lifted else (meaning.sizes, meaning.reduced)
+    return Computed(replace_reads(meaning.expr, dict(enumerate(operands))), tuple(sources), sizes, reduced)
+
+
+def _reduced_as(
+    known: Computed, value: Value, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> Computed | None:
+    """What is reduced, repeated along its rows or over a space of its own sizes."""
+    own = value.tensor.element_strides
+    if sizes == known.sizes:
+        repeated = tuple(0 if d in known.reduced else s for d, s in enumerate(own))
+        return replace(known, reduced=()) if _same(repeated, strides, sizes) else None
+    return known if sizes == value.tensor.static_sizes and _same(own, strides, sizes) else None
+
+
+# ---- what is better computed together ----------------------------------------------------------------------
+
+
+def _is_read(part: Computed) -> bool:
+    """Whether there is nothing to compute."""
+    return all(e.opcode in ("read", "bitcast", "constant") for e in walk(part.expr))
+
+
+def _bearable(result: Computed) -> bool:
+    return weight(result.expr) <= MAX_KERNEL_OPS and len(result.sources) <= MAX_SOURCES
+
+
+def _worth(meaning: NodeMeaning, parts: Sequence[Computed], result: Computed, uses: int) -> bool:
+    """Whether a kernel over rows is better than one that reads the parts from memory: `uses` nodes read the
+    result, which then may be in the same kernel."""
+    axes = row_axes(result.expr)
+    if not axes:
+        return True
+    if not all(_walks_well(result.sizes, result.sources, a) for a in axes):
+        return False
+    rank, made = len(result.sizes), [p for p in parts if not _is_read(p)]
+    rows = sorted(a % rank for a in next(iter(axes)))
+    if not made or prod(result.sizes) <= MIN_ELEMENTS:
+        return True
+    length = prod(result.sizes[d] for d in rows)
+    few = prod(result.sizes) // length < MIN_ROWS and prod(result.sizes) >= MIN_SPLIT_ELEMENTS
+    if result.reduced and not meaning.reduced:  # once for each row
+        return weight(meaning.expr) <= 8 + length // 2
+    if few and (meaning.elementwise or max(weight(p.expr) for p in made) > MAX_FEW_WORDS):
+        return False
+    near = prod(result.sizes[rows[-1] + 1 :]) == 1
+    if not result.reduced and length * len(result.sources) * (4 if near else 256) > MAX_ROW_BYTES:
+        return False
+    whole = -(-length // BLOCK) * BLOCK / length if near else 1.0
+    words = passes(result.expr) * whole
+    for e in (meaning.expr, *(p.expr for p in made)):
+        in_rows = has_rows(e)
+        words -= passes(e) * whole if in_rows else weight(e) - FUNCTIONS_IN_ROWS * words_of_calls(e)
+    return words <= WORDS_OF_MEMORY * (len(made) + max(uses - 1, 0))
+
+
+def _walks_well(sizes: Sequence[int], sources: Iterable[Source], axes: Axes) -> bool:
+    """Whether elements of rows are neighbours in memory, or those of rows beside each other are."""
+    rows = [a % len(sizes) for a in axes]
+    within = next((d for d in reversed(rows) if sizes[d] > 1), rows[-1])
+    if all(s.strides[within] in (0, 1) for s in sources):
+        return True
+    beside = [d for d, n in enumerate(sizes) if n > 1 and d not in rows]
+    if not beside or sizes[beside[-1]] < MIN_COLUMNS:
+        return False
+    return all(s.strides[beside[-1]] in (0, 1) for s in sources)
 
 
 def renumber(expr: Expr, order: Mapping[int, int]) -> Expr:
@@ -188,78 +288,6 @@ def renumber(expr: Expr, order: Mapping[int, int]) -> Expr:
         return expr
     reads = {e.value: e.dtype for e in walk(expr) if e.opcode == "read"}
     return replace_reads(expr, {j: read(order[j], dtype) for j, dtype in reads.items()})
-
-
-def replace_reads(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
-    """The expression with other expressions in the place of its reads."""
-    new: dict[Expr, Expr] = {}
-    for e in walk(expr):
-        if e.opcode == "read":
-            new[e] = operands[e.value]
-        elif all(new[a] is a for a in e.args):
-            new[e] = e
-        else:
-            new[e] = with_args(e, tuple(new[a] for a in e.args))
-    return new[expr]
-
-
-def has_rows(expr: Expr) -> bool:
-    return bool(row_axes(expr))
-
-
-def row_axes(expr: Expr) -> frozenset[tuple[int, ...]]:
-    """The axes of the rows that an expression looks at."""
-    if (found := _AXES.get(expr)) is not None:
-        return found
-    for e in _unknown(expr, _AXES):
-        own = {e.value} if e.opcode in REDUCTIONS or e.opcode == "row_index" else set()
-        _AXES[e] = frozenset(own).union(*(_AXES[a] for a in e.args))
-    return _AXES[expr]
-
-
-_WEIGHTS: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
-_AXES: WeakKeyDictionary[Expr, frozenset[tuple[int, ...]]] = WeakKeyDictionary()
-
-
-def _weight(expr: Expr) -> int:
-    """Words of an expression, functions written out: about what it costs to compute and to compile.
-
-    As a tree, which is quickly known of an expression that grows; exactly where that seems too much.
-    """
-    for e in _unknown(expr, _WEIGHTS):
-        own = 1
-        if e.opcode == "call":
-            written = inline_calls(e)
-            arguments = set(walk(*e.args))
-            own = sum(_weight(f) if f.opcode == "call" else 1 for f in walk(written) if f not in arguments)
-        _WEIGHTS[e] = min(own + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
-    if _WEIGHTS[expr] <= MAX_KERNEL_OPS:
-        return _WEIGHTS[expr]
-    return sum(_own_weight(e) for e in walk(expr))
-
-
-def _own_weight(expr: Expr) -> int:
-    return max(_WEIGHTS[expr] - sum(_WEIGHTS[a] for a in expr.args), 1)
-
-
-def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
-    """Subexpressions that are not known yet, arguments first."""
-    stack = [expr]
-    while stack:
-        e = stack[-1]
-        missing = [a for a in e.args if a not in known]
-        if e in known or not missing:
-            stack.pop()
-            if e not in known:
-                yield e
-        else:
-            stack += missing
-
-
-def _read_through(node: DirectMLNode, k: int, view: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of input k in the space of the output: nothing moves where it is a single element."""
-    assert isinstance(node.op, Operator)
-    return (0,) * len(sizes) if node.op.inputs[k].sizes == ONE else view.element_strides
 
 
 def _read_as(part: Computed, view: TensorType) -> Computed:
@@ -299,8 +327,9 @@ def _same(one: Sequence[int], other: Sequence[int], sizes: Sequence[int]) -> boo
     return all(n == 1 or a == b for a, b, n in zip(one, other, sizes, strict=True))
 
 
-def _permute_strides(strides: tuple[int, ...], mapping: Sequence[int | None]) -> tuple[int, ...]:
-    return tuple(0 if d is None else strides[d] for d in mapping)
+def _permuted(sources: Sequence[Source], mapping: Sequence[int | None]) -> tuple[Source, ...]:
+    """The sources with dimensions in another order, or repeated (None)."""
+    return tuple(Source(s.value, tuple(0 if d is None else s.strides[d] for d in mapping)) for s in sources)
 
 
 def intermediates(kernels: Sequence[Kernel | TensorWork], outputs: Sequence[Value]) -> Iterator[Value]:

@@ -236,7 +236,8 @@ def _lp(r: Rows, attributes: Mapping[str, Any], rest: Mapping[str, Expr]) -> Exp
 
 def _batch(r: Rows, attributes: Mapping[str, Any], rest: Mapping[str, Expr]) -> Expr:
     mean, variance, scale, bias = rest.values()
-    return batch_normalized(r.x, *batch_factors(mean, variance, scale, attributes["Epsilon"]), bias)
+    shift, centre, factor = batch_factors(mean, variance, scale, attributes["Epsilon"])
+    return batch_normalized(r.x, shift, centre, factor, bias)
 
 
 def batch_factors(mean: Expr, variance: Expr, scale: Expr, epsilon: float) -> tuple[Expr, ...]:

@@ -12,7 +12,7 @@ from anydml.codegen.jit import host
 from anydml.codegen.kernel import group, shared_out
 from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
 from anydml.codegen.row_writer import body_address
-from anydml.directml.fusion import has_rows, replace_reads
+from anydml.directml.weights import has_rows, replace_reads
 from anydml.ops.attributes import Activation
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32

@@ -96,7 +96,9 @@ def far_apart(values: Sequence[Value]) -> dict[Value, int]:
 
 def _step(kernel: Kernel) -> KernelStep:
     operands = [(s.value, s.strides) for s in kernel.sources]
-    operands += [(v, v.tensor.element_strides) for v, _ in kernel.outputs]
+    for value, _ in kernel.outputs:
+        strides = (0 if d in kernel.reduced else s for d, s in enumerate(value.tensor.element_strides))
+        operands.append((value, tuple(strides)))
     types = tuple(s.value.data_type for s in kernel.sources)
     return KernelStep(
         kernel,

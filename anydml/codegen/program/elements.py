@@ -13,7 +13,7 @@ from anydml.codegen.program.function_writer import FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
 from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
-from anydml.directml.fusion import replace_reads
+from anydml.directml.weights import replace_reads
 from anydml.ops.dtypes import BOOL, INT64, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, ne, walk
 from anydml.ops.tensor_desc import packed_strides

@@ -23,7 +23,7 @@ from anydml.codegen.program.values import (
     scalar_type,
     seen_as,
 )
-from anydml.directml.fusion import row_axes
+from anydml.directml.weights import row_axes
 from anydml.errors import InvalidModel
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml

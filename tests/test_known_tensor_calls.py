@@ -212,3 +212,25 @@ def test_a_list_that_changes_while_it_is_read():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("activation", ["RELU", "SIGMOID"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, **how: dml.mean_variance_normalization1(x, axes=[3], normalize_variance=True, **how),
+        lambda x, **how: dml.mean_variance_normalization(
+            x, cross_channel=False, normalize_variance=True, **how
+        ),
+        lambda x, **how: dml.batch_normalization(x, *(abs(x[:1, :, :1, :1]) + 1 for _ in range(4)), **how),
+        lambda x, **how: dml.gemm(x, x, trans_b="TRANSPOSE", **how),
+        lambda x, **how: dml.convolution(x, x[:4, :, :3, :3].copy(), **how),
+    ],
+)
+def test_fused_activations_in_every_call(call, activation):
+    """The activation comes behind the launch of a kernel: a call that is known must not leave it out."""
+    for seed in range(8):
+        x = np.random.default_rng(seed).standard_normal((4, 16, 32, 32)).astype(np.float32)
+        plain, made = call(x), call(x, fused_activation=activation)
+        wanted = getattr(dml, f"activation_{activation.lower()}")(plain)
+        np.testing.assert_allclose(made, wanted, rtol=1e-6, atol=1e-6)

@@ -100,6 +100,14 @@ def watched(runs: bool = True) -> Iterator[list[Watched]]:
         _watching.seen, _watching.runs = before
 
 
+def _not_alone() -> None:
+    """An operator is more than the launch that computed it so far."""
+    if not _watching.runs:
+        raise NotAlone
+    if _watching.seen is not None:
+        _watching.seen.append(Watched(None, (), ()))
+
+
 class RepeatedLaunch:
     """A kernel over arrays of one shape, again and again: of known strides, only addresses are written.
 
@@ -192,6 +200,7 @@ def _copy(dtype: np.dtype, threads: int | None) -> RepeatedLaunch:
 
 def apply_activation(activation: Activation, x: Array) -> Array:
     """An activation of every element, in the array's memory if that is nobody else's."""
+    _not_alone()
     dtype = FROM_NUMPY[x.dtype]
     meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
     own = x.flags.c_contiguous and x.flags.writeable and x.base is None

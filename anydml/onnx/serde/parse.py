@@ -88,9 +88,15 @@ def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
     return proto
 
 
+ASSUMED_OPSET = 23
+"""Of files that import other domains only: onnxruntime takes the newest that it knows, at least this. Those
+that import nothing are older than opsets."""
+
+
 def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
     opsets = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
-    opsets.setdefault("", 1)
+    newest = onnx.defs.onnx_opset_version()
+    opsets.setdefault("", min(ASSUMED_OPSET, newest) if opsets else 1)
     for domain, version in opsets.items():
         if domain and not 0 <= version < 2**31:
             raise InvalidModel(
@@ -100,7 +106,6 @@ def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
             )
     if opsets[""] < 1:
         raise InvalidModel(Problem(where, f"expected opset 1 or newer, but got opset {opsets['']}"))
-    newest = onnx.defs.onnx_opset_version()
     if opsets[""] > newest:
         raise Unsupported(
             Problem(

@@ -47,7 +47,7 @@ def _elementwise(node: DirectMLNode) -> NodeMeaning:
     sizes = output.tensor.static_sizes
     types = tuple(None if v is None else node.read_type(k) for k, v in enumerate(node.inputs))
     expr = node.op.expression(types, output.data_type, node.attributes, len(sizes))
-    operands = [operand for operand, v in zip(node.op.inputs, node.inputs, strict=True) if v is not None]
+    operands = [operand for operand, v in zip(node.op.inputs, node.inputs, strict=False) if v is not None]
     strides = tuple(
         (0,) * len(sizes) if operand.sizes == ONE else view.element_strides
         for operand, view in zip(operands, views_of(node), strict=True)

@@ -10,7 +10,7 @@ import anydml as dml
 from anydml.compiled_graph import CompiledGraph
 from anydml.expression import Expression
 from anydml.ops.catalog import ELEMENT_WISE
-from anydml.ops.dtypes import NUMPY, UP_TO_64_BIT
+from anydml.ops.dtypes import FLOAT32, NUMPY, UP_TO_64_BIT
 from anydml.ops.opdef import ONE, Operator
 from anydml.ops.tensor_desc import packed_strides
 from anydml.runtime.prepared import PreparedGraph
@@ -21,6 +21,7 @@ from tests.robustness.guard_memory import Array, Held, Layout
 
 OPERATORS = [o for o in ELEMENT_WISE if not any(s.sizes == ONE for s in o.tensors)]
 SUMS: list[object] = [o for o in OPERATORS if "SOFTMAX" in o.name]
+FUNCTIONS = ("SUM", "AVERAGE", "MAX", "L2", "SUM_SQUARE", "LOG_SUM_EXP", "MULTIPLY")
 ROWS = [o for o in OPERATORS if "MAX" in o.name and o.name.startswith("ACTIVATION")]
 
 
@@ -105,6 +106,25 @@ class Growing:
             values["output_data_type"] = types[operator.free_output]
         self.known.append(getattr(dml, operator.function)(*operands, **values))
 
+    def rows(self, recipe: np.random.Generator) -> None:
+        """A reduction or normalization of something known, and something that is computed with it."""
+        floats = [e for e in self.known if e.data_type.label == "float32"] or [self.input(FLOAT32)]
+        e = draw.choice(recipe, floats)
+        rank = len(e.sizes)
+        axes = draw.choice(
+            recipe, ([rank - 1], [0], [*range(rank)], [rank // 2], [*range(min(1, rank - 1), rank)])
+        )
+        kind = draw.choice(recipe, ("reduce", "reduce", "normalize", "lp"))
+        if kind == "reduce":
+            y = dml.reduce(e, draw.choice(recipe, FUNCTIONS), axes=axes)
+            self.known.append(y)
+            y = draw.choice(recipe, (y * 2, y.broadcast_to(e.sizes), e - y.broadcast_to(e.sizes)))
+        elif kind == "normalize":
+            y = dml.mean_variance_normalization1(e * 2, axes=axes, normalize_variance=True)
+        else:
+            y = dml.lp_normalization(e, axis=axes[0], p=draw.choice(recipe, (1, 2)))
+        self.known.append(y + 1 if draw.chance(recipe, 0.5) else y)
+
 
 def settled(e: Expression) -> Expression:
     """Floats whose bits are decided: neither NaNs nor negative zeros."""
@@ -144,8 +164,12 @@ def graph_case(case: Case) -> None:
     operators = [
         draw.choice(recipe, ROWS if draw.chance(recipe, 0.15) else OPERATORS) for _ in range(count - 1)
     ]
+    (of_rows,) = recipe.spawn(1)
     for operator in (*operators, case.operator if case.operator in OPERATORS else OPERATORS[0]):
         growing.node(operator)
+        if draw.chance(of_rows, 0.2):
+            growing.rows(of_rows)
+            case.facts.add("reduced in graphs")
     made = [e for e in growing.known if e._value.name.startswith("%") and e.name not in growing.held]
     if not made:
         growing.node(OPERATORS[0])
@@ -177,10 +201,11 @@ def graph_case(case: Case) -> None:
         raise Wrong("taken, though a buffer is too short for it")
     look_after(held, set(outputs))
 
-    if all(held[n].packed for n in growing.held):
+    elementwise = all(n.op.compute is None for n in graph._graph.nodes)  # as those of sessions are
+    if elementwise and all(held[n].packed for n in growing.held):
         _repeated(case, graph, [held[n] for n in growing.held], [held[n] for n in outputs])
     # What follows a sum of rows may make much of its least bit.
-    summed = any(n.op in SUMS for n in graph._graph.nodes)
+    summed = not elementwise or any(n.op in SUMS for n in graph._graph.nodes)
     if sum(e.desc.element_count for e in made) <= CHEAP * 4 and not summed:
         case.facts.add("compared")
         results: dict[str, Array] = {n: np.zeros(e.sizes, NUMPY[e.data_type]) for n, e in outputs.items()}

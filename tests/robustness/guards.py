@@ -292,6 +292,10 @@ def main() -> int:
     parser.add_argument("--case", type=int, help="run this case alone")
     parser.add_argument("--mutation", default="", help=f"put in a mistake: {', '.join(MUTATIONS)}")
     given = parser.parse_args()
+    if given.mutation and given.mutation not in MUTATIONS:
+        parser.error(f"expected a mutation, one of {', '.join(MUTATIONS)}, but got {given.mutation}")
+    if given.mutation and given.case is None:
+        parser.error("expected --case beside --mutation")
     if given.case is not None:
         with tempfile.TemporaryDirectory() as cache:
             case = _block(given.case, given.case + 1, given.seed, cache=cache, mutation=given.mutation)

@@ -82,7 +82,7 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
-        tuple(wrong_optimisations(nodes, {**constants, **weights})),
+        (*wrong_optimisations(nodes, {**constants, **weights}), *_losing(nodes, outputs)),
     )
 
 
@@ -100,6 +100,20 @@ def _multiplies_vector(product: Node) -> bool:
     """Whether its second factor may be a vector, which onnxruntime multiplies by a matrix, and not by its
     transpose, if that is what stands before it."""
     return product.inputs[1] is None or product.inputs[1].rank in (None, 1)
+
+
+def _losing(nodes: Sequence[Node | If], outputs: Sequence[Value]) -> Iterator[str]:
+    """Optimisations that take away what makes outputs."""
+    if not {*outputs}.isdisjoint(turned_for_products(nodes)):
+        yield "GemmTransposeFusion"
+
+
+def turned_for_products(nodes: Iterable[Node | If]) -> Iterator[Value]:
+    """What a Gemm reads of a Transpose: onnxruntime takes that away, also if its result is given out."""
+    own = [n for n in nodes if isinstance(n, Node)]
+    turned = {v for n in own if n.is_onnx("Transpose") for v in n.writes}
+    products = (n for n in own if n.is_onnx("Gemm"))
+    return (v for n in products for v in n.reads if v in turned)
 
 
 def fatal_optimisations(nodes: Sequence[Node | If], constants: Iterable[Value]) -> Iterator[str]:

@@ -29,7 +29,8 @@ from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, ExternalData, Graph, Node, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
-from anydml.onnx.serde.parse import fixed_weights
+from anydml.onnx.serde.parse import fixed_weights, opsets_of
+from anydml.onnx.serde.region_model import turned_for_products
 from anydml.onnx.serde.tensors import byte_count
 from anydml.onnx.subgraphs import (
     all_graphs,
@@ -66,7 +67,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
         _type_proto,
         _initializer,
         typed=typed,
-        opset=next((o.version for o in proto.opset_import if not o.domain), 1),
+        opset=opsets_of(proto, "")[""],
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
@@ -218,8 +219,9 @@ def _initializer(constant: Constant, value: Value, name: str) -> TensorProto:
 
 
 def _with_outputs(graph: Graph, outputs: list[str], names: Names) -> Graph:
-    """The graph with outputs of these names; what is given out by two names, or has another, is passed on."""
-    written = {v for n in graph.nodes for v in n.writes}
+    """The graph with outputs of these names; what is given out by two names, or has another, is passed on;
+    so is what onnxruntime would not give out."""
+    written = {v for n in graph.nodes for v in n.writes} - set(turned_for_products(graph.nodes))
     ends: dict[str, Value] = {}
     passed: list[Node] = []
     for value, name in zip(graph.outputs, outputs, strict=True):

@@ -28,13 +28,15 @@ class PreparedGraph:
         self._graph, self._threads = graph, threads
         self._made = [(v.tensor.static_sizes, NUMPY[v.data_type]) for v in graph.outputs]
         self._empty = any(0 in v.tensor.static_sizes for v in (*graph.inputs, *graph.outputs))
+        self.by_kernels = True
+        """Whether it can run: nothing but kernels of ours is needed for it."""
         if self._empty:
             return
         self._plan = plan(graph)
         self._driver = driver()
         threads_for(threads)
         self._steps = [(step, self._template(step)) for step in self._plan.kernels]
-        assert len(self._steps) == len(self._plan.steps), "sessions' groups are element-wise"
+        self.by_kernels = len(self._steps) == len(self._plan.steps)
         self._single = self._alone()
 
     def _template(self, step: KernelStep) -> DescriptorTemplate | None:
@@ -49,7 +51,7 @@ class PreparedGraph:
         if len(self._steps) != 1 or not set(self._steps[0][0].values) <= set(arrays):
             return None
         step, template = self._steps[0]
-        if template is None or step.group.axes is not None:  # the extents of rows follow the addresses
+        if template is None:
             return None
         places = [(ADDRESSES + k, arrays.index(value)) for k, value in enumerate(step.values)]
         return template.at([0] * len(places)), places

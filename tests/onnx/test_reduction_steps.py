@@ -25,6 +25,7 @@ CASES = [
 def always(monkeypatch):
     """However little is saved."""
     monkeypatch.setattr("anydml.onnx.execute.partition.CALL_SECONDS", 0.0)
+    monkeypatch.setattr("anydml.onnx.execute.partition.MIN_GAIN", 0.0)
     monkeypatch.setattr(cost_model, "seconds_for_each", lambda node, reduction: 1.0)
 
 

@@ -7,14 +7,15 @@ since another one has them all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from anydml.ir.dims import likely
 from anydml.ir.graph import If, Node, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
-from anydml.onnx.execute.reduction_step import Reduction, seconds_for_each
+from anydml.onnx.execute.reductions import Reduction, seconds_for_each
 from anydml.onnx.if_conversion.cost import work
 
 CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
@@ -29,6 +30,8 @@ TURN_SECONDS, NEAR_TURN_SECONDS = 8e-9, 0.5e-9
 """Of an element that changes its place, and of one that does as in a matrix."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}
 """Nodes around one of these that a library passes over together with it: GELU, SiLU, and the like."""
+_FUSED_AROUND_MEANS = 5
+"""Of normalizations that are written out, for each mean along the last axis."""
 _FUSED_AROUND = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Nodes that tell a library to compute what stands between them with integers: it must see them."""
 
@@ -73,15 +76,19 @@ _SECONDS: WeakKeyDictionary[Node | If, float] = WeakKeyDictionary()
 """Of nodes, which are asked for again and again while a graph is divided."""
 
 
-def seconds_saved(group: Sequence[Node]) -> float:
-    """What one kernel for a group of element-wise nodes saves, on one thread, before its own call."""
+def seconds_saved(
+    group: Sequence[Node], reductions: Mapping[Node | If, Reduction] = MappingProxyType({})
+) -> float:
+    """What one kernel for a group of element-wise nodes and reductions saves, on one thread, before its own
+    call."""
     made = {v for n in group for v in n.writes}
     read = dict.fromkeys(v for n in group for v in n.reads if v not in made)
-    fused = sum(_FUSED_BY_LIBRARIES.get(n.op.name, 0) for n in group)
+    fused = sum(_fused_around(n, reductions.get(n)) for n in group)
     passes = max(len(group) - fused, 1) / len(group)
     largest = max(map(elements, made), default=0)
     own = sum(_passing(elements(v)) for v in read) + _passing(largest)
-    return _moving(group) * passes - own + sum(map(_turning, group))
+    walking = sum(_walking(n, r) for n in group if (r := reductions.get(n)) is not None)
+    return _moving(group) * passes - own + sum(map(_turning, group)) + walking
 
 
 def _turning(node: Node | If) -> float:
@@ -96,8 +103,16 @@ def _turning(node: Node | If) -> float:
     return elements(source) * (NEAR_TURN_SECONDS if near else TURN_SECONDS)
 
 
-def seconds_of_reduction(node: Node, reduction: Reduction) -> float:
-    """What a kernel for a reduction saves, on one thread, before its own call."""
+def _fused_around(node: Node, reduction: Reduction | None) -> int:
+    """How many nodes around one a library passes over together with it."""
+    if reduction is None or node.op.name != "ReduceMean" or node.inputs[0] is None:
+        return _FUSED_BY_LIBRARIES.get(node.op.name, 0)
+    along_last = reduction.keeps and reduction.axes == ((node.inputs[0].rank or 0) - 1,)
+    return _FUSED_AROUND_MEANS if along_last else 0
+
+
+def _walking(node: Node, reduction: Reduction) -> float:
+    """Seconds that a library takes longer than a kernel to reduce, whatever is read and written."""
     source = node.inputs[0]
     return 0.0 if source is None else elements(source) * seconds_for_each(node, reduction)
 

@@ -1,4 +1,4 @@
-"""ONNX nodes that are DirectML operators: of the same meaning, element by element, so that they fuse.
+"""ONNX nodes that are DirectML operators: of the same meaning, so that they fuse.
 
     Less(x, 0)  Mul(x, 0.1)  Where(l, m, x)     float32[2,3]
       ->  a DirectML graph of ELEMENT_WISE_LOGICAL_LESS_THAN, _MULTIPLY and _IF over the same sizes
@@ -12,19 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from anydml.errors import ExecutionFailed, Problem
-from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, Node, TensorType, Value
+from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, If, Node, TensorType, Value
+from anydml.onnx.execute.reductions import Reduction
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes, DirectMLForm, Shape
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
 from anydml.onnx.schema import INTERNAL_DOMAIN, wrong_type
 from anydml.ops.bfloat16 import of_bfloat16
 from anydml.ops.opdef import Operator
+from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import packed_strides
+from anydml.ops.unary import ELEMENT_WISE_SQRT
 from anydml.runtime.launch import broadcast_shape
 from anydml.runtime.memory import size_problem
 
@@ -111,50 +115,93 @@ def as_directml(
     shapes: Sequence[Shape],
     constants: Mapping[Value, Constant],
     outputs: Sequence[Value],
+    reductions: Mapping[Node | If, Reduction] = MappingProxyType({}),
 ) -> tuple[DirectMLGraph, list[Shape]]:
     """Nodes that have meanings as a DirectML graph, for inputs of these shapes; and the outputs' shapes.
 
     Args:
         constants: what is known of what they read; what is no input has one element.
+        reductions: the nodes that are not element-wise.
 
     Raises:
         ExecutionFailed: the shapes do not broadcast, or an output would be larger than the memory.
     """
-    known = {v: _tensor(v, n or (1,)) for v, n in zip(inputs, shapes, strict=True)}
-    shape_of = dict(zip(inputs, shapes, strict=True))
-    contents = {}
-    for value, constant in constants.items():
-        if value in shape_of:
-            continue
-        known[value] = _tensor(value, (1,))
-        shape_of[value] = constant.content.shape
-        contents[known[value]] = Constant(constant.content.reshape(1).view(known[value].tensor.dtype))
-    made = []
+    lowering = _Lowering(inputs, shapes, constants)
     for node in nodes:
-        meaning = lower_to_directml(node, constants)
-        (output,) = node.outputs
+        if (reduction := reductions.get(node)) is not None:
+            lowering.reduce(node, reduction)
+        else:
+            lowering.elementwise(node)
+    return lowering.graph(inputs, outputs), [lowering.shapes[v] for v in outputs]
+
+
+class _Lowering:
+    """Of nodes, one by one. A value is a tensor of at least one dimension, as DirectML has them; that is
+    packed, and so the same memory whatever shape a reader sees."""
+
+    def __init__(
+        self, inputs: Sequence[Value], shapes: Sequence[Shape], constants: Mapping[Value, Constant]
+    ) -> None:
+        self._constants = constants
+        self._tensors = {v: _tensor(v, n or (1,)) for v, n in zip(inputs, shapes, strict=True)}
+        self.shapes = dict(zip(inputs, shapes, strict=True))
+        self._contents: dict[Value, Constant] = {}
+        self._nodes: list[DirectMLNode] = []
+        for value, constant in constants.items():
+            if value not in self.shapes and constant.content.size == 1:
+                tensor = self._tensors[value] = _tensor(value, (1,))
+                self.shapes[value] = constant.content.shape
+                self._contents[tensor] = Constant(constant.content.reshape(1).view(tensor.tensor.dtype))
+
+    def graph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> DirectMLGraph:
+        given, made = (tuple(self._tensors[v] for v in values) for values in (inputs, outputs))
+        return DirectMLGraph("kernels", given, made, tuple(self._nodes), self._contents)
+
+    def elementwise(self, node: Node) -> None:
+        meaning = lower_to_directml(node, self._constants)
         assert meaning is not None
-        assert output is not None
         read = [v for v in node.inputs if v is not None]
-        seen, shape = _broadcast_shapes(node, meaning, [shape_of[v] for v in read])
-        shape_of[output], sizes = shape, shape or (1,)  # DirectML has at least one dimension
-        result = known[output] = Value(output.name, _packed_desc(_label(meaning.result), sizes))
-        itemsize = np.dtype(result.tensor.dtype).itemsize
-        if problem := size_problem(
-            f"output {output.name!r} of {node.label}", meaning.result, sizes, itemsize
-        ):
-            raise ExecutionFailed(problem)
+        seen, shape = _broadcast_shapes(node, meaning, [self.shapes[v] for v in read])
+        sizes = shape or (1,)
         views = {
-            k: TensorType(known[v].tensor.dtype, sizes, _broadcast(own or (1,), sizes))
+            k: TensorType(self._tensors[v].tensor.dtype, sizes, _broadcast(own or (1,), sizes))
             for k, (v, own) in enumerate(zip(read, seen, strict=True))
         }
-        given = tuple(known[v] for v in read)
-        made.append(
+        given = tuple(self._tensors[v] for v in read)
+        result = _result(node, meaning.result, sizes)
+        self._nodes.append(
             DirectMLNode(meaning.operator, given, (result,), meaning.attributes, node.name, views=views)
         )
-    ends = tuple(known[v] for v in outputs)
-    graph = DirectMLGraph("kernels", tuple(known[v] for v in inputs), ends, tuple(made), contents)
-    return graph, [shape_of[v] for v in outputs]
+        self._give(node, result, shape)
+
+    def reduce(self, node: Node, reduction: Reduction) -> None:
+        (source, *_) = node.reads
+        given = self.shapes[source]
+        kept = reduction.kept(given)
+        result = _result(node, reduction.result_type, kept)
+        attributes = {"Function": reduction.function, "Axes": reduction.axes}
+        views = {0: _packed_desc("float32", given)}
+        made = DirectMLNode(REDUCE, (self._tensors[source],), (result,), attributes, node.name, views=views)
+        self._nodes.append(made)
+        if reduction.root:
+            square, result = result, _result(node, "float32", kept)
+            root = DirectMLNode(ELEMENT_WISE_SQRT, (square,), (result,), {"ScaleBias": None}, node.name)
+            self._nodes.append(root)
+        self._give(node, result, reduction.result(given))
+
+    def _give(self, node: Node, result: Value, shape: Shape) -> None:
+        (output,) = node.writes
+        self._tensors[output], self.shapes[output] = result, shape
+
+
+def _result(node: Node, dtype: str, sizes: Shape) -> Value:
+    """What a node makes. Raises ExecutionFailed if that is larger than the memory."""
+    (output,) = node.writes
+    result = Value(output.name, _packed_desc(_label(dtype), sizes))
+    itemsize = np.dtype(result.tensor.dtype).itemsize
+    if problem := size_problem(f"output {output.name!r} of {node.label}", dtype, sizes, itemsize):
+        raise ExecutionFailed(problem)
+    return result
 
 
 def _broadcast_shapes(

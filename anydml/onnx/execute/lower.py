@@ -1,6 +1,7 @@
 """A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
 
-    element-wise nodes, where it pays   -> our kernels, fused
+    element-wise nodes and reductions,
+    where it pays                       -> our kernels, fused
     everything else                     -> onnxruntime, in maximal regions
     what that does not take, or wrong   -> the operator's NumPy rule, or onnx.reference, a node at a time
     If, and loops around an If          -> steps of ours that run programs
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -24,14 +25,13 @@ import onnx
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.names import Names
-from anydml.onnx.execute.cost_model import seconds
+from anydml.onnx.execute.cost_model import connected, seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
 from anydml.onnx.execute.partition import Partition, ProviderRegistry, levels
-from anydml.onnx.execute.reduction_step import ReductionStep
 from anydml.onnx.execute.steps import (
     BranchStep,
-    ElementwiseStep,
+    KernelsStep,
     Plan,
     RegionStep,
     RuleStep,
@@ -127,7 +127,7 @@ class _Lowering:
         if place == "single":
             return [self._single(node) for node in nodes]
         if place == "kernels":
-            return [self._kernels([n for n in nodes if isinstance(n, Node)])]
+            return self._kernels([n for n in nodes if isinstance(n, Node)])
         try:
             return [self._region(nodes, self.libraries.fast)]
         except Unsupported as error:
@@ -158,8 +158,6 @@ class _Lowering:
         if isinstance(node, If):
             return self._branch(node)
         check_types(node)
-        if node in self.placement.reductions:
-            return self._reduction(node)
         if iterates(node):
             read = {v for n in self.graph.nodes for v in n.reads} | {*self.graph.outputs}
             wanted = replace(node, outputs=tuple(v if v in read else None for v in node.outputs))
@@ -182,19 +180,6 @@ class _Lowering:
             if not self.libraries.refused[key]:
                 return self._region([node], self.libraries.fast, opset)
         return self._slow(node, why)
-
-    def _reduction(self, node: Node) -> ReductionStep:
-        (source, *_), (result,) = node.reads, node.writes
-
-        @cache
-        def others() -> Step:
-            try:
-                return self._region([node], self.libraries.fast)
-            except Unsupported as error:
-                return self._slow(node, error.problems[0].message)
-
-        reduction, threads = self.placement.reductions[node], self.libraries.threads
-        return ReductionStep(node, reduction, threads, self.slot(source), self.slot(result), others)
 
     def _failing(self, node: Node) -> RuleStep:
         """A step that raises: nothing is told before a run, since it may be in a branch that is not taken."""
@@ -299,22 +284,55 @@ class _Lowering:
         wanted.sort(key=lambda v: last.get(v, len(last)))  # as the graph gives them
         return list(read), constants, wanted
 
-    def _kernels(self, nodes: list[Node]) -> ElementwiseStep:
+    def _kernels(self, nodes: list[Node]) -> list[Step]:
+        """Element-wise nodes in one step; those that are connected with reductions apart, as sizes decide
+        whether kernels run them."""
+        reductions = self.placement.reductions
+        rows = [g for g in connected(nodes) if not reductions.keys().isdisjoint(g)]
+        among = {n for g in rows for n in g}
+        elementwise = [n for n in nodes if n not in among]
+        steps: list[Step] = [self._group(elementwise, None)] if elementwise else []
+        return steps + [self._group(group, cache(partial(self._without_kernels, group))) for group in rows]
+
+    def _group(self, nodes: list[Node], others: Callable[[], Step] | None) -> KernelsStep:
         read, constants, outputs = self._ends(nodes)
-        inputs = [v for v in read if v not in constants or constants[v].content.size != 1]
+        reductions = self.placement.reductions
+        axes = {v for n in nodes if n in reductions for v in n.inputs[1:]}
+        axes -= {v for n in nodes for v in (n.inputs[:1] if n in reductions else n.inputs)}
+        inputs = [v for v in read if v not in axes and (v not in constants or constants[v].content.size != 1)]
         results = {
             n.outputs[0]: m.result for n in nodes if (m := lower_to_directml(n, constants)) is not None
         }
-        return ElementwiseStep(
+        results |= {n.outputs[0]: reductions[n].result_type for n in nodes if n in reductions}
+        return KernelsStep(
             tuple(nodes),
             tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
             tuple(_numpy(results[v]) for v in outputs),
-            lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs),
+            lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs, reductions),
             self.libraries.threads,
             tuple(map(self.slot, inputs)),
             tuple(map(self.slot, outputs)),
             self.arena,
+            others,
         )
+
+    def _without_kernels(self, nodes: list[Node]) -> Step:
+        """A step that computes the same as kernels would, for sizes that these do not have."""
+        try:
+            return self._region(nodes, self.libraries.fast)
+        except Unsupported as error:
+            why = error.problems[0].message
+        read, constants, outputs = self._ends(nodes)
+        made = region(nodes, read, outputs, {}, self.libraries.opsets)
+        call = self.libraries.complete.compile(made, 1)
+        inputs = [v for v in read if v not in constants]
+
+        def compute(values: list[Any]) -> list[Any]:
+            given = iter(values)
+            return call([constants[v].content if v in constants else next(given) for v in read])
+
+        reads, writes = tuple(map(self.slot, inputs)), tuple(map(self.slot, outputs))
+        return RuleStep(nodes[0], compute, reads, writes, why)
 
     def _threads(self, nodes: Sequence[Node | If]) -> int:
         """Of a region: what was asked for (0: the library's default) where it has most of the work, and more

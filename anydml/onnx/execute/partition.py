@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -17,11 +17,10 @@ from anydml.onnx.execute.cost_model import (
     integers_pay,
     may_leave,
     seconds,
-    seconds_of_reduction,
     seconds_saved,
 )
 from anydml.onnx.execute.directml_lowering import lower_to_directml
-from anydml.onnx.execute.reduction_step import Reduction, reduction_of
+from anydml.onnx.execute.reductions import Reduction, goes_well, reduction_of
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -98,10 +97,10 @@ class Partition:
         self._last = {v for v in graph.outputs if v not in read}
         """What the graph gives, and none of its nodes reads."""
         self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
-        self.reductions: dict[Node | If, Reduction] = {}
-        """Those that our kernels shall run."""
-        chosen = self._profitable_kernels()
-        self.elementwise = chosen - self.reductions.keys()
+        self.reductions: dict[Node | If, Reduction] = self._able_reductions()
+        """Those that our kernels can run."""
+        self.kernels = self._profitable_kernels()
+        """The nodes that they shall run."""
 
     def quirk(self, node: Node) -> Quirk | None:
         """What the fast library does wrong with a node; bodies do not count."""
@@ -111,10 +110,15 @@ class Partition:
 
     def place(self, node: Node | If) -> str:
         """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
-        return "kernels" if node in self.elementwise else self._place_without_kernels(node)
+        return "kernels" if node in self.kernels else self._place_without_kernels(node)
+
+    def _able_reductions(self) -> dict[Node | If, Reduction]:
+        nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
+        found = {n: r for n in nodes if (r := reduction_of(n, self.graph.constants)) is not None}
+        return {n: r for n, r in found.items() if goes_well(n, r) and self._primary_takes(n)}
 
     def _profitable_kernels(self) -> Set[Node | If]:
-        """The element-wise nodes that our kernels shall run, and reductions, which are steps of their own.
+        """The nodes that our kernels shall run: element-wise ones and reductions.
 
         All of them where nothing is left for a library but its call, or what it does with integers. Else all
         groups that save time, if they save more than the cuts cost; a cheap node between two convolutions
@@ -122,34 +126,39 @@ class Partition:
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n, self.graph.constants) is not None}
-        rest = [n for n in self.graph.nodes if n not in able and self._place_without_kernels(n) == "region"]
-        if not rest and not integers_pay(able):
-            return set(able)
+        whole = able | {n: None for n in nodes if n in self.reductions}
+        rest = [n for n in self.graph.nodes if n not in whole and self._place_without_kernels(n) == "region"]
+        if able and not rest and not integers_pay(able):
+            return {*whole}
         left = {n for n in able if not self._primary_takes(n)}
         chosen: set[Node | If] = {*left}
         saved = 0.0
-        for group in connected([n for n in able if may_leave(n)]):
-            own = seconds_saved(group) / self.libraries.threads - CALL_SECONDS
-            if own > 0:
-                chosen, saved = chosen | set(group), saved + own
-        reductions: dict[Node | If, Reduction] = {}
-        for node in nodes:
-            reduction = reduction_of(node, self.graph.constants) if self._primary_takes(node) else None
-            if reduction is not None:
-                own = seconds_of_reduction(node, reduction) / self.libraries.threads - CALL_SECONDS
-                if own > 0:
-                    reductions[node], saved = reduction, saved + own
+        for group in connected([n for n in whole if may_leave(n)]):
+            own, members = self._best_of(group)
+            chosen, saved = chosen | members, saved + own
         if not saved:
             return left
-        chosen |= reductions.keys()
         gain = saved - self._cut_seconds(chosen) + self._cut_seconds(left)
-        if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads:
-            self.reductions |= reductions
-            return chosen
-        return left
+        return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
+
+    def _best_of(self, group: Sequence[Node]) -> tuple[float, Set[Node]]:
+        """Seconds saved by kernels for nodes that are connected, and for which: all, or reductions apart from
+        the others."""
+        apart = [[n] for n in group if n in self.reductions]
+        parts = [*apart, *connected([n for n in group if n not in self.reductions])]
+        best: tuple[float, Set[Node]] = 0.0, frozenset()
+        for ways in ([group], parts) if apart else ([group],):
+            worth = [(g, s) for g in ways if (s := self._saved(g)) > 0]
+            total = sum(s for _, s in worth)
+            if total > best[0]:
+                best = total, {n for g, _ in worth for n in g}
+        return best
+
+    def _saved(self, group: Sequence[Node]) -> float:
+        return seconds_saved(group, self.reductions) / self.libraries.threads - CALL_SECONDS
 
     def _place_without_kernels(self, node: Node | If) -> str:
-        if node in self.own_ifs or node in self.reductions:
+        if node in self.own_ifs:
             return "single"
         return "region" if self._primary_takes(node) else "single"
 

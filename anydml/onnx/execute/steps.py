@@ -174,8 +174,8 @@ def list_nodes(nodes: Sequence[Node | If]) -> str:
     return ", ".join(names[:6]) + (f", ... ({len(names)} nodes)" if len(names) > 6 else "")
 
 
-class ElementwiseStep:
-    """Element-wise nodes in our kernels. Made for each combination of shapes when that is first met."""
+class KernelsStep:
+    """Nodes in our kernels. Made for each combination of shapes when that is first met."""
 
     fresh = True
 
@@ -189,12 +189,16 @@ class ElementwiseStep:
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         arena: Arena,
+        others: Callable[[], Step] | None,
     ) -> None:
+        """`others`: makes a step that computes the same, for shapes that kernels do not have; None: they have
+        all."""
         self.nodes, self.reads, self.writes = nodes, reads, writes
         self._arena = arena
         self._given, self._results = given, results
         self._lowered, self._threads = lowered, threads
-        self._made: dict[tuple[Shape, ...], _Made] = {}
+        self._others = others
+        self._made: dict[tuple[Shape, ...], _Made | None] = {}
 
     def run(self, slots: list[Any]) -> None:
         inputs, shapes = [], []
@@ -205,7 +209,12 @@ class ElementwiseStep:
             if x.dtype != self._given[place]:
                 self._dtype_mismatch([slots[k] for k in self.reads])
         sizes = tuple(shapes)
-        compute, finish = self._made.get(sizes) or self._make(sizes)
+        made = self._made.get(sizes) or self._make(sizes)
+        if made is None:
+            assert self._others is not None
+            self._others().run(slots)
+            return
+        compute, finish = made
         results = compute(inputs, self._arena.empty)
         for place, k in enumerate(self.writes):
             change = finish[place]
@@ -214,20 +223,29 @@ class ElementwiseStep:
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
         """A run on these arrays; None where there are several kernels."""
         sizes = tuple(x.shape for x in inputs)
-        graph, _ = self._made.get(sizes) or self._make(sizes)
-        return graph.bind(inputs, outputs)
+        made = self._made.get(sizes) or self._make(sizes)
+        return None if made is None else made[0].bind(inputs, outputs)
 
-    def _make(self, shapes: tuple[Shape, ...]) -> _Made:
+    def _make(self, shapes: tuple[Shape, ...]) -> _Made | None:
+        if shapes in self._made:
+            return self._made[shapes]
+        if len(self._made) >= MAX_KERNEL_SHAPES:
+            self._made.clear()
+        made = self._made[shapes] = self._prepare(shapes)
+        return made
+
+    def _prepare(self, shapes: tuple[Shape, ...]) -> _Made | None:
+        if self._others is not None and any(0 in shape for shape in shapes):
+            return None
         graph, results = self._lowered(shapes)
+        prepared = PreparedGraph(graph, self._threads)
+        if not prepared.by_kernels:
+            return None
         finish: list[tuple[np.dtype, Shape] | None] = []
         for v, dtype, shape in zip(graph.outputs, self._results, results, strict=True):
             same = v.tensor.static_sizes == shape and dtype == NUMPY[v.data_type]
             finish.append(None if same else (dtype, shape))
-        made = (PreparedGraph(graph, self._threads), finish)
-        if len(self._made) >= MAX_KERNEL_SHAPES:
-            self._made.clear()
-        self._made[shapes] = made
-        return made
+        return prepared, finish
 
     def _dtype_mismatch(self, inputs: list[Any]) -> None:
         """The model declares another type than it computes."""

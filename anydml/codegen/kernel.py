@@ -35,6 +35,8 @@ MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
 MIN_SHORT_ROW = 6
 """Elements: fewer go along the rows' first ones, then their second ones, and so on."""
+LONG_ENOUGH, PAGE = 32, 4096
+"""Elements from which a dimension is worth walking along; and bytes beyond which strides are all far."""
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22
@@ -361,7 +363,8 @@ def collapse(
 
     Dimensions of size 1 go, and neighbours that every operand passes in one stride become one. With
     `reorder` they are first ordered by the last operand's strides (an output's), and with `exchange` a short
-    innermost dimension gives its place to a much longer one. At least one dimension is returned.
+    innermost dimension gives its place to a much longer one, whose elements are near each other. At least one
+    dimension is returned.
 
     >>> collapse((2, 3, 4), [(48, 16, 4), (0, 0, 0)])
     [(24, (4, 0))]
@@ -381,8 +384,10 @@ def collapse(
         return [(1, tuple(0 for _ in strides))]
     if not (reorder and exchange):
         return merged
-    longest = max(merged, key=lambda dim: dim[0])
-    if merged[-1][0] < 16 and longest[0] >= 4 * merged[-1][0]:
-        merged.remove(longest)
-        merged.append(longest)
+    longest = max(n for n, _ in merged)
+    if merged[-1][0] < 16 and longest >= 4 * merged[-1][0]:
+        long = [dim for dim in merged if dim[0] >= min(longest, LONG_ENOUGH)]
+        nearest = min(long, key=lambda dim: (sum(min(abs(s), PAGE) for s in dim[1]), -dim[0]))
+        merged.remove(nearest)
+        merged.append(nearest)
     return merged

@@ -16,6 +16,7 @@ from anydml.ir.dims import likely
 from anydml.ir.graph import If, Node, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.reductions import Reduction, seconds_for_each
+from anydml.onnx.execute.turns import TURN_SECONDS, Turn
 from anydml.onnx.if_conversion.cost import work
 
 CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
@@ -26,8 +27,8 @@ CALL_SECONDS = 20e-6
 MIN_GAIN = 0.05
 """Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
 fuses across what would be cut."""
-TURN_SECONDS, NEAR_TURN_SECONDS = 8e-9, 0.5e-9
-"""Of an element that changes its place, and of one that does as in a matrix."""
+ROUND_TURN_SECONDS, NEAR_TURN_SECONDS = 8e-9, 0.5e-9
+"""Of an element that changes its place and comes back, and of one that does as in a matrix."""
 _FUSED_BY_LIBRARIES = {"Erf": 4, "Tanh": 4, "Sigmoid": 1, "HardSigmoid": 1, "Relu": 1, "Softplus": 1}
 """Nodes around one of these that a library passes over together with it: GELU, SiLU, and the like."""
 _FUSED_AROUND_MEANS = 5
@@ -77,17 +78,19 @@ _SECONDS: WeakKeyDictionary[Node | If, float] = WeakKeyDictionary()
 
 
 def seconds_saved(
-    group: Sequence[Node], reductions: Mapping[Node | If, Reduction] = MappingProxyType({})
+    group: Sequence[Node], moved: Mapping[Node | If, Reduction | Turn] = MappingProxyType({})
 ) -> float:
-    """What one kernel for a group of element-wise nodes and reductions saves, on one thread, before its own
-    call."""
+    """What one kernel for a group of nodes saves, on one thread, before its own call.
+
+    `moved`: those that are not element-wise.
+    """
     made = {v for n in group for v in n.writes}
     read = dict.fromkeys(v for n in group for v in n.reads if v not in made)
-    fused = sum(_fused_around(n, reductions.get(n)) for n in group)
+    fused = sum(_fused_around(n, moved.get(n)) for n in group)
     passes = max(len(group) - fused, 1) / len(group)
     largest = max(map(elements, made), default=0)
     own = sum(_passing(elements(v)) for v in read) + _passing(largest)
-    walking = sum(_walking(n, r) for n in group if (r := reductions.get(n)) is not None)
+    walking = sum(_walking(n, m) for n in group if (m := moved.get(n)) is not None)
     return _moving(group) * passes - own + sum(map(_turning, group)) + walking
 
 
@@ -100,21 +103,25 @@ def _turning(node: Node | If) -> float:
     if meaning is None or source is None or source.rank is None:
         return 0.0
     near = meaning.attributes["Axes"] == (source.rank - 2,)
-    return elements(source) * (NEAR_TURN_SECONDS if near else TURN_SECONDS)
+    return elements(source) * (NEAR_TURN_SECONDS if near else ROUND_TURN_SECONDS)
 
 
-def _fused_around(node: Node, reduction: Reduction | None) -> int:
+def _fused_around(node: Node, moved: Reduction | Turn | None) -> int:
     """How many nodes around one a library passes over together with it."""
-    if reduction is None or node.op.name != "ReduceMean" or node.inputs[0] is None:
+    if not isinstance(moved, Reduction) or node.op.name != "ReduceMean" or node.inputs[0] is None:
         return _FUSED_BY_LIBRARIES.get(node.op.name, 0)
-    along_last = reduction.keeps and reduction.axes == ((node.inputs[0].rank or 0) - 1,)
+    along_last = moved.keeps and moved.axes == ((node.inputs[0].rank or 0) - 1,)
     return _FUSED_AROUND_MEANS if along_last else 0
 
 
-def _walking(node: Node, reduction: Reduction) -> float:
-    """Seconds that a library takes longer than a kernel to reduce, whatever is read and written."""
+def _walking(node: Node, moved: Reduction | Turn) -> float:
+    """Seconds that a library takes longer than a kernel to walk, whatever is read and written."""
     source = node.inputs[0]
-    return 0.0 if source is None else elements(source) * seconds_for_each(node, reduction)
+    if source is None:
+        return 0.0
+    if isinstance(moved, Turn):
+        return elements(source) * (TURN_SECONDS if moved.is_slow else 0.0)
+    return elements(source) * seconds_for_each(node, moved)
 
 
 def _moving(nodes: Iterable[Node | If]) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, If, Node, TensorType, Value
 from anydml.onnx.execute.reductions import Reduction
+from anydml.onnx.execute.turns import Turn
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import Attributes, DirectMLForm, Shape
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
@@ -28,7 +29,7 @@ from anydml.ops.bfloat16 import of_bfloat16
 from anydml.ops.opdef import Operator
 from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import packed_strides
-from anydml.ops.unary import ELEMENT_WISE_SQRT
+from anydml.ops.unary import ELEMENT_WISE_IDENTITY, ELEMENT_WISE_SQRT
 from anydml.runtime.launch import broadcast_shape
 from anydml.runtime.memory import size_problem
 
@@ -115,23 +116,26 @@ def as_directml(
     shapes: Sequence[Shape],
     constants: Mapping[Value, Constant],
     outputs: Sequence[Value],
-    reductions: Mapping[Node | If, Reduction] = MappingProxyType({}),
+    moved: Mapping[Node | If, Reduction | Turn] = MappingProxyType({}),
 ) -> tuple[DirectMLGraph, list[Shape]]:
     """Nodes that have meanings as a DirectML graph, for inputs of these shapes; and the outputs' shapes.
 
     Args:
         constants: what is known of what they read; what is no input has one element.
-        reductions: the nodes that are not element-wise.
+        moved: the nodes that are not element-wise.
 
     Raises:
         ExecutionFailed: the shapes do not broadcast, or an output would be larger than the memory.
     """
     lowering = _Lowering(inputs, shapes, constants)
     for node in nodes:
-        if (reduction := reductions.get(node)) is not None:
-            lowering.reduce(node, reduction)
-        else:
-            lowering.elementwise(node)
+        match moved.get(node):
+            case Reduction() as reduction:
+                lowering.reduce(node, reduction)
+            case Turn() as turn:
+                lowering.turn(node, turn)
+            case None:
+                lowering.elementwise(node)
     return lowering.graph(inputs, outputs), [lowering.shapes[v] for v in outputs]
 
 
@@ -188,6 +192,21 @@ class _Lowering:
             root = DirectMLNode(ELEMENT_WISE_SQRT, (square,), (result,), {"ScaleBias": None}, node.name)
             self._nodes.append(root)
         self._give(node, result, reduction.result(given))
+
+    def turn(self, node: Node, turn: Turn) -> None:
+        (source,) = node.reads
+        given = self.shapes[source]
+        strides = packed_strides(given)
+        sizes = tuple(given[a] for a in turn.order)
+        result = _result(node, turn.result_type, sizes)
+        seen = TensorType(result.tensor.dtype, sizes, tuple(strides[a] for a in turn.order))
+        read = (self._tensors[source],)
+        self._nodes.append(
+            DirectMLNode(
+                ELEMENT_WISE_IDENTITY, read, (result,), {"ScaleBias": None}, node.name, views={0: seen}
+            )
+        )
+        self._give(node, result, sizes)
 
     def _give(self, node: Node, result: Value, shape: Shape) -> None:
         (output,) = node.writes

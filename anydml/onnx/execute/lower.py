@@ -1,7 +1,7 @@
 """A specialised graph to a plan: which nodes become kernels, and which regions go to a library.
 
-    element-wise nodes and reductions,
-    where it pays                       -> our kernels, fused
+    element-wise nodes, reductions and
+    Transposes, where it pays           -> our kernels, fused
     everything else                     -> onnxruntime, in maximal regions
     what that does not take, or wrong   -> the operator's NumPy rule, or onnx.reference, a node at a time
     If, and loops around an If          -> steps of ours that run programs
@@ -285,10 +285,9 @@ class _Lowering:
         return list(read), constants, wanted
 
     def _kernels(self, nodes: list[Node]) -> list[Step]:
-        """Element-wise nodes in one step; those that are connected with reductions apart, as sizes decide
+        """Element-wise nodes in one step; those that are connected with others apart, as sizes decide
         whether kernels run them."""
-        reductions = self.placement.reductions
-        rows = [g for g in connected(nodes) if not reductions.keys().isdisjoint(g)]
+        rows = [g for g in connected(nodes) if not self.placement.moved.keys().isdisjoint(g)]
         among = {n for g in rows for n in g}
         elementwise = [n for n in nodes if n not in among]
         steps: list[Step] = [self._group(elementwise, None)] if elementwise else []
@@ -296,19 +295,19 @@ class _Lowering:
 
     def _group(self, nodes: list[Node], others: Callable[[], Step] | None) -> KernelsStep:
         read, constants, outputs = self._ends(nodes)
-        reductions = self.placement.reductions
-        axes = {v for n in nodes if n in reductions for v in n.inputs[1:]}
-        axes -= {v for n in nodes for v in (n.inputs[:1] if n in reductions else n.inputs)}
+        moved = self.placement.moved
+        axes = {v for n in nodes if n in moved for v in n.inputs[1:]}
+        axes -= {v for n in nodes for v in (n.inputs[:1] if n in moved else n.inputs)}
         inputs = [v for v in read if v not in axes and (v not in constants or constants[v].content.size != 1)]
         results = {
             n.outputs[0]: m.result for n in nodes if (m := lower_to_directml(n, constants)) is not None
         }
-        results |= {n.outputs[0]: reductions[n].result_type for n in nodes if n in reductions}
+        results |= {n.outputs[0]: moved[n].result_type for n in nodes if n in moved}
         return KernelsStep(
             tuple(nodes),
             tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
             tuple(_numpy(results[v]) for v in outputs),
-            lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs, reductions),
+            lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs, moved),
             self.libraries.threads,
             tuple(map(self.slot, inputs)),
             tuple(map(self.slot, outputs)),

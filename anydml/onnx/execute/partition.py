@@ -21,6 +21,7 @@ from anydml.onnx.execute.cost_model import (
 )
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.reductions import Reduction, goes_well, reduction_of
+from anydml.onnx.execute.turns import Turn, turn_of
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -97,8 +98,8 @@ class Partition:
         self._last = {v for v in graph.outputs if v not in read}
         """What the graph gives, and none of its nodes reads."""
         self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
-        self.reductions: dict[Node | If, Reduction] = self._able_reductions()
-        """Those that our kernels can run."""
+        self.moved: dict[Node | If, Reduction | Turn] = self._able_to_move()
+        """The nodes that our kernels can run, though they are not element-wise."""
         self.kernels = self._profitable_kernels()
         """The nodes that they shall run."""
 
@@ -112,13 +113,20 @@ class Partition:
         """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
         return "kernels" if node in self.kernels else self._place_without_kernels(node)
 
-    def _able_reductions(self) -> dict[Node | If, Reduction]:
-        nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
-        found = {n: r for n in nodes if (r := reduction_of(n, self.graph.constants)) is not None}
-        return {n: r for n, r in found.items() if goes_well(n, r) and self._primary_takes(n)}
+    def _able_to_move(self) -> dict[Node | If, Reduction | Turn]:
+        found: dict[Node | If, Reduction | Turn] = {}
+        for node in self.graph.nodes:
+            if not isinstance(node, Node):
+                continue
+            reduction, turn = reduction_of(node, self.graph.constants), turn_of(node)
+            if reduction is not None and goes_well(node, reduction):
+                found[node] = reduction
+            elif turn is not None:
+                found[node] = turn
+        return {n: m for n, m in found.items() if self._primary_takes(n)}
 
     def _profitable_kernels(self) -> Set[Node | If]:
-        """The nodes that our kernels shall run: element-wise ones and reductions.
+        """The nodes that our kernels shall run: element-wise ones, reductions and Transposes.
 
         All of them where nothing is left for a library but its call, or what it does with integers. Else all
         groups that save time, if they save more than the cuts cost; a cheap node between two convolutions
@@ -126,14 +134,14 @@ class Partition:
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n, self.graph.constants) is not None}
-        whole = able | {n: None for n in nodes if n in self.reductions}
+        whole = able | {n: None for n in nodes if n in self.moved}
         rest = [n for n in self.graph.nodes if n not in whole and self._place_without_kernels(n) == "region"]
         if able and not rest and not integers_pay(able):
             return {*whole}
         left = {n for n in able if not self._primary_takes(n)}
         chosen: set[Node | If] = {*left}
         saved = 0.0
-        for group in connected([n for n in whole if may_leave(n)]):
+        for group in connected([n for n in whole if may_leave(n) and self._may_gain(n)]):
             own, members = self._best_of(group)
             chosen, saved = chosen | members, saved + own
         if not saved:
@@ -142,10 +150,10 @@ class Partition:
         return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
 
     def _best_of(self, group: Sequence[Node]) -> tuple[float, Set[Node]]:
-        """Seconds saved by kernels for nodes that are connected, and for which: all, or reductions apart from
-        the others."""
-        apart = [[n] for n in group if n in self.reductions]
-        parts = [*apart, *connected([n for n in group if n not in self.reductions])]
+        """Seconds saved by kernels for nodes that are connected, and for which: all, or those that are not
+        element-wise apart from the others."""
+        apart = [[n] for n in group if n in self.moved]
+        parts = [*apart, *connected([n for n in group if n not in self.moved])]
         best: tuple[float, Set[Node]] = 0.0, frozenset()
         for ways in ([group], parts) if apart else ([group],):
             worth = [(g, s) for g in ways if (s := self._saved(g)) > 0]
@@ -154,8 +162,13 @@ class Partition:
                 best = total, {n for g, _ in worth for n in g}
         return best
 
+    def _may_gain(self, node: Node) -> bool:
+        """Whether a library does a Transpose badly. Others it may do together with a product behind."""
+        turn = self.moved.get(node)
+        return not isinstance(turn, Turn) or turn.is_slow
+
     def _saved(self, group: Sequence[Node]) -> float:
-        return seconds_saved(group, self.reductions) / self.libraries.threads - CALL_SECONDS
+        return seconds_saved(group, self.moved) / self.libraries.threads - CALL_SECONDS
 
     def _place_without_kernels(self, node: Node | If) -> str:
         if node in self.own_ifs:

@@ -1,4 +1,4 @@
-"""Element-wise ONNX nodes of all kinds beside onnxruntime: `python -m bench.kinds` (docs/sessions.md)."""
+"""ONNX nodes that become kernels beside onnxruntime: `python -m bench.kinds` (docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -45,25 +45,58 @@ CASES = {
     "float64: Sigmoid": "double x double y: y = Sigmoid (x)",
     "float64: Tanh": "double x double y: y = Tanh (x)",
 }  # fmt: skip
+LAST: list[tuple[int, ...]] = [(256, 256), (1024, 1024)]
+MIDDLE: list[tuple[int, ...]] = [(4, 64, 256), (4, 256, 1024)]
+SOFTMAX = """m = ReduceMax (x, k)  d = Sub (x, m)  e = Exp (d)  s = ReduceSum (e, k)  y = Div (e, s)"""
+NORMALIZATION = """m = ReduceMean (x, k)  d = Sub (x, m)  q = Mul (d, d)  v = ReduceMean (q, k)
+    w = Add (v, t)  r = Sqrt (w)  y = Div (d, r)"""
+NORM = "m = ReduceL2 (x, k)  y = Div (x, m)"
+WALKS: dict[str, tuple[str, list[tuple[int, ...]]]] = {
+    "softmax, of its operators": (f"<int64[1] k = {{-1}}>: {SOFTMAX}", LAST),
+    "softmax along a middle axis": (f"<int64[1] k = {{1}}>: {SOFTMAX}", MIDDLE),
+    "normalization, of its operators": (f"<int64[1] k = {{-1}}, float t = {{0.1}}>: {NORMALIZATION}", LAST),
+    "normalization along a middle axis": (
+        f"<int64[1] k = {{1}}, float t = {{0.1}}>: {NORMALIZATION}",
+        MIDDLE,
+    ),
+    "divided by its L2 norm": (f"<int64[1] k = {{-1}}>: {NORM}", LAST),
+    "L2 norm along a middle axis": (f"<int64[1] k = {{1}}>: {NORM}", MIDDLE),
+    "pixel shuffle": (
+        ": y = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x)",
+        [(1, 16, 2, 2, 32, 32), (1, 64, 2, 2, 64, 64)],
+    ),
+    "patches": (
+        ": y = Transpose <perm = [0, 2, 4, 3, 5, 1]> (x)",
+        [(1, 4, 16, 8, 16, 8), (1, 4, 64, 8, 64, 8)],
+    ),
+    "Transpose of axes 1, 0, 3, 2": (
+        ": y = Transpose <perm = [1, 0, 3, 2]> (x)",
+        [(16, 16, 16, 16), (32, 32, 32, 32)],
+    ),
+}
 DTYPES = {"float": "float32", "double": "float64"}
 
 
 def main() -> None:
     table = Table("one thread", *(f"2^{n.bit_length() - 1} elements" for n in SIZES))
     for name, case in CASES.items():
-        table.add_row(name, *(f"{ratio(case, n):.2f}" for n in SIZES))
+        table.add_row(name, *(f"{ratio(case, (n,)):.2f}" for n in SIZES))
+    for name, (case, sizes) in WALKS.items():
+        table.add_row(name, *(f"{ratio(f'float x float y {case}', n):.2f}" for n in sizes))
     Console().print(table)
 
 
-def ratio(case: str, size: int) -> float:
+def ratio(case: str, sizes: tuple[int, ...]) -> float:
     """Of our time to onnxruntime's."""
     heads, nodes = case.split(": ", 1)
     given, x, made, y, *constants = heads.split(" ", 4)
-    text = f"({given}[n] {x}) => ({made}[n] {y}) {' '.join(constants)} {{ {nodes} }}"
+    dims, open_dims = (",".join(f"{k}{n}" for n in range(len(sizes))) for k in "nm")
+    ends = f"({given}[{dims}] {x}) => ({made}[{open_dims}] {y})"
+    text = f"{ends} {' '.join(constants)} {{ {nodes} }}"
     data = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20]> g ' + text).SerializeToString()
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    feeds: dict[str, Any] = {"x": content(DTYPES.get(given, given), size)}
+    feeds: dict[str, Any] = {"x": content(DTYPES.get(given, given), sizes)}
     runs = {
         "ours": partial(anydml.load(data, threads=1).run, None, feeds),
         "theirs": partial(ort.InferenceSession(data, options).run, None, feeds),
@@ -72,7 +105,7 @@ def ratio(case: str, size: int) -> float:
     return times["ours"] / times["theirs"]
 
 
-def content(dtype: str, size: int) -> Any:
+def content(dtype: str, size: tuple[int, ...]) -> Any:
     rng = np.random.default_rng(0)
     if "int" in dtype:
         return rng.integers(0, 100, size).astype(dtype)

@@ -131,3 +131,24 @@ def test_they_are_one_step_with_their_neighbours():
     powers = np.exp(given.astype(np.float64) - given.max(-1, keepdims=True))
     np.testing.assert_allclose(got, powers / powers.sum(-1, keepdims=True), rtol=1e-6)
     assert session.explain().endswith("kernels: ReduceMax, Sub, Exp, ReduceSum, Div")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "m = ReduceMean (x, k)  y = Sub (x, m)",
+        "m = ReduceMax (x, k)  d = Sub (x, m)  e = Exp (d)  s = ReduceSum (e, k)  y = Div (e, s)",
+        "e = Exp (x)  y = Transpose <perm = [2, 1, 0]> (e)",
+    ],
+)
+def test_nothing_is_made_for_ever_new_lengths(nodes):
+    text = f"g (float[1,n,m] x) => (float[a,b,c] y) <int64[1] k = {{1}}> {{ {nodes} }}"
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> ' + text)
+    session = anydml.load(model)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for n in range(40, 60):
+        x = np.random.default_rng(n).standard_normal((1, n, n)).astype(np.float32)
+        (got,), (wanted,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, strict=True)
+    *_, last = session.explain().split("plan for ")
+    assert "onnxruntime: " in last

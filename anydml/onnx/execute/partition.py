@@ -14,6 +14,7 @@ from anydml.onnx.execute.cost_model import (
     CALL_SECONDS,
     MIN_GAIN,
     connected,
+    elements,
     integers_pay,
     may_leave,
     seconds,
@@ -36,6 +37,8 @@ from anydml.onnx.types import leaf, onnx_name
 from anydml.runtime.mapped_file import MappedFile
 
 PLACES = ("region", "single", "kernels")
+MIN_OPEN_TURN = 1 << 18
+"""Elements of a Transpose whose sizes are open."""
 
 
 @dataclass
@@ -130,18 +133,24 @@ class Partition:
 
         All of them where nothing is left for a library but its call, or what it does with integers. Else all
         groups that save time, if they save more than the cuts cost; a cheap node between two convolutions
-        stays in their region, as do quantization and what goes with it.
+        stays in their region, as do quantization and what goes with it. What is not element-wise has kernels
+        made for each shape, and so is among all of them only where there is one.
         """
         nodes = [n for n in self.graph.nodes if isinstance(n, Node)]
         able = {n: None for n in nodes if lower_to_directml(n, self.graph.constants) is not None}
-        whole = able | {n: None for n in nodes if n in self.moved}
-        rest = [n for n in self.graph.nodes if n not in whole and self._place_without_kernels(n) == "region"]
+        moved = [n for n in nodes if n in self.moved]
+        fixed = {n for n in moved if all(v.known_sizes is not None for v in n.reads[:1])}
+        rest = [
+            n
+            for n in self.graph.nodes
+            if n not in able and n not in fixed and self._place_without_kernels(n) == "region"
+        ]
         if able and not rest and not integers_pay(able):
-            return {*whole}
+            return {*able, *fixed}
         left = {n for n in able if not self._primary_takes(n)}
         chosen: set[Node | If] = {*left}
         saved = 0.0
-        for group in connected([n for n in whole if may_leave(n) and self._may_gain(n)]):
+        for group in connected([n for n in (*able, *moved) if may_leave(n) and self._may_gain(n)]):
             own, members = self._best_of(group)
             chosen, saved = chosen | members, saved + own
         if not saved:
@@ -163,9 +172,12 @@ class Partition:
         return best
 
     def _may_gain(self, node: Node) -> bool:
-        """Whether a library does a Transpose badly. Others it may do together with a product behind."""
-        turn = self.moved.get(node)
-        return not isinstance(turn, Turn) or turn.is_slow
+        """Whether a library does a Transpose badly. Others it may do together with a product behind; where
+        calls have other shapes, only large ones are worth what it takes to prepare for these."""
+        turn, source = self.moved.get(node), node.inputs[0] if node.inputs else None
+        if not isinstance(turn, Turn) or source is None:
+            return True
+        return turn.is_slow and (source.known_sizes is not None or elements(source) >= MIN_OPEN_TURN)
 
     def _saved(self, group: Sequence[Node]) -> float:
         return seconds_saved(group, self.moved) / self.libraries.threads - CALL_SECONDS

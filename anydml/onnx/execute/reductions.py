@@ -81,9 +81,14 @@ def _reduction_of(node: Node, constants: Mapping[Value, Constant]) -> Reduction 
 
 
 def goes_well(node: Node, reduction: Reduction) -> bool:
-    """Whether rows are neighbours in memory, or enough of them lie beside each other, as far as is known."""
+    """Whether rows are neighbours in memory, or enough of them lie beside each other, as far as is known.
+
+    How long they are must be known: kernels for means are made for a length.
+    """
     source = node.inputs[0]
     if source is None or source.sizes is None:
+        return False
+    if not all(isinstance(source.sizes[a], int) for a in reduction.axes):
         return False
     behind = source.sizes[reduction.axes[-1] + 1 :]
     columns = prod(likely(n) or 0 for n in behind)

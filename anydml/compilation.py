@@ -9,10 +9,10 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from anydml.codegen.jit import PROCESSORS
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
+from anydml.codegen.target import PROCESSORS
 from anydml.errors import (
     InvalidInput,
     Problem,

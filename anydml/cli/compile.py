@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from anydml.cli.common import SET, SHAPE, busy, console, named_values, partial_shapes, table
 from anydml.cli.files import MODEL, Output, given_onnx_model
-from anydml.codegen.jit import PROCESSORS
+from anydml.codegen.target import PROCESSORS
 from anydml.compilation import CompiledModel, compile_model
 from anydml.files import write_atomically
 

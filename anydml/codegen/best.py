@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from anydml.codegen.emit import element_type
-from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOATING, INT32, INT64, SIGNED, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, bitcast, convert, is_nan, lt, read, select, xor

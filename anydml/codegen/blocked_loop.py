@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
 from anydml.codegen.masks import first_lanes, iota, masked_load
 from anydml.codegen.stages import (
     Reduction,
     kept_value,
     lanes_of,
 )
+from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.dtypes import BOOL, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, read

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.reduction import ReductionEmitter
 from anydml.codegen.stages import Reduction, accumulator_of
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import ScalarType
 from anydml.ops.expr import Expr, convert, read
 from anydml.ops.reductions import needed_for

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import (
     BOOL,
     FLOAT16,

@@ -1,22 +1,30 @@
-"""LLVM: the machine at hand, and IR text to addresses in it."""
+"""LLVM: the machine at hand, and IR text to addresses in it.
+
+Where code is on disk already, and what there is to know of the machine, LLVM is not brought into the process.
+"""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import json
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from anydml.codegen import cache
 from anydml.codegen.descriptor import with_layout
+from anydml.codegen.elf import NotLinkable, link
+from anydml.codegen.target import SCRATCH, Target
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -83,30 +91,6 @@ def _keep(thing: Any) -> Any:
     return thing
 
 
-@dataclass(frozen=True)
-class Target:
-    """What code generation must know of the machine."""
-
-    vector_bytes: int
-    converts_half: bool  # float16 <-> float32 in hardware; without it LLVM would call a library
-    streams: bool  # non-temporal vector stores
-    masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
-    saturates: bool  # floats become integers with saturation in hardware
-    scratch: int  # bytes that a function may take of the stack; Windows wants every page of it probed
-
-
-SCRATCH = 1 << 17
-
-PROCESSORS = {
-    "x86-64": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
-    "x86-64-v2": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
-    "x86-64-v3": Target(32, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
-    "x86-64-v4": Target(64, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
-    "aarch64": Target(16, converts_half=True, streams=False, masks=False, saturates=True, scratch=SCRATCH),
-}
-"""What code can be made for beside the processor at hand, by LLVM's names."""
-
-
 @lru_cache
 def _machine(level: int) -> llvm.TargetMachine:
     llvm = _llvm()
@@ -130,9 +114,49 @@ def _features() -> llvm.FeatureMap:
     return features
 
 
+@dataclass(frozen=True)
+class _Processor:
+    """What LLVM says of itself and of the processor at hand."""
+
+    version: str
+    triple: str
+    name: str
+    features: Mapping[str, bool]
+
+
+@lru_cache
+def _processor() -> _Processor:
+    """From the disk, if LLVM was asked before: its import takes longer than to load code that is there."""
+    mark = _mark()
+    key = None if mark is None else cache.key_of("processor", mark)
+    kept = None if key is None else cache.load(key)
+    if kept is not None:
+        return _Processor(**json.loads(kept))
+    llvm = _llvm()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    found = _Processor(version, _machine(2).triple, llvm.get_host_cpu_name(), dict(_features()))
+    if key is not None:
+        cache.store(key, json.dumps(asdict(found)).encode())
+    return found
+
+
+def _mark() -> str | None:
+    """What tells this LLVM and this processor from others; None where the system does not say."""
+    spec = find_spec("llvmlite")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        libraries = sorted(Path(str(spec and spec.origin)).parent.glob("binding/libllvmlite*"))
+        built = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in libraries]
+    except OSError:
+        return None
+    kinds = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+    said = [line for line in lines if line.partition(":")[0].strip() in kinds]
+    return f"{said} {built}" if len(said) == len(kinds) and built else None
+
+
 @lru_cache
 def host() -> Target:
-    features = _llvm().get_host_cpu_features()
+    features = _processor().features
     arm = platform.machine().lower() in ("arm64", "aarch64")
     if features.get("avx512f"):
         width = 64
@@ -145,6 +169,12 @@ def host() -> Target:
     return Target(width, half, streams=not arm, masks=width >= 32, saturates=arm, scratch=scratch)
 
 
+class Code(Protocol):
+    """Machine code that lives as long as this object."""
+
+    def address(self, symbol: str) -> int: ...
+
+
 def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int]:
     """Machine code of the module `text`, for good; the addresses of the `symbols` that it defines.
 
@@ -152,19 +182,8 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
     is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
     with compiling:
-        engine = _keep(_link(_object_code(text, level), _machine(level)))
-        return [engine.get_function_address(name) for name in symbols]
-
-
-class Code:
-    """Machine code that lives as long as this object."""
-
-    def __init__(self, engine: llvm.ExecutionEngine) -> None:
-        self._engine = engine
-
-    def address(self, symbol: str) -> int:
-        found: int = self._engine.get_function_address(symbol)
-        return found
+        code = _keep(_link(_object_code(text, level)))
+        return [code.address(name) for name in symbols]
 
 
 _in_use: WeakValueDictionary[str, Code] = WeakValueDictionary()
@@ -175,44 +194,68 @@ def load_code(text: str) -> Code:
     with compiling:
         code = _in_use.get(text)
         if code is None:
-            # an engine takes its machine along when it goes
-            code = _in_use[text] = Code(_link(_object_code(text, 2), _new_machine(2)))
+            code = _in_use[text] = _link(_object_code(text, 2))
         return code
 
 
 def _object_code(text: str, level: int) -> bytes:
     """From the disk, or compiled."""
-    machine = _machine(level)
     key = cache.key_of(text, _identity(level))
     code = cache.load(key)
     if code is None:
-        code = bytes(machine.emit_object(_verified(text)))
+        code = bytes(_machine(level).emit_object(_verified(text)))
         cache.store(key, code)
     return code
-
-
-def _link(code: bytes, machine: llvm.TargetMachine) -> llvm.ExecutionEngine:
-    llvm = _llvm()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine
-
-
-def add_symbol(name: str, address: int) -> None:
-    """Have code find a function of ours or Python's by its name."""
-    with compiling:
-        _llvm().add_symbol(name, address)
 
 
 @lru_cache
 def _identity(level: int) -> str:
     """What code depends on beside its text."""
-    llvm = _llvm()
-    machine = _machine(level)
-    features = ",".join(f"{k}={v}" for k, v in sorted(_features().items()))
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return f"{version} {machine.triple} {llvm.get_host_cpu_name()} {features} level {level}"
+    found = _processor()
+    features = ",".join(f"{k}={v}" for k, v in sorted(found.features.items()))
+    return f"{found.version} {found.triple} {found.name} {features} level {level}"
+
+
+_symbols: dict[str, int] = {}
+"""Addresses of what code may call."""
+
+
+def add_symbol(name: str, address: int) -> None:
+    """Have code find a function of ours or Python's by its name."""
+    _symbols[name] = address
+
+
+def _link(code: bytes) -> Code:
+    try:
+        return link(code, _address_of)
+    except NotLinkable:
+        return _CodeByLLVM(code)
+
+
+def _address_of(symbol: str) -> int | None:
+    """Of what code may call: ours, or C's."""
+    if symbol not in _symbols:
+        found = getattr(ctypes.pythonapi, symbol, None)
+        return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+    return _symbols[symbol]
+
+
+class _CodeByLLVM:
+    """Code that its own linker puts into memory, where ours does not know how."""
+
+    def __init__(self, code: bytes) -> None:
+        _machine(2)
+        llvm = _llvm()
+        for name, address in _symbols.items():
+            llvm.add_symbol(name, address)
+        # an engine takes its machine along when it goes
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(2))
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        found: int = self._engine.get_function_address(symbol)
+        return found
 
 
 def assembly(text: str, processor: str | None = None) -> str:
@@ -265,21 +308,20 @@ class Driver:
 
 @lru_cache
 def driver() -> Driver:
-    llvm = _llvm()
     folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
         address = ctypes.cast(theirs, ctypes.c_void_p).value
         assert address is not None
-        llvm.add_symbol(f"anydml_{ours}", address)
+        add_symbol(f"anydml_{ours}", address)
     (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"], level=0)
-    llvm.add_symbol("anydml_drive", drive)
+    add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
     text = with_layout(folder.joinpath("forkjoin.ll").read_text())
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
     entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")
     run, run_arrays, work, stop = compile_ir(text, entries, level=0)
-    llvm.add_symbol("anydml_run", run)
+    add_symbol("anydml_run", run)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return Driver(
         ctypes.CFUNCTYPE(None, pointer)(run),

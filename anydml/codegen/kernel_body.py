@@ -19,9 +19,9 @@ from __future__ import annotations
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.columns import ColumnEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
 from anydml.codegen.reduction import ReductionEmitter
 from anydml.codegen.short_rows import ShortRowEmitter
+from anydml.codegen.target import Target
 from anydml.codegen.tiles import tiled_body
 from anydml.codegen.vector_loop import VectorLoopEmitter
 from anydml.codegen.writer import LoopEmitter

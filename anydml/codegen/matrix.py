@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anydml.codegen.emit import value_type
-from anydml.codegen.jit import Target
 from anydml.codegen.masks import first_lanes, masked_load
 from anydml.codegen.row_writer import RowWriter
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT32, SIZE
 from anydml.ops.expr import Expr, add, fma, read
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from anydml.codegen.emit import element_type, literal, value_type
-from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import add, and_, bitcast, convert, mul, ne, or_, read, select, shr, sub

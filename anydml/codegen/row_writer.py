@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from anydml.codegen.emit import Emitter, element_type, value_type
-from anydml.codegen.jit import Target, compile_ir, compiling, host
+from anydml.codegen.jit import compile_ir, compiling, host
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIGNED, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 

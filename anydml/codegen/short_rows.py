@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
+from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter
 from anydml.ops.expr import Expr, read
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anydml.codegen.emit import literal
 from anydml.codegen.group import KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
 from anydml.ops.reductions import needed_for

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anydml.codegen.group import KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 
 
 def _lanes(width: int, target: Target) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.expr import Expr, read
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.emit import Emitter, element_type, literal, value_type
-from anydml.codegen.jit import Target
 from anydml.codegen.row_writer import RowWriter
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOATING, SIZE, UINT32, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, and_, convert, eq, gt, is_nan, lt, not_, or_, read, select, sub

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.expr import Expr, walk
 

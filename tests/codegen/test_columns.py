@@ -5,7 +5,8 @@ import pytest
 
 import anydml as dml
 from anydml.codegen import kernel, kernel_body
-from anydml.codegen.jit import PROCESSORS, assembly
+from anydml.codegen.jit import assembly
+from anydml.codegen.target import PROCESSORS
 from anydml.runtime.reference import run_reference
 
 WIDTHS = [8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 129, 200, 515]

@@ -8,13 +8,14 @@ import pytest
 import anydml as dml
 from anydml.codegen.best import BestSpec, BestWriter
 from anydml.codegen.group import Access, Hold, KernelVariant
-from anydml.codegen.jit import PROCESSORS, assembly, emit_object_file
+from anydml.codegen.jit import assembly, emit_object_file
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.matrix import SUM, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
 from anydml.codegen.row_writer import body_text
 from anydml.codegen.running import RunningSpec, RunningWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
+from anydml.codegen.target import PROCESSORS
 from anydml.codegen.windows import WindowWriter
 from anydml.directml.descriptions import read_attribute
 from anydml.onnx.ops import meanings

@@ -7,7 +7,8 @@ import anydml as dml
 from anydml import templates
 from anydml.codegen import kernel, kernel_body, short_rows
 from anydml.codegen.group import Access, KernelVariant
-from anydml.codegen.jit import PROCESSORS, assembly
+from anydml.codegen.jit import assembly
+from anydml.codegen.target import PROCESSORS
 from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import FLOAT32, INT8
 from anydml.ops.expr import add, read

@@ -27,7 +27,7 @@ import numpy as np
 
 from anydml.codegen import jit
 from anydml.codegen.group import KernelSpec
-from anydml.codegen.jit import Target
+from anydml.codegen.target import Target
 from tests.robustness import guard_draw as draw
 from tests.robustness.guard_cases import Case, Wrong, function_case, operator_case
 from tests.robustness.guard_graphs import graph_case

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import value_type
-from anydml.codegen.jit import Target
 from anydml.codegen.program.elements import ElementWriter, sources_of
 from anydml.codegen.program.geometry import offsets_of, pieces, reshaped_strides, strides_like, strides_of
 from anydml.codegen.program.layout import MAX_BYTES
@@ -23,6 +22,7 @@ from anydml.codegen.program.values import (
     Register,
     Tensor,
 )
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import INT32, SIZE, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 

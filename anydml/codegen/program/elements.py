@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
-from anydml.codegen.jit import Target
 from anydml.codegen.program.function_writer import FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
 from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
+from anydml.codegen.target import Target
 from anydml.directml.weights import replace_reads
 from anydml.ops.dtypes import BOOL, INT64, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, ne, walk

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import Emitter, element_type, literal, value_type, vector
-from anydml.codegen.jit import Target
 from anydml.codegen.program.values import NotNative, memory_type
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import BFLOAT16, BOOL, SIZE, UINT16, ScalarType
 from anydml.ops.expr import Expr
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anydml.codegen.jit import PROCESSORS, Target, emit_object_file, host
+from anydml.codegen.jit import emit_object_file, host
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.layout import DETAIL_BYTES
+from anydml.codegen.target import PROCESSORS, Target
 
 _BYTES = [f"\\{byte:02X}" for byte in range(256)]
 """As LLVM writes them in texts."""

@@ -23,7 +23,7 @@ from anydml.errors import (
     translate_memory_error,
 )
 from anydml.onnx.execute.native_writer import write_graph
-from anydml.onnx.execute.program import specialized
+from anydml.onnx.execute.specialization import specialized
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.deserialize import read

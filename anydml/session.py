@@ -9,11 +9,11 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
-import threading
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,25 +30,20 @@ from anydml.errors import (
     type_name,
 )
 from anydml.ir.graph import If, OptionalType, TensorType
-from anydml.onnx.execute.partition import ProviderRegistry
-from anydml.onnx.execute.program import Program
+from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
 from anydml.onnx.partial_eval.annotate import typed_outputs
-from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
-    ExecutionProviders,
     asked_of_session_options,
     execution_providers,
 )
-from anydml.onnx.serde.deserialize import Argument, Meta, read
+from anydml.onnx.serde.deserialize import Argument, Meta
 from anydml.onnx.serde.parse import ModelSource
-from anydml.onnx.serde.source import Described, Source, check, check_files
 from anydml.onnx.types import onnx_name, type_text
 from anydml.runtime.bind import cannot_leave
-from anydml.runtime.process import renew_after_fork
-from anydml.runtime.threads import asked_threads, check_threads, default_threads
+from anydml.runtime.threads import check_threads
 
 
 @dataclass(frozen=True)
@@ -83,11 +78,13 @@ def load(
         providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
             and its options. Default: the CPU. Conditions are decided on the host.
         provider_options: options for each of them.
-        sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; a warning
-            names what else it asks for, which has no meaning here.
+        sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
+            `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
+            not on disk, so that its last bits are those of later runs; else that is made at the second run.
+            A warning names what else it asks for, which has no meaning here.
         native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
             branches and loops included. None: models with control flow do, where that takes no more than
-            some 150 ms the first time on a machine; True: whatever can; False: never.
+            some 150 ms once on a machine; True: whatever can, for the first run already; False: never.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
@@ -95,90 +92,18 @@ def load(
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    if sess_options is not None:
-        asked, ignored = asked_of_session_options(sess_options)
-        threads = asked if threads is None else threads
-        if ignored:
-            message = f"sess_options: {', '.join(ignored)} have no meaning in anydml, and are ignored"
-            warnings.warn(message, UserWarning, stacklevel=3)
-    chosen = execution_providers(providers, provider_options)
-    return Session(_Loaded(model, check_threads(threads), dims, chosen, native))
-
-
-class _Loaded:
-    """A model with its plans: what sessions that are alike have in common."""
-
-    def __init__(
-        self,
-        model: ModelSource,
-        threads: int | None,
-        dims: Mapping[str, int] | None,
-        providers: ExecutionProviders,
-        native: bool | None,
-    ) -> None:
-        self.source = Source(model)
-        self.model = read(model, dims, mapped=copies_weights())
-        self.threads, self.dims, self.providers, self.native = threads, dict(dims or {}), providers, native
-        self.program = Program(
-            self.model.graph,
-            ProviderRegistry(
-                self.model.opsets,
-                threads or default_threads(),
-                threads or asked_threads(),
-                OnnxRuntime(providers=providers),
-                native=native,
-                file=self.model.mapped,
-            ),
-        )
-
-    def describe(self) -> Key:
-        described = self.source.describe(self.model.files)
-        return described, self.threads, tuple(sorted(self.dims.items())), self.providers, self.native
-
-
-Key = tuple[Described, int | None, tuple[tuple[str, int], ...], ExecutionProviders, bool | None]
-"""What a session is pickled as: its model, the threads that were asked for, sizes for symbols, providers, and
-whether machine code is wanted."""
-
-
-class _Known:
-    """What was pickled or unpickled in this process, as long as a session uses it; and what came last."""
-
-    def __init__(self) -> None:
-        self._known: weakref.WeakValueDictionary[Key, _Loaded] = weakref.WeakValueDictionary()
-        self._last: _Loaded | None = None
-        """Who is sent a session with each piece of work drops it in between."""
-        self.after_fork()
-        renew_after_fork(self)
-
-    def after_fork(self) -> None:
-        self._lock = threading.Lock()
-
-    def add(self, key: Key, loaded: _Loaded) -> None:
-        self._known.setdefault(_short(key), loaded)
-
-    def loaded(self, key: Key) -> _Loaded:
-        """What a key stands for, from here or loaded now; each once, from however many threads."""
-        described, threads, dims, providers, native = key
-        with self._lock:
-            loaded = self._known.get(_short(key))
-            if loaded is not None and loaded.source.is_unchanged():
-                check_files(described, "it was pickled")
-            else:
-                source = Source(described.place)
-                check(described)
-                loaded = _Loaded(described.place, threads, dict(dims), providers, native)
-                source.check()  # what was read is what was checked
-                self._known[_short(key)] = loaded
-            self._last = loaded
-            return loaded
-
-
-def _short(key: Key) -> Key:
-    """The key without the model itself, which its digest stands for."""
-    described = key[0]
-    place = described.place if isinstance(described.place, str) else b""
-    return replace(described, place=place), *key[1:]
+    asked = asked_of_session_options(sess_options)
+    if asked.ignored:
+        message = f"sess_options: {', '.join(asked.ignored)} have no meaning in anydml, and are ignored"
+        warnings.warn(message, UserWarning, stacklevel=3)
+    settings = Settings(
+        check_threads(asked.threads if threads is None else threads),
+        tuple(sorted((dims or {}).items(), key=str)),
+        execution_providers(providers, provider_options),
+        native,
+        asked.deterministic or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
+    )
+    return Session(Loaded(model, settings))
 
 
 class Session:
@@ -194,7 +119,7 @@ class Session:
     equal pickles, and copies, share their plans.
     """
 
-    def __init__(self, loaded: _Loaded) -> None:
+    def __init__(self, loaded: Loaded) -> None:
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
         self._names = tuple(i.name for i in self._model.inputs)
         self._conditions = {n.condition: n.label for n in self._model.graph.nodes if isinstance(n, If)}
@@ -225,10 +150,10 @@ class Session:
 
     def get_providers(self) -> list[str]:
         """onnxruntime's execution providers, in order, for what it runs."""
-        return [name for name, _ in self._loaded.providers]
+        return [name for name, _ in self._loaded.settings.providers]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return {name: dict(options) for name, options in self._loaded.providers}
+        return {name: dict(options) for name, options in self._loaded.settings.providers}
 
     def get_modelmeta(self) -> Meta:
         """What the file says about itself: `producer_name`, `custom_metadata_map`, ..."""
@@ -424,7 +349,7 @@ class Bound:
         return results
 
 
-_known = _Known()
+_known = LoadedModels()
 
 
 @translate_memory_error

@@ -2,8 +2,8 @@
 
 A folder holds models, each in a folder of its own with model.onnx and feed_*.npz (`bench.families` makes
 some). What is told are ratios, medians over pairs of processes: of a run once it is warm, and of loading and
-running once after imports with no kernel on disk; and how much more memory there is after that than
-onnxruntime's process has, imports included. `--threads 0` is the default of both.
+running once after imports with no kernel on disk; and how much more memory there is in the end than
+onnxruntime's process has, imports and kernels included. `--threads 0` is the default of both.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def worker(name: str, model: Path, feed: Path, threads: int, seconds: float) -> 
     run = load(str(model))
     work(run)
     first = time.perf_counter() - start
-    return {"first": first, "memory": resident(), "run": median(warm_runs(lambda: work(run), seconds))}
+    warm = median(warm_runs(lambda: work(run), seconds))
+    return {"first": first, "memory": resident(), "run": warm}
 
 
 Run = Callable[[None, dict[str, Any]], Any]

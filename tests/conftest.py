@@ -1,4 +1,7 @@
-"""Tests keep their compiled code to themselves: one folder for a run, which its processes share."""
+"""Tests keep their compiled code to themselves: one folder for a run, which its processes share.
+
+First runs of sessions wait for it: most tests run once. tests/onnx/test_first_run.py has those that do not.
+"""
 
 import os
 import signal
@@ -11,6 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # inherit that, and never end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ["ANYDML_DETERMINISTIC"] = "1"
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="anydml-kernels-", ignore_cleanup_errors=True)
     os.environ["ANYDML_CACHE_DIR"] = _folder.name

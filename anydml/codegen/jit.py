@@ -140,6 +140,7 @@ def _processor() -> _Processor:
     return found
 
 
+@lru_cache
 def _mark() -> str | None:
     """What tells this LLVM and this processor from others; None where the system does not say."""
     spec = find_spec("llvmlite")
@@ -214,6 +215,17 @@ def _identity(level: int) -> str:
     found = _processor()
     features = ",".join(f"{k}={v}" for k, v in sorted(found.features.items()))
     return f"{found.version} {found.triple} {found.name} {features} level {level}"
+
+
+def note_made(what: str) -> None:
+    """Note on the disk that all code for something is there."""
+    if _mark() is not None and not is_made(what):
+        cache.store(cache.key_of("made", what, str(_mark())), b"")
+
+
+def is_made(what: str) -> bool:
+    """Whether all code for something was made once on this machine, and so is likely to be on its disk."""
+    return _mark() is not None and cache.load(cache.key_of("made", what, str(_mark()))) is not None
 
 
 _symbols: dict[str, int] = {}

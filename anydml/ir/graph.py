@@ -228,6 +228,16 @@ class Node(_Named):
     """Whether it cannot fail while the branch that it is of is not taken, since its operands are others then;
     `passes`: and then gives its first input."""
 
+    def changed(self, **fields: Any) -> Node:
+        """With other fields. As `dataclasses.replace`, in a tenth of its time: passes do so for each node."""
+        made = object.__new__(Node)
+        kept = made.__dict__
+        kept.update(self.__dict__)
+        kept.pop("reads", None)
+        kept.pop("writes", None)
+        kept.update(fields)
+        return made
+
     def is_onnx(self, name: str) -> bool:
         """Whether it is this operator of ONNX's own domain."""
         return (self.op.domain, self.op.name) == ("", name)

@@ -123,7 +123,7 @@ def read_values(
         return replace(node, condition=condition, then_branch=then_branch, else_branch=else_branch)
     inputs = tuple([None if v is None else values.get(v, v) for v in node.inputs])
     if not node.bodies:
-        return node if inputs == node.inputs else replace(node, inputs=inputs)
+        return node if inputs == node.inputs else node.changed(inputs=inputs)
     bodies = {n: replace_uses(b, values, {}) for n, b in node.bodies.items()}
     return replace(node, inputs=inputs, bodies=bodies)
 

@@ -28,7 +28,7 @@ from anydml.ir.graph import (
     Value,
 )
 from anydml.ir.transforms import replace_values
-from anydml.onnx.execute.program import OwnPlans
+from anydml.onnx.execute.own_plans import OwnPlans
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NodeView

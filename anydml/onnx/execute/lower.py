@@ -59,9 +59,11 @@ _log = logging.getLogger("anydml.session")
 logging.getLogger("anydml").addHandler(logging.NullHandler())  # nothing is printed unless somebody asks
 
 
-def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: bool) -> Plan:
+def lower(
+    graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: bool, code: bool = True
+) -> Plan:
     """The plan of a specialised graph. `program` makes the runnable of a branch. `alone`: nothing else
-    computes between its runs.
+    computes between its runs. `code`: whether code may be made of what the fast library takes.
 
     Raises:
         Unsupported: no provider runs one of the nodes.
@@ -69,7 +71,7 @@ def lower(graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: 
     apart: dict[Node | If, str] = {}
     while True:  # each round that fails has learned of more nodes that the library refuses
         try:
-            return _Lowering(graph, libraries, program, apart).plan(alone)
+            return _Lowering(graph, libraries, program, apart, code).plan(alone)
         except _Refused:
             continue
 
@@ -80,12 +82,17 @@ class _Refused(Exception):
 
 class _Lowering:
     def __init__(
-        self, graph: Graph, libraries: ProviderRegistry, program: ProgramOf, apart: dict[Node | If, str]
+        self,
+        graph: Graph,
+        libraries: ProviderRegistry,
+        program: ProgramOf,
+        apart: dict[Node | If, str],
+        code: bool,
     ) -> None:
         self.graph, self.libraries, self.program, self.apart = graph, libraries, program, apart
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
-        self.placement = Partition(graph, libraries, apart)
+        self.placement = Partition(graph, libraries, apart, code)
         self.place = self.placement.place
 
     def plan(self, alone: bool) -> Plan:
@@ -114,7 +121,8 @@ class _Lowering:
             for p, (v, k) in enumerate(zip(graph.outputs, outputs, strict=True))
             if k not in fresh or k in outputs[:p] or not isinstance(v.type, TensorType)
         )  # sequences of one library may share their items
-        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
+        drops, gains = _drops(steps, set(outputs)), self.placement.gains_by_code
+        return Plan(template, inputs, tuple(steps), outputs, drops, unsure, gains)
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))

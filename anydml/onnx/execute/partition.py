@@ -55,6 +55,9 @@ class ProviderRegistry:
     native: bool | None = False
     """Whether whole plans become machine code where they can; None: those of models with control flow, where
     that is quickly done."""
+    at_once: bool = True
+    """Whether code is made before the first run of a plan; else the library runs first, and code is made from
+    the second run on, unless it is on disk."""
     file: MappedFile | None = None
     """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)
@@ -88,10 +91,14 @@ class Partition:
     """
 
     def __init__(
-        self, graph: Graph, libraries: ProviderRegistry, apart: Mapping[Node | If, str] = MappingProxyType({})
+        self,
+        graph: Graph,
+        libraries: ProviderRegistry,
+        apart: Mapping[Node | If, str] = MappingProxyType({}),
+        code: bool = True,
     ) -> None:
         """`apart`: nodes that the fast library takes alone, but not with others, and why: sizes of this graph
-        that do not fit each other."""
+        that do not fit each other. `code`: whether code may be made of what that library takes."""
         self.graph, self.libraries, self.apart = graph, libraries, apart
         self._constants = dict(graph.constants)
         """Those of branches and bodies that were looked into, too."""
@@ -105,6 +112,11 @@ class Partition:
         """The nodes that our kernels can run, though they are not element-wise."""
         self.kernels = self._profitable_kernels()
         """The nodes that they shall run."""
+        needed = {n for n in self.kernels if not self._primary_takes(n)}
+        self.gains_by_code = bool(self.own_ifs or self.kernels - needed)
+        """Whether code is made of what the fast library takes, too, or would be."""
+        if not code and self.gains_by_code:
+            self.own_ifs, self.kernels = set(), needed
 
     def quirk(self, node: Node) -> Quirk | None:
         """What the fast library does wrong with a node; bodies do not count."""
@@ -155,8 +167,10 @@ class Partition:
             chosen, saved = chosen | members, saved + own
         if not saved:
             return left
-        gain = saved - self._cut_seconds(chosen) + self._cut_seconds(left)
-        return chosen if gain > MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads else left
+        least = MIN_GAIN * seconds(self.graph.nodes) / self.libraries.threads
+        if not left and saved <= least:  # before any cut is counted
+            return left
+        return chosen if saved - self._cut_seconds(chosen) + self._cut_seconds(left) > least else left
 
     def _best_of(self, group: Sequence[Node]) -> tuple[float, Set[Node]]:
         """Seconds saved by kernels for nodes that are connected, and for which: all, or those that are not

@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import prod
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TypeProto
 
-from anydml.codegen.jit import assembly
+from anydml.codegen.jit import assembly, is_made, note_made
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
-from anydml.errors import AnyDMLError, ExecutionFailed, Problem
-from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
 from anydml.onnx.execute.native import NativeStep, native_step
@@ -49,18 +46,13 @@ from anydml.onnx.execute.plan_keys import (
     opened,
     shape_key,
 )
+from anydml.onnx.execute.specialization import specialized
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.if_conversion.convert import Conversion
 from anydml.onnx.ops.directml import MOVED
-from anydml.onnx.partial_eval.annotate import with_typed_bodies
-from anydml.onnx.partial_eval.bodies import specialize_bodies
-from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
-from anydml.onnx.providers.provider import Call, Provider, RanksDiffer, Region, RegionFailed, Sizes
-from anydml.onnx.rewrites.grown_sequences import lists_as_rows
+from anydml.onnx.partial_eval.evaluator import specialize
+from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.rewrites.pipeline import simplify
-from anydml.onnx.rewrites.trip_counts import with_trip_counts
-from anydml.onnx.serde.deserialize import read_proto
-from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.types import of_content
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
@@ -91,6 +83,8 @@ class _Planned:
     """How many are left in it, branches included."""
     folded: tuple[str, ...]
     """Those that are not in it any more, and why."""
+    better: Callable[[], Plan] | None = None
+    """Makes the plan with code from the second run on: the first run of all does not wait for it."""
     used: int = 0
     """When it ran last, counted in runs."""
 
@@ -156,7 +150,7 @@ class Program:
         planned = None if key is None else self._met.get(key)
         if planned is None:
             planned = self._find_plan(values)
-            if key is not None:
+            if key is not None and planned.better is None:
                 if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
                 self._met[key] = planned
@@ -212,6 +206,8 @@ class Program:
                     contents = ANY
             found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
+            if planned.used:
+                self._settle(planned)
             if len(self._plans) > MAX_PLANS:
                 others = (k for k, p in self._plans.items() if k != found and p is not self._last)
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
@@ -260,7 +256,8 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            self._plans[key] = _Planned(self._lower(special, guards, values), ifs, folded)
+            plan, better = self._lower(special, guards, values, key)
+            self._plans[key] = _Planned(plan, ifs, folded, better)
             break
         return key
 
@@ -292,55 +289,95 @@ class Program:
                 graph = converted
         return graph, set(known), tuple(notes)
 
-    def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan:
-        plan = self._native(special, guards, values) or self._by_others(special)
-        # A guarded input is a constant of the plan, but still arrives with every run.
+    def _lower(
+        self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key
+    ) -> tuple[Plan, Callable[[], Plan] | None]:
+        """The plan of the first run, and what makes a better one, of code that is not on disk so far."""
+        feeds = self._feeds(guards, values)
+        made = f"{key} {[str(n.op) if isinstance(n, Node) else 'If' for n in special.walk()]}"
+        best = partial(self._with_code, special, guards, feeds)
+        if self.libraries.at_once or self.libraries.native or is_made(made):
+            return best(), None
+        plan = self._by_others(special, guards, code=False)
+        if feeds is None and not plan.gains_by_code:
+            return plan, None
+
+        def better() -> Plan:
+            plan = best()
+            note_made(made)
+            return plan
+
+        return plan, better
+
+    def _settle(self, planned: _Planned) -> None:
+        """From here on, it is the plan that stays."""
+        if planned.better is not None:
+            planned.plan, planned.better = planned.better(), None
+            self._last = None  # its entry is another one
+
+    def _settle_all(self) -> None:
+        with self._lock:
+            for planned in self._plans.values():
+                self._settle(planned)
+
+    def _with_code(self, special: Graph, guards: set[Value], feeds: Sequence[Fed] | None) -> Plan:
+        native = None if feeds is None else self._native(special, guards, feeds)
+        return native or self._by_others(special, guards)
+
+    def _by_others(self, special: Graph, guards: set[Value], code: bool = True) -> Plan:
+        return self._placed(self._without_program(special, code), guards)
+
+    def _without_program(self, special: Graph, code: bool = True) -> Plan:
+        with self._lock:
+            return lower(special, self.libraries, self._branch, not self._inner, code)
+
+    def _placed(self, plan: Plan, guards: set[Value]) -> Plan:
+        """A guarded input is a constant of the plan, but still arrives with every run."""
         slots = iter(plan.inputs)
         ignored = len(plan.template)
         inputs = tuple(ignored if v in guards else next(slots) for v in self.graph.inputs)
         return replace(plan, template=[*plan.template, None], inputs=inputs)
 
-    def _by_others(self, special: Graph) -> Plan:
-        with self._lock:
-            return lower(special, self.libraries, self._branch, alone=not self._inner)
-
-    def _native(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan | None:
-        """The plan as one function of machine code, if that is wanted, and to be had."""
+    def _feeds(self, guards: set[Value], values: Sequence[Any]) -> list[Fed] | None:
+        """What a program is fed; None where no plan is to be one."""
         asked = self.libraries.native
-        if asked is None and not self._forks:
+        if self._inner or asked is False or not (asked or self._forks):
             return None
-        if self._inner or asked is False or not self.libraries.fast.on_processor:
+        if not self.libraries.fast.on_processor or not all(isinstance(x, np.ndarray) for x in values):
             return None
-        if not all(isinstance(x, np.ndarray) for x in values):
-            return None
-        feeds = [
+        return [
             Fed(v.name, x.dtype, x.shape, x.tobytes() if v in guards else None)
             for v, x in zip(self.graph.inputs, values, strict=True)
         ]
+
+    def _native(self, special: Graph, guards: set[Value], feeds: Sequence[Fed]) -> Plan | None:
+        """The plan as one function of machine code, if that is to be had."""
         fed = [k for k, v in enumerate(self.graph.inputs) if v not in guards]
         slots: dict[Value, int] = {}
         for value in (*special.inputs, *special.outputs):
             slots.setdefault(value, len(slots))
         try:
-            others = partial(self._by_others, special)
+            others = partial(self._without_program, special)
             step = native_step(special, slots.__getitem__, self.libraries, feeds, fed, others)
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None
         except RuntimeError as error:  # LLVM refuses what was written: a mistake here, which nobody asked for
-            if asked:
+            if self.libraries.native:
                 raise
             _log.error("no program, since LLVM refused its code, which is a defect of anydml: %s", error)
             return None
-        return Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
+        plan = Plan([None] * len(slots), step.reads, (step,), step.writes, ((),), frozenset())
+        return self._placed(plan, guards)
 
     def _branch(self, graph: Graph) -> Program:
         return Program(graph, self.libraries, inner=True)
 
     def explain(self) -> str:
-        """The plans made so far: their guards, and what runs where."""
+        """The plans made so far: their guards, and what runs where from now on."""
         if not self._plans:
             return "not run yet"
+        self._settle_all()
         lines = []
         for (shapes, contents), planned in self._plans.items():
             lines.append(f"plan for {self._guards(shapes, contents)}")
@@ -352,6 +389,7 @@ class Program:
 
     def emit(self, form: str) -> str:
         """The plans that are one function of machine code, as text: "llvm" or "asm"."""
+        self._settle_all()
         steps = [step for p in self._plans.values() for step in p.plan.steps if isinstance(step, NativeStep)]
         return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)
 
@@ -362,65 +400,6 @@ class Program:
                 if content is not None:
                     parts.append(f"{self.graph.inputs[k].name} = {content_text(content)}")
         return ", ".join(parts) or "no input"
-
-
-def specialized(
-    graph: Graph,
-    types: Mapping[Value, Type],
-    known: Mapping[Value, Constant],
-    opsets: Mapping[str, int],
-    provider: Provider,
-    deep: bool = True,
-    least: int = 0,
-    likely: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
-) -> tuple[Graph, list[FoldedIf]]:
-    """A graph for inputs of these types and contents, bodies of loops included, simplified; and the Ifs that
-    are not in it any more. Arguments as for `specialize`."""
-    special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
-    inner, folded = specialize_bodies(special.graph, opsets, provider)
-    simple = with_trip_counts(simplify(inner, on_processor=provider.on_processor))
-    rows = lists_as_rows(simple, lambda loop, known: with_typed_bodies(loop, known, opsets, provider))
-    if rows is not simple:  # of which more is known than of lists
-        typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
-        simple = simplify(typed.graph, on_processor=provider.on_processor)
-    return simple, [*special.folded, *folded]
-
-
-class OwnPlans:
-    """Our plans as a provider of whole models: for one that could end the process of a library."""
-
-    name = "anydml"
-    on_processor = True
-
-    def __init__(self, folder: Path | None) -> None:
-        """`folder`: where external data lies."""
-        self._folder = folder
-        self.unbelieved: set[OnnxOp] = set()
-
-    def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
-        return call
-
-    def result_types(self, model: bytes) -> dict[str, TypeProto]:
-        return {}
-
-    def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
-        program = Program(model.graph, ProviderRegistry(model.opsets, threads))
-        places = [
-            region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
-        ]
-
-        def call(values: list[Any]) -> list[Any]:
-            fed = [
-                model.defaults[v].content if k is None else values[k]
-                for v, k in zip(model.graph.inputs, places, strict=True)
-            ]
-            try:
-                return program.run(fed)
-            except AnyDMLError as error:
-                raise RegionFailed(None, str(error)) from error
-
-        return call
 
 
 def _weight_bytes(graph: Graph) -> int:

@@ -6,7 +6,7 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -83,10 +83,10 @@ class ShapeInference:
         outputs = tuple(
             None if v is None else Value(v.name, t) for v, t in zip(node.outputs, types, strict=True)
         )
-        node = replace(node, outputs=outputs, fails=why, refused=refused)
+        node = node.changed(outputs=outputs, fails=why, refused=refused)
         info = info_of(node.op)
         if info is not None and info.safe_if_sized is not None:
-            node = replace(node, sized=self._is_sized(node, inputs))
+            node = node.changed(sized=self._is_sized(node, inputs))
         contents, integers = self.contents(node, inputs)
         facts: list[AbstractValue | None] = []
         for k, value in enumerate(outputs):

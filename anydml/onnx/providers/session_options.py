@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime as ort
@@ -52,16 +53,28 @@ def execution_providers(
     return tuple(found) if ("CPUExecutionProvider", ()) in found else (*found, *CPU)
 
 
-def asked_of_session_options(options: object) -> tuple[int | None, list[str]]:
-    """The threads that onnxruntime's SessionOptions ask for, and what else they say, without meaning here.
+@dataclass(frozen=True)
+class Asked:
+    """What onnxruntime's SessionOptions ask for."""
 
-    Raises:
-        InvalidInput: something else.
+    threads: int | None = None
+    deterministic: bool = False
+    ignored: tuple[str, ...] = ()
+    """What else they say, which has no meaning here."""
+
+
+def asked_of_session_options(options: object) -> Asked:
     """
+    Raises:
+        InvalidInput: something else than onnxruntime's SessionOptions, or None.
+    """
+    if options is None:
+        return Asked()
     if not isinstance(options, ort.SessionOptions):
         message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
         raise InvalidInput(Problem("sess_options", message))
-    usual = ort.SessionOptions()
+    usual, ours = ort.SessionOptions(), ("intra_op_num_threads", "use_deterministic_compute")
     names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
-    others = [n for n in names if getattr(options, n) != getattr(usual, n) and n != "intra_op_num_threads"]
-    return options.intra_op_num_threads or None, others
+    others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
+    threads = options.intra_op_num_threads or None
+    return Asked(threads, bool(options.use_deterministic_compute), tuple(others))

@@ -153,7 +153,7 @@ def rewrite(graph: Graph, rules: RulesByRoot) -> Graph:
         result: Result = None
         if isinstance(node, Node) and not node.op.domain:
             if same and any(v in same for v in node.inputs):
-                node = replace(node, inputs=tuple(v and same.get(v, v) for v in node.inputs))
+                node = node.changed(inputs=tuple([v and same.get(v, v) for v in node.inputs]))
             if node.op.name in rules and len(node.writes) == len(node.outputs) == 1:
                 result = _first_result(rules[node.op.name], node, producers, constants)
             producers.update(dict.fromkeys(node.writes, node))

@@ -1,0 +1,95 @@
+"""Models with their plans, each once in a process however many sessions of it are sent here."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass, replace
+
+from anydml.onnx.execute.partition import ProviderRegistry
+from anydml.onnx.execute.program import Program
+from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
+from anydml.onnx.providers.session_options import ExecutionProviders
+from anydml.onnx.serde.deserialize import read
+from anydml.onnx.serde.parse import ModelSource
+from anydml.onnx.serde.source import Described, Source, check, check_files
+from anydml.runtime.process import renew_after_fork
+from anydml.runtime.threads import asked_threads, default_threads
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `load` was told beside the model."""
+
+    threads: int | None
+    dims: tuple[tuple[str, int], ...]
+    providers: ExecutionProviders
+    native: bool | None
+    deterministic: bool
+
+
+class Loaded:
+    """A model with its plans: what sessions that are alike have in common."""
+
+    def __init__(self, model: ModelSource, settings: Settings) -> None:
+        self.source, self.settings = Source(model), settings
+        self.model = read(model, dict(settings.dims), mapped=copies_weights())
+        self.program = Program(
+            self.model.graph,
+            ProviderRegistry(
+                self.model.opsets,
+                settings.threads or default_threads(),
+                settings.threads or asked_threads(),
+                OnnxRuntime(providers=settings.providers),
+                native=settings.native,
+                at_once=settings.deterministic,
+                file=self.model.mapped,
+            ),
+        )
+
+    def describe(self) -> Key:
+        return self.source.describe(self.model.files), self.settings
+
+
+Key = tuple[Described, Settings]
+"""What a session is pickled as: its model, and what else `load` was told."""
+
+
+class LoadedModels:
+    """What was pickled or unpickled in this process, as long as a session uses it; and what came last."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[Key, Loaded] = weakref.WeakValueDictionary()
+        self._last: Loaded | None = None
+        """Who is sent a session with each piece of work drops it in between."""
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, key: Key, loaded: Loaded) -> None:
+        self._known.setdefault(_short(key), loaded)
+
+    def loaded(self, key: Key) -> Loaded:
+        """What a key stands for, from here or loaded now; each once, from however many threads."""
+        described, settings = key
+        with self._lock:
+            loaded = self._known.get(_short(key))
+            if loaded is not None and loaded.source.is_unchanged():
+                check_files(described, "it was pickled")
+            else:
+                source = Source(described.place)
+                check(described)
+                loaded = Loaded(described.place, settings)
+                source.check()  # what was read is what was checked
+                self._known[_short(key)] = loaded
+            self._last = loaded
+            return loaded
+
+
+def _short(key: Key) -> Key:
+    """The key without the model itself, which its digest stands for."""
+    described, settings = key
+    place = described.place if isinstance(described.place, str) else b""
+    return replace(described, place=place), settings

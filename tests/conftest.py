@@ -14,7 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # inherit that, and never end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-os.environ["ANYDML_DETERMINISTIC"] = "1"
+os.environ.setdefault("ANYDML_DETERMINISTIC", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="anydml-kernels-", ignore_cleanup_errors=True)
     os.environ["ANYDML_CACHE_DIR"] = _folder.name

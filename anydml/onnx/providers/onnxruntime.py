@@ -172,7 +172,7 @@ def _files(region: Region) -> set[MappedFile]:
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
     """Give a session the region's weights: the memory that it will read, and not own.
 
-    It copies what is in the model's file, and drops what it has packed for its products.
+    It copies what is in the model's file, and what it may change, and drops what it has packed for products.
     """
     given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData | InFile)}
     for file in _files(region):
@@ -189,7 +189,8 @@ def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
     if lent:  # the first lets it optimise with their contents, the second has it read them where they are
         options.add_external_initializers(list(given), lent)
         for name, value in zip(given, lent, strict=True):
-            options.add_initializer(name, value)
+            if name in region.unchanged:
+                options.add_initializer(name, value)
     return [*arrays, *lent]
 
 

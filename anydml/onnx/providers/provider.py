@@ -30,6 +30,8 @@ class Region:
     """Large constants by name. The model has only their types, sizes, and places of `ExternalData`."""
     without: tuple[str, ...] = ()
     """onnxruntime's optimisations that would go wrong with these nodes."""
+    unchanged: frozenset[str] = frozenset()
+    """Weights that no optimisation turns or reshapes, so that they can be read where they are."""
 
 
 class RegionFailed(Exception):

@@ -83,7 +83,27 @@ def region(
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
         (*wrong_optimisations(nodes, {**constants, **weights}), *_losing(nodes, outputs)),
+        frozenset(map(names.of, _unchanged(every_node(nodes), weights))),
     )
+
+
+_READ_AS_THEY_ARE = frozenset(
+    "MatMul Gemm Conv ConvTranspose LSTM GRU RNN Gather".split()
+    + "MatMulInteger ConvInteger QLinearMatMul QLinearConv".split()
+)
+"""Operators whose weights stay as they are. Those of others onnxruntime may turn, as it moves a Transpose of
+the other operand behind an Add, and calls the turned ones as before."""
+
+
+def _unchanged(nodes: Iterable[Node | If], weights: Iterable[Value]) -> set[Value]:
+    """The weights that only operators of matrices read."""
+    read: set[Value | None] = set()
+    for node in nodes:
+        if isinstance(node, Node) and (node.op.domain or node.op.name not in _READ_AS_THEY_ARE):
+            read.update(node.inputs)
+        for inner in node.subgraphs:
+            read.update(inner.outputs)
+    return {v for v in weights if v not in read}
 
 
 def _all(nodes: Sequence[Node | If]) -> list[Node]:

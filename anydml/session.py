@@ -83,8 +83,8 @@ def load(
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
             A warning names what else it asks for, which has no meaning here.
         native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
-            branches and loops included. None: models with control flow do, where that takes no more than
-            some 150 ms once on a machine; True: whatever can, for the first run already; False: never.
+            branches and loops included. None: models with control flow do, where that takes less than half
+            a second once on a machine; True: whatever can, for the first run already; False: never.
 
     Raises:
         InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.

@@ -25,13 +25,14 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.runtime.process import renew_after_fork
 
-MAX_NODES = 2000
-"""Branches and bodies included: what a second or so compiles."""
-MAX_WORK, QUICK_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
+MAX_NODES, AUTO_NODES, QUICK_NODES = 2000, 1000, 100
+"""Branches and bodies included: what a second or so compiles; what becomes a program unasked; and what is
+written so quickly that a first run waits for it, if its code is on disk."""
+MAX_WORK, AUTO_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
 """Elements computed, those of loops once, eight multiplications and additions being one: beyond, libraries
 and kernels with threads do better, though they have a call for each node."""
-MAX_INSTRUCTIONS, QUICK_INSTRUCTIONS, QUICK_NODES = 40_000, 6_000, 100
-"""What LLVM translates in a second or so; and in 150 ms."""
+MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
+"""What LLVM translates in a second or so; and in 300 ms."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +104,20 @@ def native_step(
         slot: of a value.
         feeds: what a user feeds; `fed`: the places of the graph's inputs among that.
         others: makes the plan of those to whom the program leaves something when it runs.
-        libraries: for types in bodies; and whether only what takes no time worth mentioning to compile.
+        libraries: for types in bodies; and whether programs are asked for.
 
     Raises:
         NotNative: why there is none.
     """
-    quick, given = libraries.native is None, graph
+    unasked, given = libraries.native is None, graph
     graph = follow_sequences(graph)
     count = sum(1 for _ in graph.walk(bodies=True))
-    most = QUICK_NODES if quick else MAX_NODES
+    most = AUTO_NODES if unasked else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
-    work = (QUICK_WORK if quick else MAX_WORK) + MAX_WORK_PER_NODE * count
+    work = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
-    builder = partial(ProgramBuilder, host(), QUICK_INSTRUCTIONS if quick else MAX_INSTRUCTIONS)
+    builder = partial(ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     b, types, outputs = write_graph(graph, builder, libraries.opsets, libraries.fast, work)
     program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
     if program.entry is not None:

@@ -29,7 +29,7 @@ from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
-from anydml.onnx.execute.native import NativeStep, native_step
+from anydml.onnx.execute.native import QUICK_NODES, NativeStep, native_step
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
@@ -294,9 +294,11 @@ class Program:
     ) -> tuple[Plan, Callable[[], Plan] | None]:
         """The plan of the first run, and what makes a better one, of code that is not on disk so far."""
         feeds = self._feeds(guards, values)
-        made = f"{key} {[str(n.op) if isinstance(n, Node) else 'If' for n in special.walk()]}"
+        names = [str(n.op) if isinstance(n, Node) else "If" for n in special.walk(bodies=True)]
+        made = f"{key} {names}"
+        quick = feeds is None or len(names) <= QUICK_NODES
         best = partial(self._with_code, special, guards, feeds)
-        if self.libraries.at_once or self.libraries.native or is_made(made):
+        if self.libraries.at_once or self.libraries.native or (quick and is_made(made)):
             return best(), None
         plan = self._by_others(special, guards, code=False)
         if feeds is None and not plan.gains_by_code:

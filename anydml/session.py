@@ -36,8 +36,8 @@ from anydml.onnx.feeds import as_array, problems_of
 from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
-    asked_of_session_options,
     execution_providers,
+    requested_options,
 )
 from anydml.onnx.serde.deserialize import Argument, Meta
 from anydml.onnx.serde.parse import ModelSource
@@ -92,16 +92,17 @@ def load(
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
-    asked = asked_of_session_options(sess_options)
-    if asked.ignored:
-        message = f"sess_options: {', '.join(asked.ignored)} have no meaning in anydml, and are ignored"
+    requested = requested_options(sess_options)
+    if requested.ignored:
+        message = f"sess_options: {', '.join(requested.ignored)} have no meaning in anydml, and are ignored"
         warnings.warn(message, UserWarning, stacklevel=3)
     settings = Settings(
-        check_threads(asked.threads if threads is None else threads),
+        check_threads(requested.threads if threads is None else threads),
         tuple(sorted((dims or {}).items(), key=str)),
         execution_providers(providers, provider_options),
         native,
-        asked.deterministic or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
+        requested.deterministic
+        or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
     return Session(Loaded(model, settings))
 

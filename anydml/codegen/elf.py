@@ -80,16 +80,8 @@ def link(code: bytes, find: Callable[[str], int | None]) -> LinkedCode:
         symbols = _symbols(code, sections, {k: base + offset for k, offset in offsets.items()}, find)
         for section in sections:
             if section.type == _RELOCATIONS and section.info in offsets:
-                place = offsets[section.info]
-                for at, kind, value in _RELOCATION.iter_unpack(_content(code, section)):
-                    if kind & 0xFFFFFFFF != _WHOLE_ADDRESS:
-                        raise NotLinkable(f"relocation {kind & 0xFFFFFFFF}")
-                    if not 0 <= at <= sections[section.info].size - _ADDRESS.size:
-                        raise NotLinkable("a relocation outside of its section")
-                    target = symbols[kind >> 32][1]
-                    if target is None:
-                        raise NotLinkable(f"nothing is called {symbols[kind >> 32][0]}")
-                    _ADDRESS.pack_into(memory, place + at, target + value)
+                length = sections[section.info].size
+                _relocate(memory, offsets[section.info], length, _content(code, section), symbols)
     except (error, ValueError, IndexError, KeyError, UnicodeDecodeError) as why:
         raise NotLinkable(f"damaged: {why}") from why
     _make_executable(base, len(memory))
@@ -140,6 +132,21 @@ def _symbols(
             address = starts[section] + value
         found.append((name, address))
     return found
+
+
+def _relocate(
+    memory: mmap.mmap, start: int, size: int, entries: bytes, symbols: list[tuple[str, int | None]]
+) -> None:
+    """Write addresses into a section of this size, which begins there in the memory."""
+    for at, kind, value in _RELOCATION.iter_unpack(entries):
+        if kind & 0xFFFFFFFF != _WHOLE_ADDRESS:
+            raise NotLinkable(f"relocation {kind & 0xFFFFFFFF}")
+        if not 0 <= at <= size - _ADDRESS.size:
+            raise NotLinkable("a relocation outside of its section")
+        name, target = symbols[kind >> 32]
+        if target is None:
+            raise NotLinkable(f"nothing is called {name}")
+        _ADDRESS.pack_into(memory, start + at, target + value)
 
 
 def _content(code: bytes, section: _Section) -> bytes:

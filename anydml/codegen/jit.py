@@ -219,13 +219,19 @@ def _identity(level: int) -> str:
 
 def note_made(what: str) -> None:
     """Note on the disk that all code for something is there."""
-    if _mark() is not None and not is_made(what):
-        cache.store(cache.key_of("made", what, str(_mark())), b"")
+    if not is_made(what) and (key := _key_of_note(what)) is not None:
+        cache.store(key, b"")
 
 
 def is_made(what: str) -> bool:
     """Whether all code for something was made once on this machine, and so is likely to be on its disk."""
-    return _mark() is not None and cache.load(cache.key_of("made", what, str(_mark()))) is not None
+    key = _key_of_note(what)
+    return key is not None and cache.load(key) is not None
+
+
+def _key_of_note(what: str) -> str | None:
+    mark = _mark()
+    return None if mark is None else cache.key_of("made", what, mark)
 
 
 _symbols: dict[str, int] = {}

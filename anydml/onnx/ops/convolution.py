@@ -277,6 +277,7 @@ _SUM = expr.add(expr.read(0, FLOAT32), expr.read(1, FLOAT32))
 OPS = (
     OpInfo(
         "Conv",
+        keeps_weights=True,
         native=_native_conv,
         result=result_types.convolved,
         fold=_conv,
@@ -290,6 +291,7 @@ OPS = (
     ),
     OpInfo(
         "ConvTranspose",
+        keeps_weights=True,
         native=_native_conv_transpose,
         any_batch=True,
         fold=_conv_transpose,

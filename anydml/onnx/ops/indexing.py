@@ -332,6 +332,7 @@ OPS = (
     OpInfo("Compress", native=_native_compress, fold=_compress),
     OpInfo(
         "Gather",
+        keeps_weights=True,
         safe=safe.gathered,
         native=native_indexing.by_known_places(_gather, native_indexing.gather),
         result=result_types.gathered,

@@ -327,6 +327,7 @@ def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
 OPS = (
     OpInfo(
         "MatMul",
+        keeps_weights=True,
         native=each_by_itself(_native_matmul, _row_or_column),
         result=result_types.multiplied,
         fold=_matmul,
@@ -339,6 +340,7 @@ OPS = (
     ),
     OpInfo(
         "Gemm",
+        keeps_weights=True,
         native=each_by_itself(_native_gemm, _row_or_column_of_sum),
         result=result_types.gemm,
         fold=_gemm,
@@ -350,6 +352,7 @@ OPS = (
     ),
     OpInfo(
         "MatMulInteger",
+        keeps_weights=True,
         native=_native_matmul_integer,
         fold=_matmul_integer,
         flops=product_flops,

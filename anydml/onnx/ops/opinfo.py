@@ -315,6 +315,9 @@ class OpInfo:
     """Whether it makes a sequence or an optional."""
     quirks: tuple[Quirk, ...] = ()
     """What onnxruntime does wrong."""
+    keeps_weights: bool = False
+    """Whether onnxruntime leaves its constants as they are. Those of others it may turn, as it moves a
+    Transpose of the other operand behind an Add, and calls the turned ones as before."""
     reference_error: tuple[str, Callable[[KnownNode], bool]] | None = None
     """What onnx.reference does wrong, and with which nodes."""
     extends: Mapping[int, int] = field(default_factory=dict)

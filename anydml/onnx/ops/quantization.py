@@ -379,6 +379,7 @@ OPS = (
     OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
     OpInfo(
         "QLinearMatMul",
+        keeps_weights=True,
         native=_native_qlinear_matmul,
         fold=_qlinear_matmul,
         quirks=(
@@ -389,6 +390,7 @@ OPS = (
     ),
     OpInfo(
         "ConvInteger",
+        keeps_weights=True,
         fold=_conv_integer,
         impossible=window_too_long,
         flops=conv_flops,
@@ -404,6 +406,7 @@ OPS = (
     ),
     OpInfo(
         "QLinearConv",
+        keeps_weights=True,
         fold=_qlinear_conv,
         impossible=lambda n, outputs, pads: window_too_long(n, outputs, pads, weight=3),
         quirks=(

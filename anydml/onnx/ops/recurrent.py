@@ -306,6 +306,7 @@ OPS = (
     OpInfo(
         "LSTM",
         _without_steps(2),
+        keeps_weights=True,
         native=_native(lambda n: _LSTM),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
@@ -318,6 +319,7 @@ OPS = (
     OpInfo(
         "GRU",
         _without_steps(1),
+        keeps_weights=True,
         native=_native(lambda n: _GRU if n.attribute("linear_before_reset") else _GRU_RESET_FIRST),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,
@@ -330,6 +332,7 @@ OPS = (
     OpInfo(
         "RNN",
         _without_steps(1),
+        keeps_weights=True,
         native=_native(lambda n: _RNN),
         result=result_types.recurrent,
         wrong_ranks=_no_batch,

@@ -54,7 +54,7 @@ def execution_providers(
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedOptions:
     """What onnxruntime's SessionOptions ask for."""
 
     threads: int | None = None
@@ -63,13 +63,14 @@ class Asked:
     """What else they say, which has no meaning here."""
 
 
-def asked_of_session_options(options: object) -> Asked:
-    """
+def requested_options(options: object) -> RequestedOptions:
+    """What a user's SessionOptions ask for; nothing where there are none.
+
     Raises:
         InvalidInput: something else than onnxruntime's SessionOptions, or None.
     """
     if options is None:
-        return Asked()
+        return RequestedOptions()
     if not isinstance(options, ort.SessionOptions):
         message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
         raise InvalidInput(Problem("sess_options", message))
@@ -77,4 +78,4 @@ def asked_of_session_options(options: object) -> Asked:
     names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
     threads = options.intra_op_num_threads or None
-    return Asked(threads, bool(options.use_deterministic_compute), tuple(others))
+    return RequestedOptions(threads, bool(options.use_deterministic_compute), tuple(others))

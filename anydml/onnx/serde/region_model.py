@@ -87,19 +87,12 @@ def region(
     )
 
 
-_READ_AS_THEY_ARE = frozenset(
-    "MatMul Gemm Conv ConvTranspose LSTM GRU RNN Gather".split()
-    + "MatMulInteger ConvInteger QLinearMatMul QLinearConv".split()
-)
-"""Operators whose weights stay as they are. Those of others onnxruntime may turn, as it moves a Transpose of
-the other operand behind an Add, and calls the turned ones as before."""
-
-
 def _unchanged(nodes: Iterable[Node | If], weights: Iterable[Value]) -> set[Value]:
-    """The weights that only operators of matrices read."""
+    """The weights that only operators read which onnxruntime does not turn them for."""
     read: set[Value | None] = set()
     for node in nodes:
-        if isinstance(node, Node) and (node.op.domain or node.op.name not in _READ_AS_THEY_ARE):
+        info = info_of(node.op) if isinstance(node, Node) else None
+        if isinstance(node, Node) and (info is None or not info.keeps_weights):
             read.update(node.inputs)
         for inner in node.subgraphs:
             read.update(inner.outputs)

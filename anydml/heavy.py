@@ -15,6 +15,7 @@ from anydml.ops.row_expressions import OF_ROWS
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
+from anydml.runtime.convolution_kernels import convolution_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -33,9 +34,11 @@ KERNELS = (
     running_kernel,
     product_kernel,
     matrix_kernel,
+    convolution_kernel,
 )
 MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
+MIN_COMPILED_ELEMENTS = 1
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 STEP = WORTH >> 4
@@ -43,14 +46,23 @@ STEP = WORTH >> 4
 
 
 def implementation_of(
-    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+    operator: Operator,
+    tensors: Mapping[str, TensorDesc],
+    attributes: Mapping[str, Any],
+    threads: int | None,
+    least: int | None = None,
 ) -> Callable[[Call], Any] | None:
-    """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
-    if max(prod(t.sizes) for t in tensors.values()) >= MIN_ELEMENTS:
+    """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands.
+
+    `least`: elements of the largest tensor from which it may be a kernel.
+    """
+    by_library = _work(operator, tensors) >= WORTH and not _without_nan(operator, attributes)
+    largest = max(prod(t.sizes) for t in tensors.values())
+    if largest >= (MIN_ELEMENTS if least is None else least) and not by_library:
         for by_kernel in KERNELS:
             if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
                 return kernel
-    if _work(operator, tensors) < WORTH or _without_nan(operator, attributes):
+    if not by_library:
         return None
     from anydml.onnx.from_directml.library import implementation  # which loads onnxruntime
 
@@ -61,6 +73,13 @@ def implementation_of(
     )
     values = tuple((n, v) for n, v in attributes.items() if n != "FusedActivation")
     return implementation(operator, inputs, results, values, threads or default_threads())
+
+
+def compiled_implementation(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Callable[[Call], Any] | None:
+    """As `implementation_of`, for what is compiled beforehand and runs without Python between kernels."""
+    return implementation_of(operator, tensors, attributes, threads, MIN_COMPILED_ELEMENTS)
 
 
 def arrange(graph: DirectMLGraph, threads: int | None, maxima: bool = True) -> DirectMLGraph:
@@ -102,7 +121,7 @@ def _without_maxima(
         {name: tensors[name] for name in made},
         threads,
         values=values,
-        implement=implementation_of,
+        implement=compiled_implementation,
         arrange=partial(arrange, maxima=False),
     )
 
@@ -124,6 +143,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),
+    (("CONVOLUTION",), "forward, "),
     (("GEMM",), f"matrices of up to {MAX_BYTES:,} bytes, "),
 )
 
@@ -132,16 +152,16 @@ def how_computed(operator: Operator) -> str:
     """What computes the operator, in words, for the documentation."""
     if operator.scalar is not None:
         return "kernel"
-    for names, which in _OF_KERNELS:
-        if operator.name in names:
-            return f"NumPy; {which}from {MIN_ELEMENTS:,} elements on, kernel"
-    if operator.view is not None:
-        return f"NumPy; from {MIN_ELEMENTS:,} elements on, kernel"
+    ways = ["NumPy"]
+    compiled = f"from {MIN_ELEMENTS:,} elements on, or compiled, kernel"
+    which = next((which for names, which in _OF_KERNELS if operator.name in names), None)
+    if which is not None or operator.view is not None:
+        ways.append(f"{which or ''}{compiled}")
     if operator.name in RECURRENT:
-        return f"NumPy; from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime"
-    if operator.name in LIBRARY:
-        return f"NumPy; from {WORTH:,} multiply-adds on, onnxruntime"
-    return "NumPy"
+        ways.append(f"from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime")
+    elif operator.name in LIBRARY:
+        ways.append(f"from {WORTH:,} multiply-adds on, onnxruntime")
+    return "; ".join(ways)
 
 
 def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
-from anydml.runtime.tensor_step import BoundLaunch, Implement, TensorStep
+from anydml.runtime.tensor_step import BoundLaunches, Implement, TensorStep
 
 Array = NDArray[Any]
 
@@ -394,8 +394,9 @@ class Binding:
                 launches.append((step.descriptor(addresses, threads), step.bytes_moved))
                 continue
             bound = step.bind(memory, implement, threads)
-            if isinstance(bound, BoundLaunch):
-                launches.append((bound.descriptor, step.bytes_moved))
+            if isinstance(bound, BoundLaunches):
+                first, *others = bound.descriptors
+                launches += [(first, step.bytes_moved), *((d, 0) for d in others)]
                 kept.append(bound.kept)
             else:
                 dispatch_launches()

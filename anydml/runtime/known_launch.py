@@ -38,11 +38,14 @@ def launched_again(launch: Watched, inputs: Sequence[Array], results: Sequence[A
     return Launched(launch.template.at(offsets), [*places, *[-1] * extents], results, moved, launch)
 
 
-def bound_launch(launch: Watched, memory: Sequence[Array]) -> array[int] | None:
-    """The launch as a descriptor that may run again and again; None if it reads or writes elsewhere."""
-    if launch.template is None or _places(launch, memory) is None:
-        return None
-    return launch.template.at([address(x) for x in launch.arrays])
+def bound_launches(launches: Sequence[Watched], memory: Sequence[Array]) -> list[array[int]] | None:
+    """The launches as descriptors that may run again and again; None if one reads or writes elsewhere."""
+    found = []
+    for launch in launches:
+        if launch.template is None or _places(launch, [*memory, *launch.between]) is None:
+            return None
+        found.append(launch.template.at([address(x) for x in launch.arrays]))
+    return found or None
 
 
 def _places(launch: Watched, arrays: Sequence[Array]) -> list[int] | None:

@@ -74,15 +74,19 @@ class Watched:
     arrays: Sequence[Array]
     tables: Sequence[Array]
     """Those among the arrays that the launch has for itself."""
+    between: Sequence[Array] = ()
+    """What else launches of its operator may read and write: see `between`."""
 
 
 class NotAlone(Exception):
-    """Somebody asked what a launch would be, and it is not all that computes an operator."""
+    """Somebody asked what launches would be, and they are not all that computes an operator."""
 
 
 class _Watching(threading.local):
-    seen: list[Watched] | None = None
-    runs: bool = True
+    def __init__(self) -> None:
+        self.seen: list[Watched] | None = None
+        self.runs = True
+        self.between: list[Array] = []
 
 
 _watching = _Watching()
@@ -90,18 +94,26 @@ _watching = _Watching()
 
 @contextmanager
 def watched(runs: bool = True) -> Iterator[list[Watched]]:
-    """The launches of this thread that compute operators alone. `runs`: whether they are to run; if not,
-    others raise `NotAlone`."""
-    before = _watching.seen, _watching.runs
-    _watching.seen, _watching.runs = [], runs
+    """The launches of this thread that are all that computes operators. `runs`: whether they are to run; if
+    not, others raise `NotAlone`."""
+    before = _watching.seen, _watching.runs, _watching.between
+    _watching.seen, _watching.runs, _watching.between = [], runs, []
     try:
         yield _watching.seen
     finally:
-        _watching.seen, _watching.runs = before
+        _watching.seen, _watching.runs, _watching.between = before
+
+
+def between(x: Array) -> Array:
+    """Memory of one call of an operator, of which all that is ever read is zeros that are there, or written
+    before by launches that are all there is to the operator."""
+    if _watching.seen is not None:
+        _watching.between.append(x)
+    return x
 
 
 def _not_alone() -> None:
-    """An operator is more than the launch that computed it so far."""
+    """An operator is more than the launches that computed it so far."""
     if not _watching.runs:
         raise NotAlone
     if _watching.seen is not None:
@@ -122,11 +134,11 @@ class RepeatedLaunch:
         self._known: dict[Any, DescriptorTemplate] = {}
 
     def alone(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
-        """As a call, where that is all there is to an operator, whatever the arrays hold."""
+        """As a call, where such calls are all there is to an operator, whatever the arrays hold."""
         seen = _watching.seen
         template = self(arrays, shape) if _watching.runs else self._known_template(arrays, shape)
         if seen is not None:
-            seen.append(Watched(template, arrays, self.tables))
+            seen.append(Watched(template, arrays, self.tables, _watching.between))
 
     def __call__(
         self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None
@@ -185,7 +197,13 @@ MIN_TURNED = 1 << 15
 
 def packed(x: Array, threads: int | None = None) -> Array:
     """The array itself where it is C-contiguous, or else a copy that is."""
-    if x.flags.c_contiguous or x.size < MIN_TURNED or x.strides[-1] == x.itemsize or not x.flags.aligned:
+    if x.flags.c_contiguous:
+        return x
+    if not _watching.runs and x.flags.aligned:
+        result = between(np.empty(x.shape, x.dtype))
+        _copy(x.dtype, threads).alone([x, result])
+        return result
+    if x.size < MIN_TURNED or x.strides[-1] == x.itemsize or not x.flags.aligned:
         return np.ascontiguousarray(x)
     result = np.empty(x.shape, x.dtype)
     _copy(x.dtype, threads)([x, result])

@@ -20,7 +20,7 @@ from anydml.ops.enums import MatrixTransform
 from anydml.ops.expr import Expr, add, mul, read
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch
+from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
 from anydml.runtime.threads import pool
 
 MAX_BYTES = 1 << 18
@@ -52,19 +52,12 @@ class Product:
         c: bool,
         threads: int | None,
     ) -> None:
-        self._sizes, self._turned, self._threads = tuple(sizes), turned, threads
+        self._turned, self._threads = turned, threads
         end: Expr = SUM if attributes["Alpha"] == 1 else mul(SUM, attributes["Alpha"])
         if c:
             end = add(end, C if attributes["Beta"] == 1 else mul(C, attributes["Beta"]))
-        activation, self.activates = attributes.get("FusedActivation"), False
-        if isinstance(activation, Activation):
-            meaning = activation.operator.expression(
-                (FLOAT32,), FLOAT32, activation.attributes, len(self._sizes)
-            )
-            self.activates = not has_rows(meaning)
-            end = replace_reads(meaning, {0: end}) if self.activates else end
-        self._end = end
-        self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
+        end, self.activates = activated(end, attributes, len(sizes))
+        self._product = MatrixLaunches(end, threads)
         self._turn = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
 
     def __call__(self, c: Call) -> Array:
@@ -72,22 +65,41 @@ class Product:
             np.swapaxes(x, -1, -2) if turned else x
             for x, turned in zip((c.a, c.b), self._turned, strict=True)
         )
-        alone = True
         dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
         if not dots and not _packed(b, -1):
-            packed, alone = np.empty(b.shape, b.dtype), False
-            self._turn([b.view(np.uint32), packed.view(np.uint32)])
-            b = packed
+            turned = between(np.empty(b.shape, b.dtype))
+            self._turn.alone([b.view(np.uint32), turned.view(np.uint32)])
+            b = turned
         result = empty(c.output, a.dtype)
         bias = None if c.c is None else np.broadcast_to(c.c, result.shape)
         if bias is not None and not (_packed(bias, -1) or bias.strides[-1] == 0):
-            bias, alone = np.ascontiguousarray(bias), False
-        launch = self._launch(a, bias, dots)
-        (launch.alone if alone else launch)([a, b, result, *([] if bias is None else [bias])])
+            bias = packed(bias, self._threads)
+        self._product.run([a, b, result, *([] if bias is None else [bias])], dots)
         return result
 
-    def _launch(self, a: Array, bias: Array | None, dots: bool) -> _MatrixLaunch:
-        rows, columns = self._sizes[-2:]
+
+def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr, bool]:
+    """An expression with an operator's fused activation, if that is of one element; and whether it is."""
+    activation = attributes.get("FusedActivation")
+    if not isinstance(activation, Activation):
+        return end, False
+    meaning = activation.operator.expression((FLOAT32,), FLOAT32, activation.attributes, rank)
+    alone = not has_rows(meaning)
+    return (replace_reads(meaning, {0: end}) if alone else end), alone
+
+
+class MatrixLaunches:
+    """Products with one end, of matrices of one size each."""
+
+    def __init__(self, end: Expr, threads: int | None) -> None:
+        self._end, self._threads = end, threads
+        self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
+
+    def run(self, arrays: Sequence[Array], dots: bool = False) -> None:
+        """The arrays of a `_MatrixLaunch`."""
+        a, _, result, *others = arrays
+        bias = others[0] if others else None
+        rows, columns = result.shape[-2:]
         rows, columns = tile_of_dots(rows, columns) if dots else tile_of(rows, columns, host())
         spec = MatrixSpec(
             rows,
@@ -100,7 +112,7 @@ class Product:
         )
         if spec not in self._launches:
             self._launches[spec] = _MatrixLaunch(spec, self._threads)
-        return self._launches[spec]
+        self._launches[spec].alone(arrays)
 
 
 def _packed(x: Array, axis: int) -> bool:

@@ -27,12 +27,14 @@ from anydml.runtime.padded_launch import PaddedLaunch
 from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
 
 MIN_RUN_BYTES = 1 << 4
-"""Of neighbours that stay neighbours."""
+"""Of neighbours that stay neighbours, in what is large."""
+SMALL = 1 << 12
+"""Elements of which NumPy is no quicker, however they lie."""
 MAX_PARTS = 16
 """Of a tensor that is put together or taken apart: a kernel has so many inputs, and as many outputs."""
 
 MIN_PADDED_BYTES = 1 << 5
-"""Of a row with what is around it."""
+"""Of a row with what is around it, in what is large."""
 MAX_ROWS = 1 << 16
 """Rows of which it is remembered where they come from."""
 
@@ -61,7 +63,8 @@ def _gather(
 ) -> Implementation | None:
     sizes, axis = tensors["InputTensor"].sizes, attributes["Axis"]
     behind = prod(sizes[axis + 1 :])
-    if (behind > 1 and behind * width < MIN_RUN_BYTES) or 0 in sizes:
+    large = prod(tensors["OutputTensor"].sizes) > SMALL
+    if (large and behind > 1 and behind * width < MIN_RUN_BYTES) or 0 in sizes:
         return None
     return _taken(tensors, axis, width, threads, own=False)
 
@@ -127,8 +130,9 @@ _Copies = Sequence[tuple[list[int], RepeatedLaunch]]
 
 def _copies(parts: Sequence[tuple[int, ...]], axis: int, width: int, threads: int | None) -> _Copies | None:
     alike: dict[tuple[int, ...], list[int]] = {}
+    large = sum(map(prod, parts)) > SMALL
     for k, sizes in enumerate(parts):
-        if prod(sizes[axis:]) * width < MIN_RUN_BYTES:
+        if large and prod(sizes[axis:]) * width < MIN_RUN_BYTES:
             return None
         alike.setdefault(sizes, []).append(k)
     found = []
@@ -152,8 +156,7 @@ def _parts(whole: Array, axis: int, parts: Sequence[Array]) -> list[Array]:
 
 def _copy(copies: _Copies, sources: Sequence[Array], targets: Sequence[Array]) -> None:
     for some, launch in copies:
-        run = launch.alone if len(copies) == 1 else launch
-        run([*(sources[k] for k in some), *(targets[k] for k in some)])
+        launch.alone([*(sources[k] for k in some), *(targets[k] for k in some)])
 
 
 def _scatter(
@@ -203,7 +206,8 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
     first, run = min(padded[0], last), prod(sizes[last:])
     before, after = around[last] if last == padded[-1] else (0, 0)
     count = prod(sum(around[k]) + sizes[k] for k in range(first, last))
-    if count > MAX_ROWS or (before + run + after) * width < MIN_PADDED_BYTES:
+    short = (before + run + after) * width < MIN_PADDED_BYTES
+    if count > MAX_ROWS or (short and prod(tensors["OutputTensor"].sizes) > SMALL):
         return None
     constant = mode is PaddingMode.CONSTANT
     rows, outside = np.zeros(1, np.int64), np.zeros(1, bool)

@@ -15,7 +15,7 @@ from anydml.ops.call import Call, Computation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc, last_element
-from anydml.runtime.known_launch import bound_launch
+from anydml.runtime.known_launch import bound_launches
 from anydml.runtime.launch import Array, NotAlone, apply_activation, watched
 
 Implement = Callable[
@@ -28,7 +28,7 @@ class TensorStep:
     def __init__(self, node: DirectMLNode) -> None:
         self.node = node
         self._computed: Computation | None = None
-        self._may_be_launch = False
+        self._may_be_launches = False
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -45,8 +45,8 @@ class TensorStep:
 
     def bind(
         self, memory: Mapping[Value, Array], implement: Implement | None, threads: int | None
-    ) -> Callable[[], None] | BoundLaunch:
-        """What computes the step in memory (flat arrays of bytes, by value): a launch, or a function."""
+    ) -> Callable[[], None] | BoundLaunches:
+        """What computes the step in memory (flat arrays of bytes, by value): launches, or a function."""
         node = self.node
         inputs: dict[str, Array] = {}
         packed: dict[str, tuple[Array, TensorType]] = {}
@@ -64,11 +64,11 @@ class TensorStep:
             if takes_results(y, [memory[v] for v in (*node.reads, *node.writes) if v is not outputs[n]])
         }
         computed = self._computation(implement, threads)
-        if self._may_be_launch and not packed and direct.keys() == outputs.keys():
-            launched = _as_launch(computed, inputs, direct)
+        if self._may_be_launches and not packed and direct.keys() == outputs.keys():
+            launched = _as_launches(computed, inputs, direct)
             if launched is not None:
                 return launched
-            self._may_be_launch = False
+            self._may_be_launches = False
 
         def run() -> None:
             given = inputs | {name: unpacked(*where) for name, where in packed.items()}
@@ -94,7 +94,7 @@ class TensorStep:
             descs = {n: TensorDesc(v.data_type, v.tensor.static_sizes) for n, v in self._outputs().items()}
             seen = {n: TensorDesc(t.data_type, t.static_sizes) for n, (_, t) in self._inputs().items()}
             by = implement(self.operator, seen | descs, self.node.attributes, threads) if implement else None
-            self._may_be_launch = by is not None
+            self._may_be_launches = by is not None
             self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
         return self._computed
 
@@ -109,26 +109,26 @@ class TensorStep:
 
 
 @dataclass(frozen=True)
-class BoundLaunch:
-    """A launch descriptor, and what it leads to."""
+class BoundLaunches:
+    """Launch descriptors, and what they lead to."""
 
-    descriptor: array[int]
+    descriptors: Sequence[array[int]]
     kept: object
 
 
-def _as_launch(
+def _as_launches(
     computed: Computation, inputs: Mapping[str, Array], outputs: dict[str, Array]
-) -> BoundLaunch | None:
-    """What computes outputs in their memory, if that is one launch of a kernel and nothing else."""
+) -> BoundLaunches | None:
+    """What computes outputs in their memory, if that is launches of kernels and nothing else."""
     try:
         with watched(runs=False) as launches:
             made = computed(inputs, outputs)
     except NotAlone:
         return None
-    if len(launches) != 1 or any(made[name] is not y for name, y in outputs.items()):
+    if any(made[name] is not y for name, y in outputs.items()):
         return None
-    descriptor = bound_launch(launches[0], [*inputs.values(), *outputs.values()])
-    return None if descriptor is None else BoundLaunch(descriptor, (computed, launches[0]))
+    descriptors = bound_launches(launches, [*inputs.values(), *outputs.values()])
+    return None if descriptors is None else BoundLaunches(descriptors, (computed, launches))
 
 
 def named(operator: Operator, kind: str, values: Sequence[Value | None]) -> list[tuple[str, Value | None]]:

@@ -25,12 +25,14 @@ from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import Window, are_whole_planes, divisors, lowest, windows_of
 from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
 from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.threads import pool
 
 MAX_TAPS = 16
 """Of a window along an axis: code is written for each along the last one."""
+MAX_WIDE = 1 << 14
+"""Elements up to which averages are of float64 sums, which are never too large: nobody has to look."""
 MIN_BLOCK = 8
 """Outputs that one row near by must serve."""
 MAX_PLANE = 1 << 31
@@ -70,6 +72,8 @@ def window_kernel(
         return None
     dilations = attributes.get("Dilations") or [1] * len(window)
     spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations)
+    if word == "AVERAGE" and prod(given.sizes) <= MAX_WIDE:
+        spec = _exactly(spec)
     spec = replace(spec, index=None if places is None else places.data_type)
     return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
 
@@ -131,6 +135,13 @@ def _spec(
         stride=strides[-1],
         dilation=dilations[-1],
     )
+
+
+def _exactly(spec: WindowSpec) -> WindowSpec:
+    """Averages, of float64 sums."""
+    x, so_far, other = convert(read(0, FLOAT32), FLOAT64), read(0, FLOAT64), read(1, FLOAT64)
+    after = convert(div(so_far, convert(read(1, FLOAT32), FLOAT64)), FLOAT32)
+    return replace(spec, wide=FLOAT64, before=x, combined=add(so_far, other), after=after)
 
 
 class _WindowLaunch(RepeatedLaunch):
@@ -200,6 +211,7 @@ class _Pooling:
                 places = [w.places for w in windows]
                 self._divisors = np.ascontiguousarray(np.broadcast_to(divisors(c, windows), places))
             self._launch = _WindowLaunch(self._spec, windows, self._threads)
+            self._launch.tables = [] if self._divisors is None else [self._divisors]
         result = empty(c.output, x.dtype)
         if self._spec.index:
             found = empty(c.output_indices, IN_ARRAYS[self._spec.index])
@@ -208,8 +220,10 @@ class _Pooling:
         if self._divisors is None:
             self._launch.alone([x, result])
         else:
-            marks = np.empty(result.shape[:-1], np.uint8)
-            self._launch([x, result, self._divisors, marks])
-            if marks.any():  # sums may be too large for float32 where averages are not
+            marks = between(np.empty(result.shape[:-1], np.uint8))
+            exact = self._spec.wide is FLOAT64
+            run = self._launch.alone if exact else self._launch
+            run([x, result, self._divisors, marks])
+            if not exact and marks.any():  # sums may be too large for float32 where averages are not
                 result = c.by_definition()
         return (result, None) if len(c.operator.outputs) > 1 else result

@@ -1,4 +1,5 @@
-"""Convolutions against plain loops and onnxruntime, by NumPy and by the library; FOLD and UNFOLD by loops."""
+"""Convolutions against plain loops and onnxruntime, by NumPy, kernels and the library; FOLD and UNFOLD by
+loops."""
 
 from math import prod
 
@@ -8,6 +9,7 @@ import pytest
 import anydml as dml
 from anydml import eager_tensors, heavy
 from anydml.onnx.from_directml import library
+from anydml.runtime import convolution_kernels
 
 from ..onnx.ops.checking import computed
 from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, scales
@@ -15,18 +17,29 @@ from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, s
 
 @pytest.fixture
 def routes(monkeypatch):
-    """The same call by NumPy and by the library, which is seen to compute; worth None: of its usual work."""
+    """The same call by NumPy, by kernels where there are such, and by the library, which both are seen to
+    compute; worth None: of its usual work."""
     made, original, usual = [], library.implementation, heavy.WORTH
+    kernels, of_kernels = [], convolution_kernels.convolution_kernel
     monkeypatch.setattr(library, "implementation", lambda *a: made.append(original(*a)) or made[-1])
+    monkeypatch.setattr(heavy, "KERNELS", [lambda *a: kernels.append(of_kernels(*a)) or kernels[-1]])
+    never = 1 << 60
 
     def run(function, *args, worth=1, **kwargs):
         found = []
-        for least in (1 << 60, worth or usual):
+        forward = kwargs.get("direction") != "BACKWARD" and not any(kwargs.get("output_padding", ()))
+        able = function is dml.convolution and forward and kwargs.get("mode") != "CONVOLUTION"
+        by_kernels = [(never, 1)] if function is dml.convolution else []
+        for least, elements in ((never, never), *by_kernels, (worth or usual, 1)):
             monkeypatch.setattr(heavy, "WORTH", least)
+            monkeypatch.setattr(heavy, "MIN_ELEMENTS", elements)
             eager_tensors.forget()
             made.clear()
+            kernels.clear()
             found.append(function(*args, **kwargs))
-            assert [m is not None for m in made] == ([] if least == 1 << 60 else [True])
+            assert [m is not None for m in made] == ([] if least == never else [True])
+            if kwargs.get("mode") != "CONVOLUTION":
+                assert any(kernels) == (least == never and elements == 1 and able)
         return found
 
     return run
@@ -154,14 +167,15 @@ def test_as_large_as_the_library_takes_by_itself(routes, shape, filters, strides
     a = {"start_padding": [2] + [0] * (spatial - 1), "end_padding": [1] * spatial, "group_count": groups}
     a |= {"strides": strides, "dilations": dilations, "worth": None}
     x, w = normal(rng, shape, filters, dtype=dtype)
-    usual, large = routes(dml.convolution, x, w, **a)
+    usual, by_kernels, large = routes(dml.convolution, x, w, **a)
+    np.testing.assert_allclose(by_kernels, usual, rtol=2e-3, atol=2e-3 if dtype == "float16" else 1e-4)
     close = {"rtol": 1e-3, "atol": 1e-3} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-4}
     np.testing.assert_allclose(large, usual, **close, strict=True)
     (g,) = normal(rng, usual.shape, dtype=dtype)
     reached = zip(shape[2:], usual.shape[2:], filters[2:], strides, dilations, strict=True)
     more = [size - ((n - 1) * s + (k - 1) * d) for size, n, k, s, d in reached]
     more[0] += 2  # as much as is cut off at the start
-    back, large = routes(dml.convolution, g, w, direction="BACKWARD", output_padding=more, **a)
+    back, _, large = routes(dml.convolution, g, w, direction="BACKWARD", output_padding=more, **a)
     np.testing.assert_allclose(large, back, **close, strict=True)
     x, w, g, usual, back = (v.astype(np.float64) for v in (x, w, g, usual, back))
     size = np.linalg.norm(usual) * np.linalg.norm(g)

@@ -395,8 +395,8 @@ class Binding:
                 continue
             bound = step.bind(memory, implement, threads)
             if isinstance(bound, BoundLaunches):
-                first, *others = bound.descriptors
-                launches += [(first, step.bytes_moved), *((d, 0) for d in others)]
+                moved = [step.bytes_moved, *[0] * (len(bound.descriptors) - 1)]
+                launches += zip(bound.descriptors, moved, strict=True)
                 kept.append(bound.kept)
             else:
                 dispatch_launches()

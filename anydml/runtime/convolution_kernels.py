@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen.kernel import group
+from anydml.codegen.matrix import SUM, C
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
 from anydml.ops.enums import ConvolutionDirection, ConvolutionMode
@@ -24,7 +25,7 @@ from anydml.ops.expr import Expr, add, fma, mul, read
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
-from anydml.runtime.matrix_kernels import SUM, C, MatrixLaunches, activated
+from anydml.runtime.matrix_kernels import MatrixLaunches, activated
 
 MAX_TAPS = 49
 """Places of a window that an expression may have."""
@@ -70,7 +71,7 @@ class _Windows:
         """[N, C, taps..., places...]: a view of the input, or of one with zeros around."""
         if self._padded != x.shape:
             whole = between(np.zeros(self._padded, x.dtype))
-            self.copied(x, whole[(..., *self._inside)])
+            self.copied(x, whole[(slice(None), slice(None), *self._inside)])
             x = whole
         spatial = x.strides[2:]
         within = (s * d for s, d in zip(spatial, self._dilations, strict=True))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anydml.codegen.program.geometry import joined
 from tests.onnx.native_bounded import check, feeds_of, made
-from tests.onnx.test_native import model, native
+from tests.onnx.test_native import expected, model, native
+from tests.robustness.guard_memory import Memory
 
 # As Any: what is put in their places is none of the types' business.
 bounded: Any = import_module("anydml.codegen.program.bounded")
+contraction: Any = import_module("anydml.codegen.program.contraction")
 elements: Any = import_module("anydml.codegen.program.elements")
 layout: Any = import_module("anydml.codegen.program.layout")
 module: Any = import_module("anydml.codegen.program.module")
 reductions: Any = import_module("anydml.codegen.program.reductions")
 suppression: Any = import_module("anydml.codegen.program.suppression")
 writing: Any = import_module("anydml.codegen.program.function_writer")
+convolution: Any = import_module("anydml.onnx.ops.convolution")
 indexing: Any = import_module("anydml.onnx.ops.native_indexing")
 
 
@@ -44,6 +49,15 @@ def lengths_are_not_compared() -> None:
         """Whatever they are."""
 
     bounded.same_length = unchecked
+
+
+def tiles_have_more_rows_than_the_product() -> None:
+    found = contraction._Tiling.of
+    contraction._Tiling.of = staticmethod(lambda *args: replace(found(*args), rows=4))
+
+
+def windows_lie_further_apart() -> None:
+    convolution.joined = lambda sizes, strides: [(n, 2 * s) for n, s in joined(sizes, strides)]
 
 
 def rooms_are_too_small() -> None:
@@ -97,6 +111,28 @@ def other_lengths() -> None:
     check(session, text, {"s": s, "t": np.eye(1, 40, 5, np.float32)[0]})
 
 
+def guarded(text: str, *sizes: int) -> Callable[[], None]:
+    """A model of one input x, which ends with its pages, as does its output."""
+
+    def run() -> None:
+        session, memory = native(model(text)), Memory()
+        x = np.ones(sizes, np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        places = [memory.take(a.nbytes, at_end=True, shift=0) for a in (x, wanted)]
+        given, y = (
+            p.window[p.start : p.start + a.nbytes].view(np.float32).reshape(a.shape)
+            for p, a in zip(places, (x, wanted), strict=True)
+        )
+        given[...] = x
+        bound = session.bind({"x": given}, {"y": y})
+        bound.run()
+        assert (y == wanted).all()
+        if expected(model(text), {"x": x})[0].tobytes() != wanted.tobytes():
+            raise AssertionError("another result")
+
+    return run
+
+
 def boxes() -> None:
     from tests.onnx import test_native_suppression as tests
 
@@ -110,6 +146,26 @@ FOUND: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
         (indices_are_not_compared, far_away),
         (places_are_not_compared, chain("more than there are", 40)),
         (lengths_are_not_compared, other_lengths),
+        (
+            tiles_have_more_rows_than_the_product,
+            guarded(
+                "m (float[3,9] x) => (float[3,20] y) <int64[2] sizes = {9, 20}>"
+                " { w = ConstantOfShape <value = float[1] {2}> (sizes) y = MatMul (x, w) }",
+                3,
+                9,
+            ),
+        ),
+        (
+            windows_lie_further_apart,
+            guarded(
+                "m (float[1,1,6,9] x) => (float[1,2,5,7] y) <int64[4] sizes = {2, 1, 2, 3}>"
+                " { w = ConstantOfShape <value = float[1] {2}> (sizes) y = Conv (x, w) }",
+                1,
+                1,
+                6,
+                9,
+            ),
+        ),
         (rooms_are_too_small, chain("column", 40)),
         (outputs_are_larger_than_told, chain("rows", 40)),
         (gaps_stay_in_outputs, chain("of two axes", 40)),

@@ -1,29 +1,100 @@
 """Products of matrices: the one place where multiplications are added up.
 
 Each element of the result is a chain of fused multiplications and additions over the inner axis, in its
-order, whatever the tiles are. Integers wrap around.
+order, whatever the tiles are; where factors are waves, what has the same factor is added up before. Integers
+wrap around. Known factors are packed as tiles read them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides
-from anydml.codegen.program.values import Memory, NotNative, Tensor
-from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE
+from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
+from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
+from anydml.ops.expr import Expr, add, read
+from anydml.ops.expr import sub as subtract
 
-TILE_ROWS = 4
-TILE_VECTORS = 24
-"""Accumulators of a tile: of 32 registers the most, as the processor has some for what is loaded."""
 UNROLLED = 4
+MAX_ROWS = 8
+"""Of a tile."""
+MIN_MIRRORED = 16
+"""Factors of a sum, and sums."""
+NEAR_BYTES = 1 << 15
+"""That stay near a core while a tile is computed."""
+MAX_LINE_BYTES = 256
+"""Of a tile's columns, where factors come from further away: more at once are a quarter slower."""
+_BYTES_A_CYCLE = 50
+"""From further away."""
+_LATENCY = 4
+"""Cycles from a fused multiplication and addition to the next one of its sum; a cycle begins two, and two
+loads."""
 
 
-def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
+@dataclass(frozen=True)
+class _Tiling:
+    """A tile of the product is so many rows of so many columns, which are vectors of so many lanes."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+    @staticmethod
+    def of(b: ProgramBuilder, dtype: ScalarType, m: int, n: int, depth: int) -> _Tiling:
+        """That of the fewest cycles: sums and what is loaded for them fit the registers, few are computed
+        twice, none waits for the one before, and lines are read again only while they are near."""
+        line = depth * SIZE[dtype]
+        lanes = min(b.vector_lanes(SIZE[dtype]), n)
+        registers = 32 if b.target.vector_bytes == 64 else 16
+        most = registers // 2
+        if line * n > NEAR_BYTES:
+            most = min(most, MAX_LINE_BYTES // (lanes * SIZE[dtype]))
+        found: list[tuple[float, int, int]] = []
+        for rows in range(1, min(m, MAX_ROWS) + 1):
+            for vectors in range(1, min(-(-n // lanes), most) + 1):
+                if rows * vectors + min(vectors, 2) + 2 > registers:
+                    break
+                cycles = max(rows * vectors / 2, (rows + vectors) / 2, _LATENCY) + 0.25
+                down, across = -(-m // rows), -(-n // (vectors * lanes))
+                near = line * (vectors * lanes if n > m else n) <= NEAR_BYTES
+                read = line * n * (1 if near else down) / _BYTES_A_CYCLE
+                found.append((max(down * across * cycles * depth, read), -rows * vectors, rows))
+        _, area, rows = min(found)
+        return _Tiling(rows, min(-area // rows * lanes, n), lanes)
+
+    @property
+    def starts(self) -> list[int]:
+        """Of its vectors; the last one begins earlier where it would not be full."""
+        return [min(v, self.columns - self.lanes) for v in range(0, self.columns, self.lanes)]
+
+
+def matrix_product(
+    b: ProgramBuilder,
+    one: Tensor,
+    other: Tensor,
+    end: Expr | None = None,
+    beside: Sequence[Tensor] = (),
+    into: Memory | None = None,
+    in_two: bool = False,
+    turn: str = "",
+) -> Memory:
     """[..., M, K] times [..., K, N], of numbers of 32 or 64 bits, in memory; axes in front broadcast.
+
+    Args:
+        in_two: whether K is two axes of `one`, which is in memory.
+        turn: the register of an i1 that is 1 in every other one of such products with the same factors: they
+            go through these to and fro, since what was last is still near.
+        end: what is done to each sum, read(0), on its way out, with `beside`, read(1) and so on, which
+            broadcast; None: nothing.
+        into: where to.
 
     Raises:
         NotNative: another type; sizes that do not fit.
@@ -31,44 +102,126 @@ def matrix_product(b: ProgramBuilder, one: Tensor, other: Tensor) -> Memory:
     dtype = one.dtype
     if dtype is BOOL or SIZE[dtype] < 4 or other.dtype != dtype:
         raise NotNative(f"products of {dtype.label}")
-    x, y = b.memory(one), b.memory(other)
-    if y.sizes[-1] > 1 and y.strides[-1] != 1:
-        y = b.memory(y, b.room(dtype, y.sizes))
-    (m, k), (k_too, n) = x.sizes[-2:], y.sizes[-2:]
+    *front, m, k = (*one.sizes[:-2], prod(one.sizes[-2:])) if in_two else one.sizes
+    k_too, n = other.sizes[-2:]
     try:
-        stack = np.broadcast_shapes(x.sizes[:-2], y.sizes[:-2])
+        stack = np.broadcast_shapes(tuple(front), other.sizes[:-2])
     except ValueError:
         raise NotNative("stacks of matrices that do not broadcast") from None
     if k != k_too:
         raise NotNative(f"a product over {k} and {k_too}")
-    result = b.room(dtype, (*stack, m, n))
+    sizes = (*stack, m, n)
+    if not in_two and (halves := _Mirrored.of(other)) is not None:
+        return halves.product(b, b.use(one), end, beside, into or b.room(dtype, sizes))
+    tiling = _Tiling.of(b, dtype, m, n, k)
+    x, y = b.memory(one), b.memory(_panels(other, tiling) if isinstance(other, Known) else other)
+    panels = isinstance(other, Known)
+    if not panels and y.sizes[-1] > 1 and y.strides[-1] != 1:
+        y = b.memory(y, b.room(dtype, y.sizes))
+    given = [_over(b.memory(t), sizes) for t in beside]
+    result = into or b.room(dtype, sizes)
     b.work += prod(stack) * m * k * n // 8
-    matrices = (x, y, result)
-    strides = [broadcast_strides(t, (*stack, *t.sizes[-2:])) for t in matrices]
+    own = [(x, 3 if in_two else 2), (y, 3 if panels else 2), (result, 2), *((t, 2) for t in given)]
+    strides = [
+        broadcast_strides(Memory(t.dtype, t.sizes[:-r], t.pointer, t.strides[:-r]), stack) for t, r in own
+    ]
 
     def one_product(pointers: list[str]) -> None:
-        one, two, made = (
-            Memory(dtype, t.sizes[-2:], pointer, t.strides[-2:])
-            for t, pointer in zip(matrices, pointers, strict=True)
+        left, right, made, *others = (
+            Memory(t.dtype, t.sizes[-r:], pointer, t.strides[-r:])
+            for (t, r), pointer in zip(own, pointers, strict=True)
         )
-        _write_product(b, one, two, made)
+        _write_product(b, tiling, left, right, made, end, others, turn)
 
     dims = [(size, [s[axis] for s in strides]) for axis, size in enumerate(stack)]
-    b.over(dims, [(dtype, t.pointer) for t in matrices], one_product)
+    b.over(dims, [(t.dtype, t.pointer) for t, _ in own], one_product)
     return result
 
 
-def _write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> None:
-    """The product, tile by tile; the last one begins earlier where it would not be full."""
+def _over(memory: Memory, sizes: tuple[int, ...]) -> Memory:
+    return replace(memory, sizes=sizes, strides=broadcast_strides(memory, sizes))
+
+
+@dataclass(frozen=True)
+class _Mirrored:
+    """Factors [K, N] of which the first columns are the same from both ends, and the others negated: waves,
+    of which Fourier transforms are made. What is multiplied by the same factor is added up before.
+
+        x[k] f[k] + x[K - k] f[K - k]  =  (x[k] + x[K - k]) f[k]  or  (x[k] - x[K - k]) f[k]
+    """
+
+    factors: NDArray[Any]
+    even: int
+    """Columns that are the same from both ends."""
+    first: int
+    """The first of the pairs; 1: what is before it stays alone, as does what is in the middle."""
+
+    @staticmethod
+    def of(factors: Tensor) -> _Mirrored | None:
+        """Where half of the multiplications is worth the additions before them."""
+        depth, columns = factors.sizes[-2:]
+        if not isinstance(factors, Known) or factors.dtype not in FLOATING:
+            return None
+        if min(depth, columns) < MIN_MIRRORED or factors.count != depth * columns:
+            return None
+        matrix: NDArray[Any] = factors.array.reshape(depth, columns)
+        for first in (0, 1):
+            ahead = matrix[first:]
+            same, opposite = (ahead == ahead[::-1]).all(0), (ahead == -ahead[::-1]).all(0)
+            even = columns if same.all() else int(same.argmin())
+            if opposite[even:].all() and not (first and matrix[0, even:].any()):
+                return _Mirrored(matrix, even, first)
+        return None
+
+    def product(
+        self, b: ProgramBuilder, x: Tensor, end: Expr | None, beside: Sequence[Tensor], result: Memory
+    ) -> Memory:
+        *front, depth = x.sizes
+        places = np.arange(x.count).reshape(x.sizes)
+        half = (depth - self.first) // 2
+        pairs = np.arange(self.first, self.first + half)
+        one, other = (b.rearrange(x, places[..., k]) for k in (pairs, depth - 1 + self.first - pairs))
+        alone = [0] * bool(self.first and self.factors[0].any())
+        alone += [self.first + half] * ((depth - self.first) % 2)
+        given = [_over(b.memory(t), result.sizes) for t in beside]
+        columns = [(0, self.even, add, alone), (self.even, result.sizes[-1], subtract, [])]
+        for start, stop, meaning, single in columns:  # the opposite of itself is only 0
+            if start == stop:
+                continue
+            both = b.elementwise(meaning(read(0, x.dtype), read(1, x.dtype)), [one, other])
+            parts = [(0, both), *((half + k, b.rearrange(x, places[..., [p]])) for k, p in enumerate(single))]
+            at = [([0] * len(front) + [place], part) for place, part in parts]
+            sums = b.assemble(x.dtype, (*front, half + len(single)), at)
+            factors = Known.of(self.factors[[*pairs, *single], start:stop])
+            begin, sizes = [*[0] * (len(result.sizes) - 1), start], (*result.sizes[:-1], stop - start)
+            into, *others = (b.part_of(t, begin, sizes) for t in (result, *given))
+            matrix_product(b, sums, factors, end, others, into)
+        return result
+
+
+def _panels(other: Known, tiling: _Tiling) -> Known:
+    """Known factors [..., K, N] as the tiles read them, line after line: [..., tiles, K, columns]."""
+    n = other.sizes[-1]
+    starts = [min(first, n - tiling.columns) for first in range(0, n, tiling.columns)]
+    columns = np.add.outer(starts, np.arange(tiling.columns))
+    return Known.of(np.ascontiguousarray(np.moveaxis(other.array[..., columns], -3, -2)))
+
+
+def _write_product(
+    b: ProgramBuilder,
+    tiling: _Tiling,
+    x: Memory,
+    y: Memory,
+    result: Memory,
+    end: Expr | None,
+    beside: Sequence[Memory],
+    turn: str,
+) -> None:
+    """The product, tile by tile; the last one begins earlier where it would not be full. `x`: a matrix, whose
+    rows may be of two axes; `y`: a matrix, or its panels."""
     code, dtype = b.code, x.dtype
-    (m, depth), n = x.sizes, y.sizes[1]
-    registers = 32 if b.target.vector_bytes == 64 else 16
-    lanes = min(b.vector_lanes(SIZE[dtype]), n)
-    rows = min(m, TILE_ROWS)
-    budget = min(TILE_VECTORS, registers - 4) // rows if rows > 1 else registers // 2
-    vectors = max(min(budget, -(-n // lanes)), 1)
-    width = min(vectors * lanes, n)
-    starts = [min(v * lanes, width - lanes) for v in range(-(-width // lanes))]
+    m, n = result.sizes
+    rows, width, lanes, starts = tiling.rows, tiling.columns, tiling.lanes, tiling.starts
     kind = value_type(dtype, lanes)
     zero = code.constant(np.zeros(1, NUMPY[dtype]), dtype) if lanes == 1 else "zeroinitializer"
     cells = [(r, v) for r in range(rows) for v in range(len(starts))]
@@ -79,47 +232,78 @@ def _write_product(b: ProgramBuilder, x: Memory, y: Memory, result: Memory) -> N
             return code.call(kind, fma, (kind, x), (kind, y), (kind, total))
         return code.line(f"add {kind} {total}, {code.line(f'mul {kind} {x}, {y}')}")
 
-    def tile(row: str, column: str) -> None:
+    def tile(row: str, column: str, right: str) -> None:
         left = code.at(x.pointer, code.times(row, x.strides[0]), dtype)
-        right = code.at(y.pointer, column, dtype)
         home = code.at(code.at(result.pointer, code.times(row, result.strides[0]), dtype), column, dtype)
 
-        def step(k: str, count: int, sums: list[str]) -> list[str]:
-            above = code.at(right, code.times(k, y.strides[0]), dtype)
-            beside = code.at(left, code.times(k, x.strides[1]), dtype)
+        def step(left: str, right: str, k: str, count: int, sums: list[str]) -> list[str]:
+            above = code.at(right, code.times(k, y.strides[-2]), dtype)
+            beside = code.at(left, code.times(k, x.strides[-1]), dtype)
             for u in range(count):
-                line = code.at(above, u * y.strides[0], dtype)
+                line = code.at(above, u * y.strides[-2], dtype)
                 vs = [code.load(code.at(line, start, dtype), dtype, lanes) for start in starts]
                 for r in range(rows):
-                    place = code.at(beside, r * x.strides[0] + u * x.strides[1], dtype)
+                    place = code.at(beside, r * x.strides[0] + u * x.strides[-1], dtype)
                     one = code.splat(code.load(place, dtype), dtype, lanes)
                     for v, vector in enumerate(vs):
                         k_ = r * len(starts) + v
                         sums[k_] = multiply_add(one, vector, sums[k_])
             return sums
 
-        unrolled = depth // UNROLLED
+        def along(left: str, right: str, depth: int, sums: list[str]) -> list[str]:
+            unrolled = depth // UNROLLED
+            if unrolled:
+                sums = code.loop(
+                    unrolled,
+                    lambda i, c: step(left, right, code.times(i, UNROLLED), UNROLLED, list(c)),
+                    [(kind, s) for s in sums],
+                )
+            return step(left, right, str(unrolled * UNROLLED), depth % UNROLLED, [*sums])
+
+        def line(index: str, sums: list[str]) -> list[str]:
+            further = code.at(left, code.times(index, x.strides[1]), dtype)
+            below = code.at(right, code.times(index, x.sizes[2] * y.strides[-2]), dtype)
+            return along(further, below, x.sizes[2], sums)
+
         sums = [zero] * len(cells)
-        if unrolled:
-            sums = code.loop(
-                unrolled,
-                lambda i, c: step(code.times(i, UNROLLED), UNROLLED, list(c)),
-                [(kind, s) for s in sums],
-            )
-        if depth % UNROLLED:
-            sums = step(str(unrolled * UNROLLED), depth % UNROLLED, sums)
+        if len(x.sizes) == 3:
+            sums = code.loop(x.sizes[1], line, [(kind, s) for s in sums])
+        else:
+            sums = along(left, right, x.sizes[1], sums)
         for (r, v), total in zip(cells, sums, strict=True):
+            if end is not None:
+                total = finished(total, code.plus(row, r), code.plus(column, starts[v]))
             code.store(total, code.at(home, r * result.strides[0] + starts[v], dtype), dtype, lanes)
 
-    def column_tiles(row: str) -> None:
+    def finished(total: str, row: str, column: str) -> str:
+        known = {read(0, dtype): total}
+        for k, t in enumerate(beside, start=1):
+            place = code.at(t.pointer, code.times(row, t.strides[0]), t.dtype) if t.strides[0] else t.pointer
+            place = code.at(place, code.times(column, t.strides[1]), t.dtype) if t.strides[1] else place
+            known[read(k, t.dtype)] = b.lanes(place, t.dtype, lanes, t.strides[1])
+        assert end is not None
+        return code.evaluate([end], lanes, known)[0]
+
+    def over_rows(body: Callable[[str], None]) -> None:
         def one(index: str, _: list[str]) -> list[str]:
-            tile(row, b.block_start(index, width, n))
+            body(b.block_start(index, rows, m))
+            return []
+
+        code.loop(-(-m // rows), one)
+
+    def over_columns(body: Callable[[str, str], None]) -> None:
+        def one(index: str, _: list[str]) -> list[str]:
+            if turn:
+                back = code.line(f"sub i64 {-(-n // width) - 1}, {index}")
+                index = code.line(f"select i1 {turn}, i64 {back}, i64 {index}")
+            column = b.block_start(index, width, n)
+            step, by = (column, 1) if len(y.sizes) == 2 else (index, y.strides[0])
+            body(column, code.at(y.pointer, code.times(step, by), dtype))
             return []
 
         code.loop(-(-n // width), one)
 
-    def row_tiles(index: str, _: list[str]) -> list[str]:
-        column_tiles(b.block_start(index, rows, m))
-        return []
-
-    code.loop(-(-m // rows), row_tiles)
+    if n > m:  # each line of y is read once, while the rows of x stay near
+        over_columns(lambda column, right: over_rows(lambda row: tile(row, column, right)))
+    else:
+        over_rows(lambda row: over_columns(lambda column, right: tile(row, column, right)))

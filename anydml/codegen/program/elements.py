@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -21,6 +21,11 @@ from anydml.ops.tensor_desc import packed_strides
 MAX_FUSED_OPS = 48
 """Ops of an expression beyond which what it reads is computed before."""
 MAX_LANES = 16
+LINE = 64
+"""Bytes that memory is read and written in."""
+NEAR_BYTES = 1 << 14
+"""That are gone through several times without loss."""
+MAX_STEADY_VECTORS = 8
 Filled = tuple[int, str]
 """An axis, and the register with how far along it there is something."""
 
@@ -184,9 +189,13 @@ class ElementWriter:
         return self.code.line(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
 
     def _weight(self, known: Known) -> Memory:
-        offset = self.weights.add(np.ascontiguousarray(known.array))
+        """What an array repeats is there once."""
+        repeated = [n > 1 and s == 0 for n, s in zip(known.sizes, known.array.strides, strict=True)]
+        once = known.array[tuple(slice(1) if r else slice(None) for r in repeated)]
+        offset = self.weights.add(np.ascontiguousarray(once))
         pointer = self.code.line(f"getelementptr i8, ptr %weights, i64 {offset}")
-        return Memory(known.dtype, known.sizes, pointer, packed_strides(known.sizes))
+        strides = (0 if r else s for r, s in zip(repeated, packed_strides(once.shape), strict=True))
+        return Memory(known.dtype, known.sizes, pointer, tuple(strides))
 
     def _store(self, register: Register, into: Memory) -> None:
         if into.packed:
@@ -234,14 +243,14 @@ class ElementWriter:
         strides = [into.strides, *(broadcast_strides(m, tensor.sizes) for m in sources.values())]
         widths = [SIZE[t.dtype] for t in (into, *sources.values())]
 
-        def write(pointers: list[str], lanes: int, steps: tuple[int, ...]) -> None:
+        def write(pointers: list[str], lanes: int, steps: tuple[int, ...], held: Mapping[int, str]) -> None:
             known = {reads[n]: self.code.splat(r.name, r.dtype, lanes) for n, r in scalars.items()}
-            for (n, m), pointer, step in zip(sources.items(), pointers[1:], steps[1:], strict=True):
-                known[reads[n]] = self.lanes(pointer, m.dtype, lanes, step)
+            for k, (n, m) in enumerate(sources.items(), start=1):
+                known[reads[n]] = held.get(k) or self.lanes(pointers[k], m.dtype, lanes, steps[k])
             (value,) = self.code.evaluate([expr], lanes, known)
             self.code.store(value, pointers[0], into.dtype, lanes)
 
-        if not set(loops(tensor.sizes, strides)[-1].steps) <= {0, 1}:
+        if not set(loops(tensor.sizes, strides)[-1].steps) <= {-1, 0, 1}:
             self.work += 3 * tensor.count  # elements that do not lie side by side are fetched one by one
         types = [into.dtype, *(m.dtype for m in sources.values())]
         pointers = [into.pointer, *(m.pointer for m in sources.values())]
@@ -254,6 +263,9 @@ class ElementWriter:
             return self.code.load(pointer, dtype, lanes)
         if step == 0:
             return self.code.splat(self.code.load(pointer, dtype), dtype, lanes)
+        if step == -1:
+            line = self.code.load(self.code.at(pointer, 1 - lanes, dtype), dtype, lanes)
+            return self.code.shuffle(line, dtype, lanes, range(lanes)[::-1])
         places = [self.code.at(pointer, k * step, dtype) for k in range(lanes)]
         return self.code.join([self.code.load(p, dtype) for p in places], dtype)
 
@@ -261,14 +273,17 @@ class ElementWriter:
         self,
         sizes: Sequence[int],
         operands: Sequence[tuple[ScalarType, str, Sequence[int]]],
-        write: Callable[[list[str], int, tuple[int, ...]], None],
+        write: Callable[[list[str], int, tuple[int, ...], Mapping[int, str]], None],
         width: int,
         filled: Filled | None = None,
     ) -> None:
-        """Loops over a space: `write` is told pointers, lanes, and steps from lane to lane.
+        """Loops over a space: `write` is told pointers, lanes, steps from lane to lane, and the registers of
+        operands that it need not load.
 
         The first operand is what is written; in vectors along the dimension in which its elements are
-        neighbours. Where they do not fill the last vector, it begins earlier, and writes some again.
+        neighbours. Where they do not fill the last vector, it begins earlier, and writes some again. Where
+        several operands change along that dimension alone, as filters for each channel do, each of its few
+        vectors goes through all the rest with these in registers.
 
         Args:
             operands: type, pointer and strides of each.
@@ -284,7 +299,7 @@ class ElementWriter:
         def line(pointers: list[str]) -> None:
             def one(index: str, _: list[str]) -> list[str]:
                 first = self.block_start(index, lanes, count)
-                write(self._advanced(types, pointers, first, steps), lanes, steps)
+                write(self.code.all_at(pointers, first, steps, types), lanes, steps, {})
                 return []
 
             last = counts[-1]
@@ -292,7 +307,21 @@ class ElementWriter:
 
         types = [dtype for dtype, _, _ in operands]
         outer = [(n, d.steps) for n, d in zip(counts[:-1], dims[:-1], strict=True)]
-        self.over(outer, [(dtype, pointer) for dtype, pointer, _ in operands], line)
+        begins = [pointer for _, pointer, _ in operands]
+        steady = [k for k, s in enumerate(steps) if s and not any(d.steps[k] for d in dims[:-1])]
+        apart = lanes * width == LINE or prod(sizes) * width <= NEAR_BYTES
+        few = -(-count // lanes) <= MAX_STEADY_VECTORS and 1 < len(steady) <= self.target.vector_bytes // 4
+        if filled is None and outer and few and apart and lanes > 1:
+
+            def steady_vectors(index: str, _: list[str]) -> list[str]:
+                at = self.code.all_at(begins, self.block_start(index, lanes, count), steps, types)
+                held = {k: self.lanes(at[k], types[k], lanes, steps[k]) for k in steady}
+                self.over(outer, list(zip(types, at, strict=True)), lambda p: write(p, lanes, steps, held))
+                return []
+
+            self.code.loop(-(-count // lanes), steady_vectors)
+            return
+        self.over(outer, list(zip(types, begins, strict=True)), line)
 
     def over(
         self,
@@ -315,7 +344,7 @@ class ElementWriter:
         types = [dtype for dtype, _ in operands]
 
         def one(index: str, _: list[str]) -> list[str]:
-            advanced = self._advanced(types, pointers, index, strides)
+            advanced = self.code.all_at(pointers, index, strides, types)
             self.over(inner, list(zip(types, advanced, strict=True)), body)
             return []
 
@@ -331,18 +360,6 @@ class ElementWriter:
         if count % lanes == 0 or first == "0":
             return first
         return self.code.shorter(first, str(count - lanes))
-
-    def _advanced(
-        self,
-        types: Sequence[ScalarType],
-        pointers: list[str],
-        index: str,
-        strides: Sequence[int],
-    ) -> list[str]:
-        return [
-            p if s == 0 else self.code.at(p, self.code.times(index, s), dtype)
-            for dtype, p, s in zip(types, pointers, strides, strict=True)
-        ]
 
 
 def sources_of(tensor: Tensor) -> list[Memory]:

@@ -28,6 +28,8 @@ class FunctionWriter:
         self.block = "entry"
         """The label of the block that is being written."""
         self._count = 0
+        self._begins: dict[tuple[str, ScalarType], tuple[str, int]] = {}
+        """Of places that are a number of elements behind another one, that and the number."""
         self._joined: dict[str, list[str]] = {}
         """Of registers that were made of scalars, these."""
 
@@ -82,11 +84,38 @@ class FunctionWriter:
             return index
         return self.line(f"mul nsw i64 {index}, {factor}")
 
+    def plus(self, index: str, more: int) -> str:
+        if more == 0:
+            return index
+        return str(more) if index == "0" else self.line(f"add nuw nsw i64 {index}, {more}")
+
     def at(self, pointer: str, index: str | int, dtype: ScalarType) -> str:
         """The place of an element, so many behind a pointer."""
         if index in ("0", 0):
             return pointer
-        return self.line(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
+        place = self.line(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
+        if isinstance(index, int):
+            begin, offset = self._begins.get((pointer, dtype), (pointer, 0))
+            self._begins[place, dtype] = begin, offset + index
+        return place
+
+    def all_at(
+        self, pointers: Sequence[str], index: str, strides: Sequence[int], types: Sequence[ScalarType]
+    ) -> list[str]:
+        """The places of several elements, so many strides behind pointers. One register leads to all that go
+        on side by side: what lies between them is written into the instructions that read there."""
+        moved: dict[tuple[str, ScalarType, int], str] = {}
+        found = []
+        for pointer, stride, dtype in zip(pointers, strides, types, strict=True):
+            begin, offset = self._begins.get((pointer, dtype), (pointer, 0))
+            if stride == 0 or index == "0":
+                found.append(pointer)
+                continue
+            key = begin, dtype, stride
+            if key not in moved:
+                moved[key] = self.at(begin, self.times(index, stride), dtype)
+            found.append(self.at(moved[key], offset, dtype))
+        return found
 
     def shorter(self, one: str, other: str) -> str:
         """The smaller one of two lengths."""

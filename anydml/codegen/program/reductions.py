@@ -11,6 +11,7 @@ import numpy as np
 from anydml.codegen.emit import value_type
 from anydml.codegen.program.bounded import expect_some, masked
 from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.geometry import strides_like
 from anydml.codegen.program.values import Bounded, Memory, Register, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, NUMPY, SIZE, ScalarType
@@ -100,7 +101,7 @@ def _fold(
         name = _folded(b, folding, dtype, wide, tensor.count, rows)
         return Register(dtype, wanted, _closed(b, folding, dtype, name, rows.shape[1], count))
     source = b.memory(tensor)
-    result = b.room(dtype, kept)
+    result = b.room(dtype, kept, strides_like(kept, [source]))
     _Nest(b, source, result, axes, folding, count).write()
     return b.settled(b.reshape(result, wanted))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
+from anydml.codegen.program.geometry import joined
 from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
@@ -185,15 +187,43 @@ def _native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
     moved = b.rearrange(seen, parts.transpose([1, 0, *range(3, 3 + inner), *weighed]))
     rows = samples * prod(where.count)
     matrices = matrices.transpose([0, *weights, 1]).reshape(groups, -1, len(w) // groups)
-    made: Tensor = matrix_product(
-        b, b.reshape(moved, (groups, rows, moved.count // rows // groups)), Known.of(matrices.copy())
-    )
-    if bias is not None:
-        made = b.elementwise(_SUM, [made, Known.of(bias.array.reshape(groups, 1, -1))])
-    whole = b.use(b.reshape(made, (groups, samples, *where.count, len(w) // groups)))
+    beside = [] if bias is None else [Known.of(bias.array.reshape(groups, 1, -1))]
+    end = _SUM if beside else None
+    lines = _as_lines(moved, 2 + inner)
+    if lines is not None:
+        front = (groups, *[1] * (len(lines.sizes) - 4))
+        made = b.room(FLOAT32, (*lines.sizes[:-2], len(w) // groups))
+        factors = Known.of(matrices.reshape(*front, *matrices.shape[1:]))
+        beside = [Known.of(t.array.reshape(*front, 1, -1)) for t in beside]
+        matrix_product(b, lines, factors, end, beside, made, in_two=True)
+    else:
+        columns = b.reshape(moved, (groups, rows, moved.count // rows // groups))
+        made = matrix_product(b, columns, Known.of(matrices.copy()), end, beside)
+    whole = b.reshape(made, (groups, samples, *where.count, len(w) // groups))
     places = np.arange(whole.count).reshape(whole.sizes)
     order = [1, 0, 2 + inner, *range(2, 2 + inner)]
     return [b.rearrange(whole, places.transpose(order).reshape(samples, len(w), *where.count))]
+
+
+MIN_LINES = 4
+"""Windows beside each other from which it is worth to go to the next ones in a loop of its own."""
+
+
+def _as_lines(seen: Tensor, axes: int) -> Memory | None:
+    """What windows see, [groups, windows..., places...], as [groups, ..., windows, places, places], if
+    strides lead to that; None where a copy is needed, or better.
+
+    `axes`: how many are not of places.
+    """
+    if not isinstance(seen, Memory):
+        return None
+    windows = joined(seen.sizes[1:axes], seen.strides[1:axes])
+    places = joined(seen.sizes[axes:], seen.strides[axes:])
+    if len(places) > 2 or (len(windows) == len(places) == 1) or windows[-1][0] < MIN_LINES:
+        return None
+    places = [(1, 0)] * (2 - len(places)) + places
+    every = [(seen.sizes[0], seen.strides[0]), *windows, *places]
+    return replace(seen, sizes=tuple(n for n, _ in every), strides=tuple(s for _, s in every))
 
 
 def _check_bias(bias: Known | None, channels: int) -> None:

@@ -194,7 +194,7 @@ def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill
             if width:
                 block = (*x.sizes[:axis], width, *sizes[axis + 1 :])
                 at = [*before[:axis], start, *[0] * (len(sizes) - axis - 1)]
-                around.append((at, Known.of(np.full(block, fill, NUMPY[x.dtype]))))
+                around.append((at, Known.of(np.broadcast_to(NUMPY[x.dtype].type(fill), block))))
     return b.assemble(x.dtype, sizes, [*around, (before, x)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -88,6 +88,8 @@ class _Weights:
     r: Known
     w_bias: Array
     r_bias: Array
+    turn: str = ""
+    """The register that tells odd steps from even ones, where there are several."""
 
     @property
     def hidden(self) -> int:
@@ -131,17 +133,20 @@ def _lstm_step(
 ) -> list[Tensor]:
     h, c = states
     f, g, last = functions
-    gates = _parts(b, _sum(b, fed, matrix_product(b, h, weights.r)), weights.hidden)
-    i, o, forget, new, cell = _read(5)
+    both = (fed, matrix_product(b, h, weights.r, turn=weights.turn))
+    gates = [*zip(*(_parts(b, part, weights.hidden) for part in both), strict=True)]
+    ones, others, cell = _read(4), [expr.read(4 + k, FLOAT32) for k in range(4)], expr.read(8, FLOAT32)
+    i, o, forget, new = (expr.add(one, other) for one, other in zip(ones, others, strict=True))
+    operands = [part for k in (0, 1) for part in (gate[k] for gate in gates)]
     after = expr.add(expr.mul(f(forget), cell), expr.mul(f(i), g(new)))
-    after_cell = b.use(b.elementwise(after, [*gates, c]))
-    return [b.use(b.elementwise(expr.mul(f(o), last(cell)), [*gates, after_cell])), after_cell]
+    after_cell = b.use(b.elementwise(after, [*operands, c]))
+    return [b.use(b.elementwise(expr.mul(f(o), last(cell)), [*operands, after_cell])), after_cell]
 
 
 def _rnn_step(
     b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
 ) -> list[Tensor]:
-    total = _sum(b, fed, matrix_product(b, states[0], weights.r))
+    total = _sum(b, fed, matrix_product(b, states[0], weights.r, turn=weights.turn))
     return [b.use(b.elementwise(functions[0](_read(1)[0]), [total]))]
 
 
@@ -152,7 +157,7 @@ def _gru_step(
     (h,), (f, g) = states, functions
     one, two, three, four = _read(4)
     update, reset, new = _parts(b, fed, weights.hidden)
-    beside = _parts(b, matrix_product(b, h, weights.r), weights.hidden)
+    beside = _parts(b, matrix_product(b, h, weights.r, turn=weights.turn), weights.hidden)
     shift = Known.of(weights.r_bias[2 * weights.hidden :])
     inner = expr.mul(f(expr.add(one, two)), expr.add(three, four))
     total = _sum(b, new, b.elementwise(inner, [reset, beside[1], beside[2], shift]))
@@ -167,9 +172,9 @@ def _gru_step_reset_first(
     update, reset, new = _parts(b, fed, hidden)
     matrices = np.split(weights.r.array, [2 * hidden], 1)
     gates, last = (Known.of(np.ascontiguousarray(m)) for m in matrices)
-    beside = _parts(b, matrix_product(b, h, gates), hidden)
+    beside = _parts(b, matrix_product(b, h, gates, turn=weights.turn), hidden)
     kept = b.elementwise(expr.mul(f(expr.add(one, two)), three), [reset, beside[1], h])
-    total = _sum(b, new, matrix_product(b, kept, last))
+    total = _sum(b, new, matrix_product(b, kept, last, turn=weights.turn))
     return [_mixed(b, update, beside[0], total, h, f, g)]
 
 
@@ -283,13 +288,14 @@ def _one_way(
     steps, batch, width = x.sizes
     hidden = weights.hidden
     flat = b.reshape(x, (steps * batch, width))
-    fed = b.memory(_sum(b, matrix_product(b, flat, weights.w), Known.of(weights.w_bias)))
+    fed = matrix_product(b, flat, weights.w, expr.add(*_read(2)), [Known.of(weights.w_bias)])
 
     def step(number: Register, on: Register, current: list[Tensor]) -> Iterated:
         index = b.code.line(f"sub i64 {steps - 1}, {number.name}") if backward else number.name
         at = b.code.at(fed.pointer, b.code.times(index, batch * fed.strides[0]), FLOAT32)
         now = Memory(FLOAT32, (batch, cell.gates * hidden), at, fed.strides, fed.lies_in)
-        after = cell.step(b, now, current, weights, functions)
+        turn = b.code.line(f"trunc i64 {number.name} to i1") if steps > 1 else ""
+        after = cell.step(b, now, current, replace(weights, turn=turn), functions)
         return Iterated(None, after, after[:1])
 
     if steps == 1:

@@ -15,8 +15,8 @@ from anydml.ops.row_expressions import OF_ROWS
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
-from anydml.runtime.convolution_kernels import convolution_kernel
-from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
+from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
+from anydml.runtime.matrix_kernels import MAX_DEPTH, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
@@ -57,6 +57,10 @@ def implementation_of(
     `least`: elements of the largest tensor from which it may be a kernel.
     """
     by_library = _work(operator, tensors) >= WORTH and not _without_nan(operator, attributes)
+    if by_library and operator.name == "CONVOLUTION" and best_by_kernels(tensors, attributes):
+        convolution = convolution_kernel(operator, tensors, attributes, threads)
+        if convolution is not None:
+            return convolution
     largest = max(prod(t.sizes) for t in tensors.values())
     if largest >= (MIN_ELEMENTS if least is None else least) and not by_library:
         for by_kernel in KERNELS:
@@ -144,7 +148,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),
     (("CONVOLUTION",), "forward, "),
-    (("GEMM",), f"matrices of up to {MAX_BYTES:,} bytes, "),
+    (("GEMM",), f"large matrices up to a depth of {MAX_DEPTH:,}, "),
 )
 
 

@@ -6,8 +6,9 @@ Rows of b are packed: neighbours of a row of the target go as vectors, and each 
 multiplications and additions in the order of k, whatever the tiles are. Or its columns are, and rows of a
 (`dots`): then a sum has a chain for every lane of a vector, which come together in the end.
 
-An "element" of the iteration space is some rows of the target. The last tile begins earlier where it would
-not be full.
+An "element" of the iteration space is a tile of the target; or a row of it, if it has but one. All tiles of
+the same columns follow each other, so that what they read of b stays near. The last one begins earlier where
+it would not be full.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class MatrixSpec:
     dots: bool = False
     turned: bool = False
     """Elements of a row of a are not neighbours."""
+    panels: bool = False
+    """The columns of b that a tile reads lie beside each other, and those of the next tile behind them."""
     c: bool = False
     """There is one..."""
     c_repeats: bool = False
@@ -65,10 +68,15 @@ class MatrixSpec:
 
     @property
     def names(self) -> list[str]:
-        """The words of a launch descriptor: the arrays, the first row; sizes; bytes from a row to the next
-        (of b as it lies), and within a row of a."""
+        """The words of a launch descriptor: the arrays, the first row and column; sizes; bytes from a row to
+        the next (of b as it lies), and within a row of a."""
         sizes = ["m", "n", "depth", "a_row", "b_row", "target_row", "c_row", "a_along"]
-        return [*self.arrays, "row", *sizes]
+        return [*self.arrays, "row", "column", *sizes]
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether the target is one row, which stays near while rows of b go by."""
+        return self.rows == 1 and not self.dots
 
 
 class MatrixWriter(RowWriter):
@@ -82,35 +90,27 @@ class MatrixWriter(RowWriter):
 
     def write(self) -> None:
         spec = self.spec
-        self.base, self.step = self.words(spec.names, len(spec.arrays) + 1)
+        self.base, self.step = self.words(spec.names, len(spec.arrays) + 2)
         last_row = self.number("sub", self.base["m"], spec.rows)
         last_column = self.number("sub", self.base["n"], spec.columns)
 
-        def rows(index: str, _: list[str]) -> list[str]:
+        def tile(index: str, _: list[str]) -> list[str]:
             here = self.here(index, self.base, self.step)
             row = self.bounded("smin", here["row"], last_row)
-
-            def tile(column: str, _: list[str]) -> list[str]:
-                first = self.bounded("smin", column, last_column)
-                (self._dots if spec.dots else self._columns)(here, row, first)
-                return []
-
-            self.loop(0, self.base["n"], spec.columns, tile)
+            column = self.bounded("smin", here["column"], last_column)
+            (self._dots if spec.dots else self._columns)(here, row, column)
             return []
 
-        self.loop(0, "%n", 1, self._single if self._is_row else rows)
-
-    @property
-    def _is_row(self) -> bool:
-        """Whether the target is one row, which stays near while rows of b go by."""
-        return self.spec.rows == 1 and not self.spec.dots
+        self.loop(0, "%n", 1, self._single if spec.whole_rows else tile)
 
     # ---- neighbours of a row as vectors
 
     def _columns(self, here: dict[str, str], row: str, column: str) -> None:
         spec, lanes = self.spec, self.lanes
         rows = self._lines(here["a"], row, "a_row", spec.rows)
-        above = self.at(self.pointer(here["b"]), column, FLOAT32)
+        above = self.pointer(here["b"])
+        if not spec.panels:
+            above = self.at(above, column, FLOAT32)
         kind = value_type(FLOAT32, lanes)
         cells = [(r, v) for r in range(spec.rows) for v in range(len(self.starts))]
 

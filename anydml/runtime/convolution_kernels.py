@@ -43,9 +43,22 @@ def convolution_kernel(
     if not forward or turned or any(attributes["OutputPadding"]) or 0 in (*filters, *made):
         return None
     windows = _Windows(attributes, tensors["InputTensor"].sizes, filters, made, threads)
-    alone = filters[1] == 1 and filters[0] == attributes["GroupCount"]
-    kind = _ByChannel if alone and 1 < prod(filters[2:]) <= MAX_TAPS else _Columns
+    kind = _ByChannel if _is_by_channel(filters, attributes) else _Columns
     return kind(windows, attributes, "BiasTensor" in tensors)
+
+
+def _is_by_channel(filters: Sequence[int], attributes: Mapping[str, Any]) -> bool:
+    alone = filters[1] == 1 and filters[0] == attributes["GroupCount"]
+    return alone and 1 < prod(filters[2:]) <= MAX_TAPS
+
+
+def best_by_kernels(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any]) -> bool:
+    """Whether kernels compute a convolution at least as fast as a library, whatever its size: of each channel
+    alone, or of single elements, which is a product of matrices as it stands."""
+    filters, x = tensors["FilterTensor"].sizes, tensors["InputTensor"]
+    padded = any((*attributes["StartPadding"], *attributes["EndPadding"]))
+    single = prod(filters[2:]) == 1 and not padded and max(attributes["Strides"]) == 1
+    return x.data_type is FLOAT32 and (_is_by_channel(filters, attributes) or single)
 
 
 class _Windows:

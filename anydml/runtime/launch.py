@@ -41,6 +41,10 @@ _fresh = Arena(least=1 << 24, most=min(1 << 28, limit() // 16))
 """Of outputs so large that the system gives each anew, and takes it back when nobody has it any more."""
 
 
+_scratch = Arena(most=min(1 << 27, limit() // 16))
+"""Of what lies between launches."""
+
+
 def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = None) -> None:
     """Compute `kernel` over arrays of one shape: its inputs, then its outputs.
 
@@ -110,6 +114,11 @@ def between(x: Array) -> Array:
     if _watching.seen is not None:
         _watching.between.append(x)
     return x
+
+
+def scratch(shape: Sequence[int], dtype: np.dtype) -> Array:
+    """Memory as `between` has it, of any contents."""
+    return between(_scratch.empty(shape, dtype))
 
 
 def _not_alone() -> None:

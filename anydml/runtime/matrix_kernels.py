@@ -20,11 +20,15 @@ from anydml.ops.enums import MatrixTransform
 from anydml.ops.expr import Expr, add, mul, read
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.threads import pool
 
-MAX_BYTES = 1 << 18
-"""Of the second matrix, all of which is read for each tile of rows: what is near a core."""
+MIN_PANELS_BYTES = 1 << 20
+"""Of the second matrix, from which on it is copied in the order in which it is read, again and again..."""
+MIN_PANELS_ROWS = 64
+"""...for so many rows at least."""
+MAX_DEPTH = 1 << 11
+"""Of such a product: up to this, the columns that a tile reads stay near a core."""
 
 
 def matrix_kernel(
@@ -36,7 +40,7 @@ def matrix_kernel(
     sizes = tensors["OutputTensor"].sizes
     turned = [attributes[f"Trans{name}"] is MatrixTransform.TRANSPOSE for name in "AB"]
     depth = tensors["ATensor"].sizes[-2 if turned[0] else -1]
-    if 0 in sizes or depth == 0 or (sizes[-2] > 1 and depth * sizes[-1] * WIDTH > MAX_BYTES):
+    if 0 in sizes or depth == 0 or (_is_read_again(sizes[-2], depth, sizes[-1]) and depth > MAX_DEPTH):
         return None
     return Product(sizes, turned, attributes, "CTensor" in tensors, threads)
 
@@ -67,7 +71,7 @@ class Product:
         )
         dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
         if not dots and not _packed(b, -1):
-            turned = between(np.empty(b.shape, b.dtype))
+            turned = scratch(b.shape, b.dtype)
             self._turn.alone([b.view(np.uint32), turned.view(np.uint32)])
             b = turned
         result = empty(c.output, a.dtype)
@@ -94,25 +98,47 @@ class MatrixLaunches:
     def __init__(self, end: Expr, threads: int | None) -> None:
         self._end, self._threads = end, threads
         self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
+        self._copy = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
 
     def run(self, arrays: Sequence[Array], dots: bool = False) -> None:
         """The arrays of a `_MatrixLaunch`."""
-        a, _, result, *others = arrays
+        a, b, result, *others = arrays
         bias = others[0] if others else None
         rows, columns = result.shape[-2:]
+        panels = not dots and _is_read_again(rows, b.shape[-2], columns)
         rows, columns = tile_of_dots(rows, columns) if dots else tile_of(rows, columns, host())
+        if panels:
+            arrays = [a, self._in_panels(b, columns), result, *others]
         spec = MatrixSpec(
             rows,
             columns,
             self._end,
             dots=dots,
             turned=not _packed(a, -1),
+            panels=panels,
             c=bias is not None,
             c_repeats=bias is not None and not _packed(bias, -1),
         )
         if spec not in self._launches:
             self._launches[spec] = _MatrixLaunch(spec, self._threads)
         self._launches[spec].alone(arrays)
+
+    def _in_panels(self, b: Array, columns: int) -> Array:
+        """[..., K, N] as [..., tiles, K, columns]; the last tile begins where it ends with the whole."""
+        *stack, depth, n = b.shape
+        tiles = scratch((*stack, -(-n // columns), depth, columns), b.dtype)
+        whole = n // columns
+        parts = [(b[..., : whole * columns].reshape(*stack, depth, whole, columns), tiles[..., :whole, :, :])]
+        if n % columns:
+            parts.append((b[..., np.newaxis, n - columns :], tiles[..., whole:, :, :]))
+        for source, target in parts:
+            self._copy.alone([np.moveaxis(source, -2, -3).view(np.uint32), target.view(np.uint32)])
+        return tiles
+
+
+def _is_read_again(rows: int, depth: int, columns: int) -> bool:
+    """Whether the second matrix is so large that it is not near a core, and read for many rows."""
+    return rows >= MIN_PANELS_ROWS and depth * columns * WIDTH >= MIN_PANELS_BYTES
 
 
 def _packed(x: Array, axis: int) -> bool:
@@ -130,9 +156,14 @@ class _MatrixLaunch(RepeatedLaunch):
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec, (a, b, target, *others) = self._spec, arrays
         *stack, m, depth = a.shape
-        n = b.shape[-1]
-        assert b.shape == (*stack, depth, n)
+        n = target.shape[-1]
+        tiles = {"column": (-(-n // spec.columns), spec.columns), "row": (-(-m // spec.rows), spec.rows)}
         assert target.shape == (*stack, m, n)
+        if spec.panels:
+            assert b.shape == (*stack, tiles["column"][0], depth, spec.columns)
+            assert b.flags.c_contiguous
+        else:
+            assert b.shape == (*stack, depth, n)
         assert [x.shape for x in others] == [target.shape] * spec.c
         assert all(x.itemsize == WIDTH for x in arrays)
         assert m >= spec.rows
@@ -151,13 +182,22 @@ class _MatrixLaunch(RepeatedLaunch):
             (size, [x.strides[k] for x in arrays] + [0] * (len(names) - len(arrays)))
             for k, size in enumerate(stack)
         ]
+        if spec.whole_rows:
+            del tiles["column"]
+        elif tiles["row"][0] == 1:
+            tiles = dict(reversed(tiles.items()))
+        nest = []
+        for word, (tile_count, step) in tiles.items():
+            moved = {word: step} | ({"b": b.strides[-3]} if spec.panels and word == "column" else {})
+            nest.append((tile_count, [moved.get(name, 0) for name in names]))
+        inner, steps = nest.pop()
         descriptor = shared_out(
             body_address(MatrixWriter, spec),
-            -(-m // spec.rows),
-            outer,
+            inner,
+            [*outer, *nest],
             [values.get(name, 0) for name in names],
-            [spec.rows if name == "row" else 0 for name in names],
-            row=spec.rows * n,
+            steps,
+            row=n if spec.whole_rows else spec.rows * spec.columns,
             cost=max(depth // 4, 1),
             pool=pool.address,
             threads=count,

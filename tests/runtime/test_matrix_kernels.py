@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.runtime import matrix_kernels
 
 RNG = np.random.default_rng(0)
 SHAPES = [
@@ -61,6 +62,27 @@ def test_products(by_both, sizes, stack, layout):
             words = {f"trans_{n}": "TRANSPOSE" if t else "NONE" for n, t in (("a", trans_a), ("b", trans_b))}
             for got in by_both(lambda x=x, y=y, words=words: dml.gemm(x, y, **words)):
                 near(got, wanted, a, b)
+
+
+@pytest.mark.parametrize(("sizes", "stack"), [s for s in SHAPES if s[0][0] > 1])
+def test_columns_that_are_copied_first(by_both, monkeypatch, sizes, stack):
+    """As those of a large second matrix are, of which the last tile begins earlier."""
+    monkeypatch.setattr(matrix_kernels, "MIN_PANELS_BYTES", 1)
+    monkeypatch.setattr(matrix_kernels, "MIN_PANELS_ROWS", 2)
+    m, k, n = sizes
+    a, b, c = drawn(*stack, m, k), drawn(*stack, k, n), drawn(*stack, m, n)
+    for x, y in ((a, b), (LAYOUTS["turned"](a), LAYOUTS["every other"](b))):
+        for got in by_both(lambda x=x, y=y: dml.gemm(x, y, c)):
+            near(got, product(a, b) + c, a, b)
+
+
+@pytest.mark.parametrize("sizes", [(64, 600, 450), (70, 300, 1000), (65, 2100, 130), (3, 3000, 400)])
+def test_large_matrices(by_both, sizes):
+    m, k, n = sizes
+    a, b = drawn(m, k), drawn(k, n)
+    deep = k > matrix_kernels.MAX_DEPTH and m >= matrix_kernels.MIN_PANELS_ROWS
+    for got in by_both(lambda: dml.gemm(a, b), by_kernel=not deep):
+        near(got, product(a, b), a, b)
 
 
 @pytest.mark.parametrize("sizes", [(1, 20, 70), (7, 33, 65), (30, 12, 1), (5, 9, 3)])

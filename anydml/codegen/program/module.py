@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
+from weakref import WeakValueDictionary
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +73,7 @@ class NativeProgram:
         self._outputs = outputs
         self.has_fixed_sizes = all(o.sizes is not None for o in outputs)
         self._failures, self.arena_size = b.failures, b.arena.size
-        self._weights = b.weights.content()
+        self._weights = _shared(b.weights.content())
         # In loops it gives way to other threads itself; else it is short, or runs without the lock.
         long = b.work > LONG_WORK and not b.polls
         fed = bool(feeds) and not long and can_enter(feeds)
@@ -141,6 +143,22 @@ class NativeProgram:
     def _memory(self) -> tuple[Array, int]:
         block = aligned(DETAIL_BYTES + self.arena_size)
         return block, block.ctypes.data
+
+
+_blocks: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
+"""Constants of programs that are in use, by size and checksum."""
+
+
+def _shared(block: Array) -> Array:
+    """The same constants where another program has them: of another session of the model, or of a plan that
+    differs elsewhere."""
+    key = block.size, crc32(block.data)
+    other = _blocks.get(key)
+    if other is not None and np.array_equal(other, block):
+        return other
+    block.flags.writeable = False
+    _blocks[key] = block
+    return block
 
 
 def _made(outputs: Sequence[Output], size: int) -> tuple[list[Made], int]:

@@ -24,7 +24,9 @@ from weakref import WeakValueDictionary
 from anydml.codegen import cache
 from anydml.codegen.descriptor import with_layout
 from anydml.codegen.elf import NotLinkable, link
+from anydml.codegen.resting import give_back
 from anydml.codegen.target import SCRATCH, Target
+from anydml.errors import InvalidInput, Problem, nearest, short_repr
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -47,6 +49,8 @@ class _Compiling:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self.active = False
+        """Whether LLVM has compiled since it was told to rest."""
         self._ender, self._until = 0, 0.0
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
@@ -70,6 +74,12 @@ class _Compiling:
         self._ender, self._until = threading.get_ident(), time.monotonic() + STAY
         if not inside:
             self._lock.release()
+
+    def rest(self) -> None:
+        """All that was wanted is compiled for now: LLVM's own code need not stay in memory."""
+        if self.active:
+            self.active = False
+            give_back("libllvmlite")
 
 
 compiling = _Compiling()
@@ -107,8 +117,31 @@ def _new_machine(level: int) -> llvm.TargetMachine:
     )
 
 
+_NEWER = {
+    "x86-64-v3": ("avx512", "avx10", "amx"),
+    "x86-64-v2": ("avx", "amx", "fma", "f16c", "vaes", "vpclmul"),
+}
+"""How the features begin that processors of a level have not."""
+
+
+@lru_cache
+def _without() -> tuple[str, ...]:
+    """How features begin that code is to do without ($ANYDML_PROCESSOR).
+
+    Raises:
+        InvalidInput: no level that is known.
+    """
+    level = os.environ.get("ANYDML_PROCESSOR", "")
+    if level and level not in _NEWER:
+        message = f"expected {' | '.join(_NEWER)}, but got {short_repr(level)}"
+        raise InvalidInput(Problem("$ANYDML_PROCESSOR", message, nearest(level, _NEWER)))
+    return _NEWER.get(level, ())
+
+
 def _features() -> llvm.FeatureMap:
     features = _llvm().get_host_cpu_features()
+    for name in features:
+        features[name] = features[name] and not name.startswith(_without())
     if features.get("avx512f"):  # LLVM prefers 256 bits even where 512 are faster
         features["prefer-256-bit"] = False
     return features
@@ -152,7 +185,7 @@ def _mark() -> str | None:
         return None
     kinds = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
     said = [line for line in lines if line.partition(":")[0].strip() in kinds]
-    return f"{said} {built}" if len(said) == len(kinds) and built else None
+    return f"{said} {built} {_without()}" if len(said) == len(kinds) and built else None
 
 
 @lru_cache
@@ -205,6 +238,7 @@ def _object_code(text: str, level: int) -> bytes:
     code = cache.load(key)
     if code is None:
         code = bytes(_machine(level).emit_object(_verified(text)))
+        compiling.active = True
         cache.store(key, code)
     return code
 

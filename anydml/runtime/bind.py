@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import assembly
+from anydml.codegen.jit import assembly, compiling
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8
@@ -56,6 +56,7 @@ class Compiled:
         self._values = values or {v.name: v for v in (*graph.inputs, *graph.outputs)}
         self._plan = plan(arrange(graph, threads) if arrange else graph)
         self._owned: dict[str, _Pinned] = {}
+        compiling.rest()
 
     def __repr__(self) -> str:
         return f"<compiled {self._label}>"

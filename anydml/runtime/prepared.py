@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from anydml.codegen.descriptor import ADDRESSES, DescriptorTemplate, template_of
-from anydml.codegen.jit import driver
+from anydml.codegen.jit import compiling, driver
 from anydml.codegen.kernel import streams
 from anydml.codegen.python_objects import DATA
 from anydml.ir.graph import DirectMLGraph
@@ -38,6 +38,7 @@ class PreparedGraph:
         self._steps = [(step, self._template(step)) for step in self._plan.kernels]
         self.by_kernels = len(self._steps) == len(self._plan.steps)
         self._single = self._alone()
+        compiling.rest()
 
     def _template(self, step: KernelStep) -> DescriptorTemplate | None:
         """A step's descriptor without its addresses; None where more depends on where arrays lie."""

@@ -1,6 +1,10 @@
 """Kernels as code for processors that are not at hand: LLVM takes them, and they call no library unasked."""
 
+import os
+import platform
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +12,7 @@ import pytest
 import anydml as dml
 from anydml.codegen.best import BestSpec, BestWriter
 from anydml.codegen.group import Access, Hold, KernelVariant
-from anydml.codegen.jit import assembly, emit_object_file
+from anydml.codegen.jit import assembly, emit_object_file, host
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.matrix import SUM, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
@@ -258,3 +262,33 @@ def test_integers_from_floats_saturate(source, target):
 
     wanted = np.array([exact(v) for v in x], target)
     assert np.array_equal(dml.cast(x, output_data_type=target.upper()), wanted)
+
+
+LEVELS = """
+import numpy as np, anydml as dml
+g = dml.GraphBuilder()
+x = g.input("x", "FLOAT32", (1, 1, 1, 1000))
+graph = g.compile({"y": dml.tanh(x) * 2 + x})
+text = graph.emit("asm")
+given = np.linspace(-3, 3, 1000, dtype=np.float32).reshape(1, 1, 1, 1000)
+print("zmm" in text, "ymm" in text, graph({"x": given})["y"].tobytes().hex()[:2000])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+def test_code_for_older_processors(tmp_path):
+    """What is on disk is apart, too."""
+    found = {}
+    for level in ("", "x86-64-v3", "x86-64-v2", "x86-64-v3"):
+        env = os.environ | {"ANYDML_PROCESSOR": level, "ANYDML_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", LEVELS], env=env, capture_output=True, text=True, check=True
+        )
+        found[level] = done.stdout.split()
+    assert found["x86-64-v3"][0] == "False"
+    assert found["x86-64-v2"][:2] == ["False", "False"]
+    assert found["x86-64-v3"][1] == str(host().vector_bytes >= 32)
+    assert found[""][2] == found["x86-64-v3"][2]
+    env = os.environ | {"ANYDML_PROCESSOR": "x86-64-v4"}
+    done = subprocess.run([sys.executable, "-c", LEVELS], env=env, capture_output=True, text=True)
+    assert "$ANYDML_PROCESSOR: expected x86-64-v3 | x86-64-v2, but got 'x86-64-v4'" in done.stderr

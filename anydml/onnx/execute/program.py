@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.jit import assembly, is_made, note_made
+from anydml.codegen.jit import assembly, compiling, is_made, note_made
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
@@ -219,6 +219,8 @@ class Program:
                         MAX_PLANS,
                     )
                 self._met.clear()  # it may be there, too
+            if not self._inner:
+                compiling.rest()
             return planned
 
     def _fitting(self, shapes: Key, contents: Key) -> Key | None:

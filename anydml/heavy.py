@@ -16,7 +16,7 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
-from anydml.runtime.matrix_kernels import MAX_DEPTH, matrix_kernel
+from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
@@ -148,7 +148,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES), ""),
     (("CONVOLUTION",), "forward, "),
-    (("GEMM",), f"large matrices up to a depth of {MAX_DEPTH:,}, "),
+    (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes, "),
 )
 
 

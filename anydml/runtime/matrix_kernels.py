@@ -23,12 +23,13 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.threads import pool
 
-MIN_PANELS_BYTES = 1 << 20
-"""Of the second matrix, from which on it is copied in the order in which it is read, again and again..."""
-MIN_PANELS_ROWS = 64
-"""...for so many rows at least."""
-MAX_DEPTH = 1 << 11
-"""Of such a product: up to this, the columns that a tile reads stay near a core."""
+MAX_BYTES = 1 << 24
+"""Of the first matrix, all of which is read for each tile of columns: what is not far from a core."""
+MIN_PANELS_ROWS = 128
+MIN_PANELS_DEPTH = 1 << 10
+PAGE = 1 << 12
+"""Lines so far apart fall upon each other in caches, which have no room for a tile's columns then. For so
+many rows and lines they are copied in the order in which they are read, again and again."""
 
 
 def matrix_kernel(
@@ -40,7 +41,7 @@ def matrix_kernel(
     sizes = tensors["OutputTensor"].sizes
     turned = [attributes[f"Trans{name}"] is MatrixTransform.TRANSPOSE for name in "AB"]
     depth = tensors["ATensor"].sizes[-2 if turned[0] else -1]
-    if 0 in sizes or depth == 0 or (_is_read_again(sizes[-2], depth, sizes[-1]) and depth > MAX_DEPTH):
+    if 0 in sizes or depth == 0 or (sizes[-1] > 1 and sizes[-2] * depth * WIDTH > MAX_BYTES):
         return None
     return Product(sizes, turned, attributes, "CTensor" in tensors, threads)
 
@@ -105,7 +106,8 @@ class MatrixLaunches:
         a, b, result, *others = arrays
         bias = others[0] if others else None
         rows, columns = result.shape[-2:]
-        panels = not dots and _is_read_again(rows, b.shape[-2], columns)
+        apart = b.strides[-2] % PAGE == 0
+        panels = not dots and apart and rows >= MIN_PANELS_ROWS and b.shape[-2] >= MIN_PANELS_DEPTH
         rows, columns = tile_of_dots(rows, columns) if dots else tile_of(rows, columns, host())
         if panels:
             arrays = [a, self._in_panels(b, columns), result, *others]
@@ -134,11 +136,6 @@ class MatrixLaunches:
         for source, target in parts:
             self._copy.alone([np.moveaxis(source, -2, -3).view(np.uint32), target.view(np.uint32)])
         return tiles
-
-
-def _is_read_again(rows: int, depth: int, columns: int) -> bool:
-    """Whether the second matrix is so large that it is not near a core, and read for many rows."""
-    return rows >= MIN_PANELS_ROWS and depth * columns * WIDTH >= MIN_PANELS_BYTES
 
 
 def _packed(x: Array, axis: int) -> bool:

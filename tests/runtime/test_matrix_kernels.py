@@ -67,8 +67,8 @@ def test_products(by_both, sizes, stack, layout):
 @pytest.mark.parametrize(("sizes", "stack"), [s for s in SHAPES if s[0][0] > 1])
 def test_columns_that_are_copied_first(by_both, monkeypatch, sizes, stack):
     """As those of a large second matrix are, of which the last tile begins earlier."""
-    monkeypatch.setattr(matrix_kernels, "MIN_PANELS_BYTES", 1)
-    monkeypatch.setattr(matrix_kernels, "MIN_PANELS_ROWS", 2)
+    for name, least in {"MIN_PANELS_ROWS": 2, "MIN_PANELS_DEPTH": 1, "PAGE": 4}.items():
+        monkeypatch.setattr(matrix_kernels, name, least)
     m, k, n = sizes
     a, b, c = drawn(*stack, m, k), drawn(*stack, k, n), drawn(*stack, m, n)
     for x, y in ((a, b), (LAYOUTS["turned"](a), LAYOUTS["every other"](b))):
@@ -76,12 +76,19 @@ def test_columns_that_are_copied_first(by_both, monkeypatch, sizes, stack):
             near(got, product(a, b) + c, a, b)
 
 
-@pytest.mark.parametrize("sizes", [(64, 600, 450), (70, 300, 1000), (65, 2100, 130), (3, 3000, 400)])
+@pytest.mark.parametrize(
+    "sizes", [(64, 600, 450), (130, 1030, 1024), (129, 1024, 2048), (65, 2100, 130), (3, 3000, 400)]
+)
 def test_large_matrices(by_both, sizes):
     m, k, n = sizes
     a, b = drawn(m, k), drawn(k, n)
-    deep = k > matrix_kernels.MAX_DEPTH and m >= matrix_kernels.MIN_PANELS_ROWS
-    for got in by_both(lambda: dml.gemm(a, b), by_kernel=not deep):
+    for got in by_both(lambda: dml.gemm(a, b)):
+        near(got, product(a, b), a, b)
+
+
+def test_a_matrix_that_is_far_from_a_core_is_left_to_others(by_both):
+    a, b = drawn(2100, 2100), drawn(2100, 8)
+    for got in by_both(lambda: dml.gemm(a, b), by_kernel=False):
         near(got, product(a, b), a, b)
 
 

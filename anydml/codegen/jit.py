@@ -50,7 +50,7 @@ class _Compiling:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.active = False
-        """Whether LLVM has compiled since it was told to rest."""
+        """Whether LLVM was imported, or has compiled, since it was told to rest."""
         self._ender, self._until = 0, 0.0
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
@@ -91,6 +91,7 @@ def _llvm() -> Any:
     with compiling:
         import llvmlite.binding
 
+        compiling.active = True
         atexit.register(compiling.end)  # again, to be called before what llvmlite has registered
         return llvmlite.binding
 

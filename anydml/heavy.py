@@ -39,6 +39,7 @@ KERNELS = (
 MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
 MIN_COMPILED_ELEMENTS = 1
+"""The same of what is compiled beforehand."""
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 STEP = WORTH >> 4
@@ -56,11 +57,10 @@ def implementation_of(
 
     `least`: elements of the largest tensor from which it may be a kernel.
     """
-    by_library = _work(operator, tensors) >= WORTH and not _without_nan(operator, attributes)
-    if by_library and operator.name == "CONVOLUTION" and best_by_kernels(tensors, attributes):
-        convolution = convolution_kernel(operator, tensors, attributes, threads)
-        if convolution is not None:
-            return convolution
+    by_library = _work(operator, tensors) >= WORTH and not (
+        _without_nan(operator, attributes)
+        or (operator.name == "CONVOLUTION" and best_by_kernels(tensors, attributes))
+    )
     largest = max(prod(t.sizes) for t in tensors.values())
     if largest >= (MIN_ELEMENTS if least is None else least) and not by_library:
         for by_kernel in KERNELS:

@@ -56,7 +56,6 @@ class Compiled:
         self._values = values or {v.name: v for v in (*graph.inputs, *graph.outputs)}
         self._plan = plan(arrange(graph, threads) if arrange else graph)
         self._owned: dict[str, _Pinned] = {}
-        compiling.rest()
 
     def __repr__(self) -> str:
         return f"<compiled {self._label}>"
@@ -133,7 +132,9 @@ class Compiled:
         if problems:
             raise InvalidInput(*problems)
         placed = {self._values[n]: p for n, p in (pinned | self._owned).items()}
-        return Binding(self._plan, placed, self._threads, self._implement)
+        binding = Binding(self._plan, placed, self._threads, self._implement)
+        compiling.rest()  # steps of whole tensors are compiled when they meet memory
+        return binding
 
     @property
     def owned(self) -> dict[str, Array]:

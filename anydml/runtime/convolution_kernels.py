@@ -1,4 +1,4 @@
-"""Convolutions of little work by kernels: what windows see as columns, and a product of matrices with these.
+"""Convolutions by kernels: what windows see as columns, and a product of matrices with these.
 
     input --pad--> [N, C, ...] --windows--> [N, groups, C / groups * window, places]
                                             times filters [groups, M / groups, C / groups * window]
@@ -24,7 +24,7 @@ from anydml.ops.enums import ConvolutionDirection, ConvolutionMode
 from anydml.ops.expr import Expr, add, fma, mul, read
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, between, copying, packed, scratch
 from anydml.runtime.matrix_kernels import MatrixLaunches, activated
 
 MAX_TAPS = 49
@@ -37,14 +37,19 @@ def convolution_kernel(
     """What computes a `Call` of CONVOLUTION by kernels; None where a library, or its definition, does."""
     if operator.name != "CONVOLUTION" or tensors["InputTensor"].data_type not in (FLOAT32, FLOAT16):
         return None
-    filters, made = tensors["FilterTensor"].sizes, tensors["OutputTensor"].sizes
-    forward = attributes["Direction"] is ConvolutionDirection.FORWARD
-    turned = attributes["Mode"] is ConvolutionMode.CONVOLUTION and prod(filters[2:]) > 1
-    if not forward or turned or any(attributes["OutputPadding"]) or 0 in (*filters, *made):
+    if not _is_able(tensors, attributes):
         return None
+    filters, made = tensors["FilterTensor"].sizes, tensors["OutputTensor"].sizes
     windows = _Windows(attributes, tensors["InputTensor"].sizes, filters, made, threads)
     kind = _ByChannel if _is_by_channel(filters, attributes) else _Columns
     return kind(windows, attributes, "BiasTensor" in tensors)
+
+
+def _is_able(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any]) -> bool:
+    filters, made = tensors["FilterTensor"].sizes, tensors["OutputTensor"].sizes
+    forward = attributes["Direction"] is ConvolutionDirection.FORWARD
+    turned = attributes["Mode"] is ConvolutionMode.CONVOLUTION and prod(filters[2:]) > 1
+    return forward and not turned and not any(attributes["OutputPadding"]) and 0 not in (*filters, *made)
 
 
 def _is_by_channel(filters: Sequence[int], attributes: Mapping[str, Any]) -> bool:
@@ -58,7 +63,8 @@ def best_by_kernels(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, 
     filters, x = tensors["FilterTensor"].sizes, tensors["InputTensor"]
     padded = any((*attributes["StartPadding"], *attributes["EndPadding"]))
     single = prod(filters[2:]) == 1 and not padded and max(attributes["Strides"]) == 1
-    return x.data_type is FLOAT32 and (_is_by_channel(filters, attributes) or single)
+    good = x.data_type is FLOAT32 and (_is_by_channel(filters, attributes) or single)
+    return good and _is_able(tensors, attributes)
 
 
 class _Windows:
@@ -78,7 +84,7 @@ class _Windows:
         around = [*zip(attributes["StartPadding"], attributes["EndPadding"], strict=True)]
         self._inside = tuple(slice(a, a + n) for (a, _), n in zip(around, sizes[2:], strict=True))
         self._padded = (*sizes[:2], *(a + n + z for (a, z), n in zip(around, sizes[2:], strict=True)))
-        self._copy = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
+        self._copy = copying(UINT32, threads)
 
     def seen(self, x: Array) -> Array:
         """[N, C, taps..., places...]: a view of the input, or of one with zeros around."""
@@ -116,7 +122,7 @@ class _Columns:
         batch, filters, places = c.input.shape[0], c.filter.shape[0], prod(w.places)
         columns = (batch, w.groups, prod(c.filter.shape[1:]), places)
         if prod(w.taps) > 1 or not seen.flags.c_contiguous:
-            seen = w.copied(seen, between(np.empty(seen.shape, seen.dtype)))
+            seen = w.copied(seen, scratch(seen.shape, seen.dtype))
         weights = packed(c.filter, w.threads).reshape(1, w.groups, filters // w.groups, -1)
         made = (batch, w.groups, filters // w.groups, places)
         beside = []

@@ -20,6 +20,7 @@ from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_
 from anydml.codegen.python_objects import DATA
 from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY
+from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import read
 from anydml.runtime.arena import Arena
 from anydml.runtime.memory import limit
@@ -209,7 +210,7 @@ def packed(x: Array, threads: int | None = None) -> Array:
     if x.flags.c_contiguous:
         return x
     if not _watching.runs and x.flags.aligned:
-        result = between(np.empty(x.shape, x.dtype))
+        result = scratch(x.shape, x.dtype)
         _copy(x.dtype, threads).alone([x, result])
         return result
     if x.size < MIN_TURNED or x.strides[-1] == x.itemsize or not x.flags.aligned:
@@ -219,10 +220,14 @@ def packed(x: Array, threads: int | None = None) -> Array:
     return result
 
 
+def copying(type: TensorDataType, threads: int | None) -> RepeatedLaunch:
+    """What copies an array to another one."""
+    return RepeatedLaunch(group((type,), (read(0, type),)), threads)
+
+
 @cache
 def _copy(dtype: np.dtype, threads: int | None) -> RepeatedLaunch:
-    type = FROM_NUMPY[dtype]
-    return RepeatedLaunch(group((type,), (read(0, type),)), threads)
+    return copying(FROM_NUMPY[dtype], threads)
 
 
 def apply_activation(activation: Activation, x: Array) -> Array:

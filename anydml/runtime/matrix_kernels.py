@@ -1,4 +1,4 @@
-"""Products of small matrices by kernels, with bias and activation on the way out."""
+"""Products of matrices by kernels, with bias and activation on the way out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.jit import host
-from anydml.codegen.kernel import group, shared_out
+from anydml.codegen.kernel import shared_out
 from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
 from anydml.codegen.row_writer import body_address
 from anydml.directml.weights import has_rows, replace_reads
@@ -17,10 +17,10 @@ from anydml.ops.attributes import Activation
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
 from anydml.ops.enums import MatrixTransform
-from anydml.ops.expr import Expr, add, mul, read
+from anydml.ops.expr import Expr, add, mul
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
+from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed, scratch
 from anydml.runtime.threads import pool
 
 MAX_BYTES = 1 << 24
@@ -63,7 +63,6 @@ class Product:
             end = add(end, C if attributes["Beta"] == 1 else mul(C, attributes["Beta"]))
         end, self.activates = activated(end, attributes, len(sizes))
         self._product = MatrixLaunches(end, threads)
-        self._turn = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
 
     def __call__(self, c: Call) -> Array:
         a, b = (
@@ -72,9 +71,7 @@ class Product:
         )
         dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
         if not dots and not _packed(b, -1):
-            turned = scratch(b.shape, b.dtype)
-            self._turn.alone([b.view(np.uint32), turned.view(np.uint32)])
-            b = turned
+            b = self._product.copied(b, scratch(b.shape, b.dtype))
         result = empty(c.output, a.dtype)
         bias = None if c.c is None else np.broadcast_to(c.c, result.shape)
         if bias is not None and not (_packed(bias, -1) or bias.strides[-1] == 0):
@@ -99,7 +96,7 @@ class MatrixLaunches:
     def __init__(self, end: Expr, threads: int | None) -> None:
         self._end, self._threads = end, threads
         self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
-        self._copy = RepeatedLaunch(group((UINT32,), (read(0, UINT32),)), threads)
+        self._copy = copying(UINT32, threads)
 
     def run(self, arrays: Sequence[Array], dots: bool = False) -> None:
         """The arrays of a `_MatrixLaunch`."""
@@ -125,6 +122,10 @@ class MatrixLaunches:
             self._launches[spec] = _MatrixLaunch(spec, self._threads)
         self._launches[spec].alone(arrays)
 
+    def copied(self, x: Array, into: Array) -> Array:
+        self._copy.alone([x.view(np.uint32), into.view(np.uint32)])
+        return into
+
     def _in_panels(self, b: Array, columns: int) -> Array:
         """[..., K, N] as [..., tiles, K, columns]; the last tile begins where it ends with the whole."""
         *stack, depth, n = b.shape
@@ -134,7 +135,7 @@ class MatrixLaunches:
         if n % columns:
             parts.append((b[..., np.newaxis, n - columns :], tiles[..., whole:, :, :]))
         for source, target in parts:
-            self._copy.alone([np.moveaxis(source, -2, -3).view(np.uint32), target.view(np.uint32)])
+            self.copied(np.moveaxis(source, -2, -3), target)
         return tiles
 
 

@@ -22,7 +22,7 @@ from anydml.ops.layout import sequences
 from anydml.ops.opdef import Operator
 from anydml.ops.padding import inside
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed
 from anydml.runtime.padded_launch import PaddedLaunch
 from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
 
@@ -241,7 +241,7 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
 
 def _seen(operator: Operator, width: int, threads: int | None) -> Implementation:
     """Of an operator that is a view of its input: a copy of that. Backwards, NumPy does that as well."""
-    launch = RepeatedLaunch(group((_BITS[width],), (read(0, _BITS[width]),)), threads)
+    launch = copying(_BITS[width], threads)
     bits = np.dtype(f"u{width}")
 
     def compute(c: Call) -> Any:

@@ -15,7 +15,7 @@ from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
 from anydml.ops.resampling import terms_of
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, between, packed
+from anydml.runtime.launch import Array, packed, scratch
 from anydml.runtime.taken_launch import TakenLaunch
 
 MAX_TERMS = 8
@@ -47,7 +47,7 @@ class _Resampling:
         x = packed(c.input, self._threads)
         for k, (sizes, launch) in enumerate(self._passes, 1):
             last = k == len(self._passes)
-            made = empty(c.output, x.dtype) if last else between(np.empty(sizes, x.dtype))
+            made = empty(c.output, x.dtype) if last else scratch(sizes, x.dtype)
             launch.alone([x, made, *launch.tables])
             x = made
         return x

@@ -14,7 +14,7 @@ from anydml.ops.expr import read, walk
 from anydml.ops.opdef import Operator
 from anydml.ops.row_expressions import RowExpression, batch_factors, batch_normalized, row_expression
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 
 Implementation = Callable[[Call], Any]
 
@@ -62,7 +62,7 @@ def _batch(found: RowExpression, epsilon: float, threads: int | None) -> Impleme
             whole.alone([c.input, *given, c.bias, result])
             return result
         sizes = np.broadcast_shapes(*(x.shape for x in given))
-        parts = [between(np.empty(sizes, np.float32)) for _ in given]
+        parts = [scratch(sizes, np.dtype(np.float32)) for _ in given]
         first.alone([*given, *parts])
         second.alone([c.input, *parts, c.bias, result])
         return result

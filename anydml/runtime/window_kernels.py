@@ -25,7 +25,7 @@ from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import Window, are_whole_planes, divisors, lowest, windows_of
 from anydml.ops.reduction import REDUCE
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, between, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.threads import pool
 
@@ -71,9 +71,8 @@ def window_kernel(
     if (word != "MAX" and dtype is not FLOAT32) or (word == "LP" and attributes["P"] > 2):
         return None
     dilations = attributes.get("Dilations") or [1] * len(window)
-    spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations)
-    if word == "AVERAGE" and prod(given.sizes) <= MAX_WIDE:
-        spec = _exactly(spec)
+    exact = word == "AVERAGE" and prod(given.sizes) <= MAX_WIDE
+    spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations, exact)
     spec = replace(spec, index=None if places is None else places.data_type)
     return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
 
@@ -113,15 +112,16 @@ def _spec(
     window: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
+    exact: bool = False,
 ) -> WindowSpec:
-    """Of sums of squares, float64 has all that are in between."""
-    wide = FLOAT64 if word == "LP" else dtype
+    """Of sums of squares, float64 has all that are in between; `exact`: so it is to be with all sums."""
+    wide = FLOAT64 if exact or word == "LP" else dtype
     x, so_far, other = convert(read(0, dtype), wide), read(0, wide), read(1, wide)
     after: Expr = so_far
     if word == "LP":
         x, after = (absolute(x), so_far) if p == 1 else (mul(x, x), sqrt(so_far))
     if word == "AVERAGE":
-        after = div(so_far, read(1, FLOAT32))
+        after = div(so_far, convert(read(1, FLOAT32), wide))
     return WindowSpec(
         source=dtype,
         wide=wide,
@@ -135,13 +135,6 @@ def _spec(
         stride=strides[-1],
         dilation=dilations[-1],
     )
-
-
-def _exactly(spec: WindowSpec) -> WindowSpec:
-    """Averages, of float64 sums."""
-    x, so_far, other = convert(read(0, FLOAT32), FLOAT64), read(0, FLOAT64), read(1, FLOAT64)
-    after = convert(div(so_far, convert(read(1, FLOAT32), FLOAT64)), FLOAT32)
-    return replace(spec, wide=FLOAT64, before=x, combined=add(so_far, other), after=after)
 
 
 class _WindowLaunch(RepeatedLaunch):
@@ -220,7 +213,7 @@ class _Pooling:
         if self._divisors is None:
             self._launch.alone([x, result])
         else:
-            marks = between(np.empty(result.shape[:-1], np.uint8))
+            marks = scratch(result.shape[:-1], np.dtype(np.uint8))
             exact = self._spec.wide is FLOAT64
             run = self._launch.alone if exact else self._launch
             run([x, result, self._divisors, marks])

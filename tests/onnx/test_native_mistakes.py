@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anydml.codegen.program.geometry import joined
+from anydml.codegen.kernel import collapse
 from tests.onnx.native_bounded import check, feeds_of, made
 from tests.onnx.test_native import expected, model, native
 from tests.robustness.guard_memory import Memory
@@ -57,7 +57,9 @@ def tiles_have_more_rows_than_the_product() -> None:
 
 
 def windows_lie_further_apart() -> None:
-    convolution.joined = lambda sizes, strides: [(n, 2 * s) for n, s in joined(sizes, strides)]
+    convolution.collapse = lambda sizes, strides, reorder: [
+        (n, (2 * s,)) for n, (s,) in collapse(sizes, strides, reorder=reorder)
+    ]
 
 
 def rooms_are_too_small() -> None:

@@ -89,12 +89,12 @@ def matrix_product(
     """[..., M, K] times [..., K, N], of numbers of 32 or 64 bits, in memory; axes in front broadcast.
 
     Args:
-        in_two: whether K is two axes of `one`, which is in memory.
-        turn: the register of an i1 that is 1 in every other one of such products with the same factors: they
-            go through these to and fro, since what was last is still near.
         end: what is done to each sum, read(0), on its way out, with `beside`, read(1) and so on, which
             broadcast; None: nothing.
         into: where to.
+        in_two: whether K is two axes of `one`, which is in memory.
+        turn: the register of an i1 that is 1 in every other one of such products with the same factors: they
+            go through these to and fro, since what was last is still near.
 
     Raises:
         NotNative: another type; sizes that do not fit.
@@ -258,7 +258,9 @@ def _write_product(
                     lambda i, c: step(left, right, code.times(i, UNROLLED), UNROLLED, list(c)),
                     [(kind, s) for s in sums],
                 )
-            return step(left, right, str(unrolled * UNROLLED), depth % UNROLLED, [*sums])
+            if depth % UNROLLED:
+                sums = step(left, right, str(unrolled * UNROLLED), depth % UNROLLED, [*sums])
+            return sums
 
         def line(index: str, sums: list[str]) -> list[str]:
             further = code.at(left, code.times(index, x.strides[1]), dtype)
@@ -278,8 +280,9 @@ def _write_product(
     def finished(total: str, row: str, column: str) -> str:
         known = {read(0, dtype): total}
         for k, t in enumerate(beside, start=1):
-            place = code.at(t.pointer, code.times(row, t.strides[0]), t.dtype) if t.strides[0] else t.pointer
-            place = code.at(place, code.times(column, t.strides[1]), t.dtype) if t.strides[1] else place
+            place = t.pointer
+            for index, stride in zip((row, column), t.strides, strict=True):
+                (place,) = code.all_at([place], index, [stride], [t.dtype])
             known[read(k, t.dtype)] = b.lanes(place, t.dtype, lanes, t.strides[1])
         assert end is not None
         return code.evaluate([end], lanes, known)[0]

@@ -92,23 +92,6 @@ def strides_of(offsets: NDArray[np.int64]) -> tuple[int, ...] | None:
     return tuple(strides) if (offsets == sum(grid, offsets.flat[0])).all() else None
 
 
-def joined(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Sizes and strides of as few axes as go through the same elements in the same order.
-
-    >>> joined((3, 1, 4, 2), (16, 5, 2, 1))
-    [(3, 16), (8, 1)]
-    """
-    found: list[tuple[int, int]] = []
-    for n, step in zip(sizes, strides, strict=True):
-        if n == 1:
-            continue
-        if found and found[-1][1] == n * step:
-            found[-1] = found[-1][0] * n, step
-        else:
-            found.append((n, step))
-    return found or [(1, 0)]
-
-
 Piece = tuple[tuple[int, ...], NDArray[np.int64]]
 """Where a part begins, and its offsets."""
 

@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
+from anydml.codegen.kernel import collapse
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.geometry import joined
 from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.linalg import sum_products
@@ -217,13 +217,14 @@ def _as_lines(seen: Tensor, axes: int) -> Memory | None:
     """
     if not isinstance(seen, Memory):
         return None
-    windows = joined(seen.sizes[1:axes], seen.strides[1:axes])
-    places = joined(seen.sizes[axes:], seen.strides[axes:])
+    windows, places = (
+        collapse(seen.sizes[part], [seen.strides[part]], reorder=False)
+        for part in (slice(1, axes), slice(axes, None))
+    )
     if len(places) > 2 or (len(windows) == len(places) == 1) or windows[-1][0] < MIN_LINES:
         return None
-    places = [(1, 0)] * (2 - len(places)) + places
-    every = [(seen.sizes[0], seen.strides[0]), *windows, *places]
-    return replace(seen, sizes=tuple(n for n, _ in every), strides=tuple(s for _, s in every))
+    every = [(seen.sizes[0], seen.strides[:1]), *windows, *[(1, (0,))] * (2 - len(places)), *places]
+    return replace(seen, sizes=tuple(n for n, _ in every), strides=tuple(s for _, (s,) in every))
 
 
 def _check_bias(bias: Known | None, channels: int) -> None:

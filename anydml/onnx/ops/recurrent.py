@@ -114,6 +114,9 @@ def _read(count: int) -> list[Expr]:
     return [expr.read(k, FLOAT32) for k in range(count)]
 
 
+_SUM = expr.add(*_read(2))
+
+
 def _parts(b: ProgramBuilder, every: Tensor, hidden: int) -> list[Tensor]:
     """The gates of [batch, gates * hidden]."""
     every = b.use(every)
@@ -133,20 +136,18 @@ def _lstm_step(
 ) -> list[Tensor]:
     h, c = states
     f, g, last = functions
-    both = (fed, matrix_product(b, h, weights.r, turn=weights.turn))
-    gates = [*zip(*(_parts(b, part, weights.hidden) for part in both), strict=True)]
-    ones, others, cell = _read(4), [expr.read(4 + k, FLOAT32) for k in range(4)], expr.read(8, FLOAT32)
-    i, o, forget, new = (expr.add(one, other) for one, other in zip(ones, others, strict=True))
-    operands = [part for k in (0, 1) for part in (gate[k] for gate in gates)]
+    every = matrix_product(b, h, weights.r, _SUM, [fed], turn=weights.turn)
+    gates = _parts(b, every, weights.hidden)
+    i, o, forget, new, cell = _read(5)
     after = expr.add(expr.mul(f(forget), cell), expr.mul(f(i), g(new)))
-    after_cell = b.use(b.elementwise(after, [*operands, c]))
-    return [b.use(b.elementwise(expr.mul(f(o), last(cell)), [*operands, after_cell])), after_cell]
+    after_cell = b.use(b.elementwise(after, [*gates, c]))
+    return [b.use(b.elementwise(expr.mul(f(o), last(cell)), [*gates, after_cell])), after_cell]
 
 
 def _rnn_step(
     b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
 ) -> list[Tensor]:
-    total = _sum(b, fed, matrix_product(b, states[0], weights.r, turn=weights.turn))
+    total = matrix_product(b, states[0], weights.r, _SUM, [fed], turn=weights.turn)
     return [b.use(b.elementwise(functions[0](_read(1)[0]), [total]))]
 
 
@@ -288,7 +289,7 @@ def _one_way(
     steps, batch, width = x.sizes
     hidden = weights.hidden
     flat = b.reshape(x, (steps * batch, width))
-    fed = matrix_product(b, flat, weights.w, expr.add(*_read(2)), [Known.of(weights.w_bias)])
+    fed = matrix_product(b, flat, weights.w, _SUM, [Known.of(weights.w_bias)])
 
     def step(number: Register, on: Register, current: list[Tensor]) -> Iterated:
         index = b.code.line(f"sub i64 {steps - 1}, {number.name}") if backward else number.name

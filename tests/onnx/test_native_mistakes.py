@@ -28,7 +28,7 @@ module: Any = import_module("anydml.codegen.program.module")
 reductions: Any = import_module("anydml.codegen.program.reductions")
 suppression: Any = import_module("anydml.codegen.program.suppression")
 writing: Any = import_module("anydml.codegen.program.function_writer")
-convolution: Any = import_module("anydml.onnx.ops.convolution")
+convolution: Any = import_module("anydml.onnx.ops.native_convolution")
 indexing: Any = import_module("anydml.onnx.ops.native_indexing")
 
 
@@ -60,6 +60,20 @@ def windows_lie_further_apart() -> None:
     convolution.collapse = lambda sizes, strides, reorder: [
         (n, (2 * s,)) for n, (s,) in collapse(sizes, strides, reorder=reorder)
     ]
+
+
+def windows_at_the_edges_see_everything() -> None:
+    convolution._alike = lambda where, axis, size: [(0, where.count[axis], range(where.kernel[axis]))]
+
+
+def what_is_beside_sums_lies_elsewhere() -> None:
+    over = contraction.over
+
+    def further(memory: Any, sizes: tuple[int, ...]) -> Any:
+        found = over(memory, sizes)
+        return replace(found, strides=tuple(2 * s for s in found.strides))
+
+    contraction.over = further
 
 
 def rooms_are_too_small() -> None:
@@ -165,6 +179,28 @@ FOUND: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
                 1,
                 1,
                 6,
+                9,
+            ),
+        ),
+        (
+            windows_at_the_edges_see_everything,
+            guarded(
+                "m (float[1,16,2,2] x) => (float[1,16,2,2] y) <int64[4] sizes = {16, 1, 3, 3}>"
+                " { w = ConstantOfShape <value = float[1] {2}> (sizes)"
+                " y = Conv <group = 16, pads = [1, 1, 1, 1]> (x, w) }",
+                1,
+                16,
+                2,
+                2,
+            ),
+        ),
+        (
+            what_is_beside_sums_lies_elsewhere,
+            guarded(
+                "m (float[3,9] x) => (float[3,20] y) <int64[2] sizes = {9, 20}, int64 none = {0},"
+                " int64 one = {1}, int64 all = {20}> { w = ConstantOfShape <value = float[1] {2}> (sizes)"
+                " p = MatMul (x, w) r = Range (none, all, one) f = Cast <to = 1> (r) y = Add (p, f) }",
+                3,
                 9,
             ),
         ),

@@ -17,15 +17,24 @@ from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.geometry import broadcast_strides
-from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
+from anydml.codegen.program.geometry import broadcast_strides, reshaped_strides
+from anydml.codegen.program.values import (
+    MAX_REGISTER_ELEMENTS,
+    Known,
+    Memory,
+    NotNative,
+    Pending,
+    Tensor,
+)
 from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
-from anydml.ops.expr import Expr, add, read
+from anydml.ops.expr import Expr, add, read, walk
 from anydml.ops.expr import sub as subtract
 
 UNROLLED = 4
 MAX_ROWS = 8
 """Of a tile."""
+MAX_END_OPS = 8
+"""Of what is done to sums on their way out, which is written for each register of a tile."""
 MIN_MIRRORED = 16
 """Factors of a sum, and sums."""
 NEAR_BYTES = 1 << 15
@@ -102,15 +111,8 @@ def matrix_product(
     dtype = one.dtype
     if dtype is BOOL or SIZE[dtype] < 4 or other.dtype != dtype:
         raise NotNative(f"products of {dtype.label}")
-    *front, m, k = (*one.sizes[:-2], prod(one.sizes[-2:])) if in_two else one.sizes
-    k_too, n = other.sizes[-2:]
-    try:
-        stack = np.broadcast_shapes(tuple(front), other.sizes[:-2])
-    except ValueError:
-        raise NotNative("stacks of matrices that do not broadcast") from None
-    if k != k_too:
-        raise NotNative(f"a product over {k} and {k_too}")
-    sizes = (*stack, m, n)
+    *stack, m, n = sizes = product_sizes(one, other, in_two)
+    k = other.sizes[-2]
     if not in_two and (halves := _Mirrored.of(other)) is not None:
         return halves.product(b, b.use(one), end, beside, into or b.room(dtype, sizes))
     tiling = _Tiling.of(b, dtype, m, n, k)
@@ -118,7 +120,7 @@ def matrix_product(
     panels = isinstance(other, Known)
     if not panels and y.sizes[-1] > 1 and y.strides[-1] != 1:
         y = b.memory(y, b.room(dtype, y.sizes))
-    given = [_over(b.memory(t), sizes) for t in beside]
+    given = [over(b.memory(t), sizes) for t in beside]
     result = into or b.room(dtype, sizes)
     b.work += prod(stack) * m * k * n // 8
     own = [(x, 3 if in_two else 2), (y, 3 if panels else 2), (result, 2), *((t, 2) for t in given)]
@@ -138,7 +140,55 @@ def matrix_product(
     return result
 
 
-def _over(memory: Memory, sizes: tuple[int, ...]) -> Memory:
+def product_sizes(one: Tensor, other: Tensor, in_two: bool = False) -> tuple[int, ...]:
+    """Those of a `matrix_product`."""
+    *front, m, k = (*one.sizes[:-2], prod(one.sizes[-2:])) if in_two else one.sizes
+    k_too, n = other.sizes[-2:]
+    if k != k_too:
+        raise NotNative(f"a product over {k} and {k_too}")
+    try:
+        return (*np.broadcast_shapes(tuple(front), other.sizes[:-2]), m, n)
+    except ValueError:
+        raise NotNative("stacks of matrices that do not broadcast") from None
+
+
+def pending(
+    b: ProgramBuilder,
+    given: Sequence[Tensor],
+    sizes: tuple[int, ...],
+    product: Callable[[Expr | None, Sequence[Tensor]], Memory],
+    laid: Callable[[Memory], Memory | None],
+) -> Tensor:
+    """A product that waits for what is done to its sums.
+
+    Args:
+        given: what it is computed of, the first of its type.
+        sizes: that it has in the end.
+        product: (end, beside) -> it in memory, of these sizes.
+        laid: something beside it, of these sizes, in the sizes of the product of matrices; None where strides
+            do not lead to that.
+    """
+
+    def write(end: Expr, others: Sequence[Tensor]) -> Memory | None:
+        if sum(e.opcode not in ("read", "constant") for e in walk(end, deep=True)) > MAX_END_OPS:
+            return None
+        beside = [laid(over(b.memory(t), sizes)) for t in others]
+        found = [t for t in beside if t is not None]
+        return product(end if end.args else None, found) if len(found) == len(beside) else None
+
+    if prod(sizes) <= MAX_REGISTER_ELEMENTS:
+        return b.settled(product(None, ()))
+    return Pending(given[0].dtype, sizes, write, tuple(given))
+
+
+def reshaped(tensor: Memory, sizes: tuple[int, ...]) -> Memory | None:
+    """Its elements in other sizes, where strides lead to that."""
+    strides = reshaped_strides(tensor.sizes, tensor.strides, sizes)
+    return None if strides is None else replace(tensor, sizes=sizes, strides=strides)
+
+
+def over(memory: Memory, sizes: tuple[int, ...]) -> Memory:
+    """Repeated, to be of these sizes."""
     return replace(memory, sizes=sizes, strides=broadcast_strides(memory, sizes))
 
 
@@ -183,7 +233,7 @@ class _Mirrored:
         one, other = (b.rearrange(x, places[..., k]) for k in (pairs, depth - 1 + self.first - pairs))
         alone = [0] * bool(self.first and self.factors[0].any())
         alone += [self.first + half] * ((depth - self.first) % 2)
-        given = [_over(b.memory(t), result.sizes) for t in beside]
+        given = [over(b.memory(t), result.sizes) for t in beside]
         columns = [(0, self.even, add, alone), (self.even, result.sizes[-1], subtract, [])]
         for start, stop, meaning, single in columns:  # the opposite of itself is only 0
             if start == stop:

@@ -11,11 +11,21 @@ import numpy as np
 from anydml.codegen.program.function_writer import FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
-from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, NotNative, Register, Tensor
+from anydml.codegen.program.values import (
+    Bounded,
+    Buffer,
+    Known,
+    Lazy,
+    Memory,
+    NotNative,
+    Pending,
+    Register,
+    Tensor,
+)
 from anydml.codegen.target import Target
 from anydml.directml.weights import replace_reads
 from anydml.ops.dtypes import BOOL, INT64, SIZE, ScalarType
-from anydml.ops.expr import Expr, convert, ne, walk
+from anydml.ops.expr import Expr, convert, ne, read, walk
 from anydml.ops.tensor_desc import packed_strides
 
 MAX_FUSED_OPS = 48
@@ -57,9 +67,32 @@ class ElementWriter:
         """A tensor that is computed, for several readers: in a register if it is small."""
         if isinstance(tensor, Bounded):
             return replace(tensor, whole=self.register(tensor) if tensor.small else self.memory(tensor))
-        if isinstance(tensor, Lazy):
+        if isinstance(tensor, Lazy | Pending):
             return self.register(tensor) if tensor.small else self.memory(tensor)
         return tensor
+
+    def with_products(self, tensor: Tensor, alone: bool = False) -> Tensor:
+        """The same, with the products that it is computed of in memory. One of them may be written with what
+        is done to it on its way out, so that this is all; `alone`: not so."""
+        products = [t for t in tensor.leaves.values() if isinstance(t, Pending)]
+        whole = [t for t in products if (t.sizes, t.dtype) == (tensor.sizes, tensor.dtype)]
+        last = whole[-1] if whole and not alone else None
+        tensor = self._in_memory(tensor, [t for t in products if t is not last])
+        if last is None:
+            return tensor
+        others = [t for t in tensor.leaves.values() if t is not last]
+        reads = {t.number: read(k, t.dtype) for k, t in enumerate((last, *others))}
+        found = last.write(replace_reads(tensor.as_read, reads), others)
+        return self._in_memory(tensor, [last]) if found is None else found
+
+    def _in_memory(self, tensor: Tensor, products: Sequence[Tensor]) -> Tensor:
+        """The same, computed of these products' memory."""
+        if not products:
+            return tensor
+        made: dict[int, Tensor] = {t.number: self.memory(t) for t in products}
+        leaves = {n: made.get(n, t) for n, t in tensor.leaves.items()}
+        expr = replace_reads(tensor.as_read, {n: t.as_read for n, t in leaves.items()})
+        return Lazy(tensor.dtype, tensor.sizes, expr, {t.number: t for t in leaves.values()})
 
     def whole(self, tensor: Tensor) -> Tensor:
         """As much as there may be, once it is computed."""
@@ -229,6 +262,9 @@ class ElementWriter:
 
     def _compute(self, tensor: Tensor, into: Memory | None, filled: Filled | None) -> Memory:
         """A loop nest over a large tensor."""
+        tensor = self.with_products(tensor, alone=into is not None or filled is not None)
+        if into is None and isinstance(tensor, Memory):
+            return tensor
         expr, leaves = tensor.as_read, tensor.leaves
         sources: dict[int, Memory] = {}
         scalars: dict[int, Register] = {}

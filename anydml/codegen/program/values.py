@@ -4,6 +4,7 @@
     Register    up to 16 elements in an LLVM value: a scalar, or a vector in row-major order
     Memory      elements at a pointer, with strides
     Lazy        an expression over others, element by element; computed where somebody needs it
+    Pending     a product that is computed where somebody needs it, together with what is done to its sums
     Bounded     one of those, of which the data decides how much there is along an axis
 
 All others have sizes that are numbers. A tensor is never written to once it is one.
@@ -11,7 +12,7 @@ All others have sizes that are numbers. A tensor is never written to once it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
@@ -163,6 +164,22 @@ class Lazy(Tensor):
     def buffers(self) -> Iterator[Buffer]:
         for leaf in self.over.values():
             yield from leaf.buffers
+
+
+@dataclass(frozen=True, eq=False)
+class Pending(Tensor):
+    """Each element is a sum that takes long. One reader has it computed, and only once."""
+
+    write: Callable[[Expr, Sequence[Tensor]], Memory | None]
+    """(what is done to each sum, read(0), with others, read(1) and so on, which broadcast to the sizes) ->
+    where it is; None if that had better be done by itself. To do nothing, read(0), is always done."""
+    given: tuple[Tensor, ...]
+    """What it is computed of."""
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        for tensor in self.given:
+            yield from tensor.buffers
 
 
 def seen_as(tensor: Tensor, dtype: ScalarType) -> Tensor:

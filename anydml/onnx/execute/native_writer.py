@@ -206,7 +206,8 @@ class _Writer:
             if isinstance(node, If) and node.label in self.split:
                 return self._split(scope, k, node)
             self._keep(scope, k, self._results(node))
-        results = [self.read(v, none=True) for v in scope.graph.outputs]
+        results = [self.b.with_products(self.read(v, none=True)) for v in scope.graph.outputs]
+        self._check_work()
         for value in [v for v in self.tensors if v not in scope.outside]:
             del self.tensors[value]
         return scope.follow(results)
@@ -217,8 +218,7 @@ class _Writer:
         for output, tensor in zip(node.outputs, results, strict=True):
             if output is not None and output in scope.uses:
                 self.tensors[output] = self.b.use(tensor) if scope.uses[output] > 1 else tensor
-        if self.b.work > self.work:
-            raise NotNative("more work than programs are for")
+        self._check_work()
         for value in node.reads:
             if scope.last[value] == k and value not in scope.outside:
                 self.tensors.pop(value, None)
@@ -237,6 +237,10 @@ class _Writer:
             return self.graph(branch, {}, follow)
 
         return choose(self.b, condition, [partial(write, branch) for _, branch in node.branches], last=True)
+
+    def _check_work(self) -> None:
+        if self.b.work > self.work:
+            raise NotNative("more work than programs are for")
 
     def _free(self) -> None:
         """Memory of what nobody reads any more may be given out again."""
@@ -307,7 +311,8 @@ class _Writer:
             raise NotNative(f"{node.op} of bfloat16")
         if info.native not in BOUNDED and any(isinstance(t, Bounded) for t in inputs):
             raise NotNative(f"{node.op} of rows of which it is not known how many there are")
-        return info.native(self.b, KnownNode(node, known), inputs)
+        given = [None if t is None else self.b.with_products(t) for t in inputs]
+        return info.native(self.b, KnownNode(node, known), given)
 
     def _elementwise(
         self, node: Node, inputs: Sequence[Tensor | None], known: Mapping[Value, Constant]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from onnx import AttributeProto
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen.program.contraction import matrix_product, pending, product_sizes, reshaped
+from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
 from anydml.errors import counted, short_repr
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, each_by_itself, operand
@@ -249,14 +249,17 @@ def multiply(b: ProgramBuilder, x: Tensor, y: Tensor) -> Tensor:
         raise NotNative("products of scalars")
     left = b.reshape(x, (1, *x.sizes)) if len(x.sizes) == 1 else x
     right = b.reshape(y, (*y.sizes, 1)) if len(y.sizes) == 1 else y
-    if len(right.sizes) == 2:  # a stack times one matrix is one product
-        rows = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
-        product = b.reshape(matrix_product(b, rows, right), (*left.sizes[:-1], right.sizes[-1]))
-    else:
-        product = matrix_product(b, left, right)
-    sizes = product.sizes
+    sizes = product_sizes(left, right)
     wanted = (*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1))
-    return b.settled(b.reshape(product, wanted))
+    if len(right.sizes) == 2:  # a stack times one matrix is one product
+        left = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
+
+    def product(end: expr.Expr | None, beside: Sequence[Tensor]) -> Memory:
+        made = reshaped(matrix_product(b, left, right, end, beside), wanted)
+        assert made is not None, "it is packed"
+        return made
+
+    return pending(b, [left, right], wanted, product, lambda t: reshaped(t, product_sizes(left, right)))
 
 
 def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
@@ -313,7 +316,7 @@ def _native_gemm(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor
         b.rearrange(t, np.arange(t.count).reshape(t.sizes).T) if n.int(name) else t
         for t, name in ((x, "transA"), (y, "transB"))
     )
-    product: Tensor = matrix_product(b, one, two)
+    product = multiply(b, one, two)
     a, c = expr.read(0, x.dtype), expr.read(1, x.dtype)
     if (alpha := n.float("alpha")) != 1:
         product = b.elementwise(expr.mul(a, alpha), [product])

@@ -61,7 +61,7 @@ def each_by_itself(rule: Native, kept: Callable[[KnownNode, Inputs, int], int | 
         if len(open) > 1 or axis is None or not isinstance(x, Bounded):
             raise NotNative(f"{n.op.name} along an axis of which it is not known how long it is")
         given = [b.whole(t) if t is x else t for t in inputs]
-        return [Bounded.of(result, axis, x.length) for result in rule(b, n, given)]
+        return [Bounded.of(b.use(result), axis, x.length) for result in rule(b, n, given)]
 
     return bounded(whole)
 

@@ -9,7 +9,7 @@ from types import EllipsisType
 
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Type
-from anydml.onnx.ops.opinfo import KnownNode, NodeView, NotFoldable
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable
 
 Index = tuple[EllipsisType | slice | int, ...]
 """Of NumPy: the last axes."""
@@ -109,6 +109,66 @@ def _count(node: NodeView, size: int, before: int, after: int, extent: int, stri
         if node.version < _IGNORED_SINCE or node.op.name == "LpPool":
             raise NotFoldable("a window that would start in the padding")
     return count
+
+
+def transposed(
+    node: NodeView, sizes: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """Strides and dilations; how many elements go in front, how many stay, and how many there are."""
+    rank = len(sizes)
+    if 0 in sizes or 0 in kernel:
+        raise NotFoldable("a convolution of nothing")
+    strides, dilations = numbers(node, "strides", rank, 1), numbers(node, "dilations", rank, 1)
+    if min(*strides, *dilations) < 1:
+        raise ValueError("expected strides and dilations of at least 1")
+    extra = numbers(node, "output_padding", rank, 0)
+    if any(not 0 <= e < s for e, s in zip(extra, strides, strict=True)):
+        raise NotFoldable("as much padding of the output as steps, which libraries refuse")
+    each = zip(sizes, kernel, strides, dilations, extra, strict=True)
+    full = [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in each]
+    return strides, dilations, *_crop(node, sizes, strides, full), full
+
+
+def _crop(
+    node: NodeView, sizes: tuple[int, ...], strides: list[int], full: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many elements go in front, and how many stay.
+
+    Raises:
+        NotFoldable: an odd number goes, of which ONNX's versions and libraries say on which side the odd
+            one is in different ways; more stay than there are.
+    """
+    rank, auto = len(sizes), node.text("auto_pad")
+    wanted = node.ints("output_shape")
+    if wanted is None and auto in ("NOTSET", "VALID"):
+        pads = [0] * 2 * rank if auto == "VALID" else numbers(node, "pads", 2 * rank, 0)
+        before = pads[:rank]
+        count = [f - b - a for f, b, a in zip(full, before, pads[rank:], strict=True)]
+    else:
+        count = [n * s for n, s in zip(sizes, strides, strict=True)]
+        if wanted is not None:
+            count = numbers(node, "output_shape", rank, 0)
+        totals = [f - c for f, c in zip(full, count, strict=True)]
+        if any(t % 2 for t in totals):
+            raise NotFoldable("padding that is odd")
+        before = [t // 2 for t in totals]
+    fits = all(b >= 0 and b + c <= f for b, c, f in zip(before, count, full, strict=True))
+    if not fits or min(count) < 1:
+        raise NotFoldable("an output of nothing, or negative padding")
+    return before, count
+
+
+def check_groups(node: NodeView, x: Array, w: Array, ingoing: int) -> int:
+    """The number of groups, for an input with so many channels as x should have."""
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise ValueError(f"expected inputs of one rank, 3 or more, but got {x.ndim} and {w.ndim}")
+    groups = node.int("group")
+    if x.shape[1] != ingoing or groups < 1 or w.shape[0] % groups:
+        raise ValueError(f"expected {ingoing} channels in {groups} groups, but got {x.shape[1]}")
+    kernel = node.ints("kernel_shape") or list(w.shape[2:])
+    if tuple(kernel) != w.shape[2:]:
+        raise ValueError(f"expected a kernel of {kernel}, but got {list(w.shape[2:])}")
+    return groups
 
 
 def window_fits(n: NodeView, sizes: Sequence[Dim], kernel: Sequence[int]) -> bool:

@@ -76,6 +76,15 @@ def what_is_beside_sums_lies_elsewhere() -> None:
     contraction.over = further
 
 
+def vectors_of_rows_are_whole() -> None:
+    near = writing.FunctionWriter.near
+
+    def wider(self: Any, pointer: str, offsets: Any, dtype: Any) -> Any:
+        return near(self, pointer, [*offsets[:-1], offsets[-1] + 16], dtype)
+
+    writing.FunctionWriter.near = wider
+
+
 def rooms_are_too_small() -> None:
     allocate = layout.ArenaPlan.allocate
     layout.ArenaPlan.allocate = lambda self, size: allocate(self, size // 2)
@@ -202,6 +211,15 @@ FOUND: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
                 " p = MatMul (x, w) r = Range (none, all, one) f = Cast <to = 1> (r) y = Add (p, f) }",
                 3,
                 9,
+            ),
+        ),
+        (
+            vectors_of_rows_are_whole,
+            guarded(
+                "m (float[3,35] x) => (float[3,18] y) <int64[1] a = {0}, int64[1] b = {35},"
+                " int64[1] k = {1}, int64[1] s = {2}> { y = Slice (x, a, b, k, s) }",
+                3,
+                35,
             ),
         ),
         (rooms_are_too_small, chain("column", 40)),

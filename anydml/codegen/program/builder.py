@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from anydml.codegen.emit import value_type
 from anydml.codegen.program.elements import ElementWriter, sources_of
-from anydml.codegen.program.geometry import offsets_of, pieces, reshaped_strides, strides_like, strides_of
+from anydml.codegen.program.function_writer import MAX_NEAR
+from anydml.codegen.program.geometry import (
+    lines_of,
+    nested,
+    offsets_of,
+    pieces,
+    reshaped_strides,
+    strides_like,
+    strides_of,
+)
 from anydml.codegen.program.layout import MAX_BYTES
 from anydml.codegen.program.values import (
     MAX_REGISTER_ELEMENTS,
@@ -23,8 +32,13 @@ from anydml.codegen.program.values import (
     Tensor,
 )
 from anydml.codegen.target import Target
-from anydml.ops.dtypes import INT32, SIZE, ScalarType
+from anydml.ops.dtypes import BOOL, INT32, SIZE, UINT8, ScalarType
 from anydml.ops.tensor_desc import packed_strides
+
+MAX_PARTS = 4
+"""Copies of parts that are no slower than rows."""
+MAX_ROW_VECTORS = 16
+"""Of a row of elements in an order of its own."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +104,54 @@ class ProgramBuilder(ElementWriter):
         view = self._view(tensor, offsets)
         if view is not None:
             return view
-        result = self.room(tensor.dtype, sizes)
         parts = pieces(offsets)
+        if (parts is None or len(parts) > MAX_PARTS) and (rows := self._by_rows(tensor, offsets)) is not None:
+            return rows
+        result = self.room(tensor.dtype, sizes)
         if parts is None:
             self._pick(tensor, offsets, result)
         for start, part in parts or ():
             found = self._view(tensor, part)
             assert found is not None
             self.memory(found, self.part_of(result, start, part.shape))
+        return result
+
+    def _by_rows(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
+        """Row after row along the axis whose elements are nearest to each other, where all rows take theirs in
+        the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c)."""
+        lines = lines_of(offsets)
+        if lines is None or min(offsets.shape) < 1:
+            return None
+        order = sorted(range(offsets.ndim), key=lambda k: -float(np.ptp(lines[k])) / len(lines[k]))
+        *outer, axis = order
+        line, dtype = lines[axis], UINT8 if tensor.dtype is BOOL else tensor.dtype
+        lanes = min(self.vector_lanes(SIZE[dtype]), len(line))
+        starts = [min(k, len(line) - lanes) for k in range(0, len(line), lanes)]
+        vectors = [line[k : k + lanes] for k in starts]
+        every = [nested(lines[k]) for k in outer]
+        if lanes < 4 or len(starts) > MAX_ROW_VECTORS or None in every:
+            return None
+        if max(int(np.ptp(v)) for v in vectors) >= MAX_NEAR * lanes:
+            return None
+        steps, step = [0] * offsets.ndim, 1
+        for k in reversed(order):
+            steps[k], step = step, step * offsets.shape[k]
+        result = self.room(tensor.dtype, offsets.shape, tuple(steps))
+        dims: list[tuple[int, tuple[int, int]]] = []
+        for k, axes in zip(outer, every, strict=True):
+            sizes = [n for n, _ in axes or ()]
+            for at, (n, stride) in enumerate(axes or ()):
+                dims.append((n, (stride, steps[k] * prod(sizes[at + 1 :]))))
+        self.work += result.count
+
+        def row(pointers: list[str]) -> None:
+            for start, vector in zip(starts, vectors, strict=True):
+                found = self.code.near(pointers[0], vector.tolist(), dtype)
+                assert found is not None, "they are near"
+                self.code.store(found, self.code.at(pointers[1], start, dtype), dtype, lanes)
+
+        begin = self.code.at(tensor.pointer, int(offsets.flat[0]), dtype)
+        self.over(dims, [(dtype, begin), (dtype, result.pointer)], row)
         return result
 
     def _pick(self, tensor: Memory, offsets: NDArray[np.int64], result: Memory) -> None:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from anydml.codegen.program.function_writer import FunctionWriter
+from anydml.codegen.program.function_writer import MAX_NEAR, FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
 from anydml.codegen.program.values import (
@@ -286,7 +286,7 @@ class ElementWriter:
             (value,) = self.code.evaluate([expr], lanes, known)
             self.code.store(value, pointers[0], into.dtype, lanes)
 
-        if not set(loops(tensor.sizes, strides)[-1].steps) <= {-1, 0, 1}:
+        if max(map(abs, loops(tensor.sizes, strides)[-1].steps)) > MAX_NEAR:
             self.work += 3 * tensor.count  # elements that do not lie side by side are fetched one by one
         types = [into.dtype, *(m.dtype for m in sources.values())]
         pointers = [into.pointer, *(m.pointer for m in sources.values())]
@@ -299,9 +299,9 @@ class ElementWriter:
             return self.code.load(pointer, dtype, lanes)
         if step == 0:
             return self.code.splat(self.code.load(pointer, dtype), dtype, lanes)
-        if step == -1:
-            line = self.code.load(self.code.at(pointer, 1 - lanes, dtype), dtype, lanes)
-            return self.code.shuffle(line, dtype, lanes, range(lanes)[::-1])
+        found = self.code.near(pointer, [k * step for k in range(lanes)], dtype)
+        if found is not None:
+            return found
         places = [self.code.at(pointer, k * step, dtype) for k in range(lanes)]
         return self.code.join([self.code.load(p, dtype) for p in places], dtype)
 

@@ -18,6 +18,9 @@ Carried = Sequence[tuple[str, str]]
 Body = Callable[[str, list[str]], Sequence[str]]
 """(index, what is carried) -> what is carried on."""
 
+MAX_NEAR = 4
+"""Vectors that are loaded for the elements of one."""
+
 
 class FunctionWriter:
     def __init__(self, target: Target, most: int) -> None:
@@ -242,6 +245,33 @@ class FunctionWriter:
             return found
         zero = "0" if lanes == 1 else "zeroinitializer"
         return self.line(f"icmp ne {kind} {found}, {zero}")
+
+    def near(self, pointer: str, offsets: Sequence[int], dtype: ScalarType) -> str | None:
+        """Elements so far from a pointer, by loading all between the first and the last; None where these are
+        too many."""
+        lanes, first, last = len(offsets), min(offsets), max(offsets)
+        width = min(lanes, last - first + 1)
+        begins = [min(b, last + 1 - width) for b in range(first, last + 1, width)]
+        if len(begins) > MAX_NEAR:
+            return None
+        loaded = [self.load(self.at(pointer, b, dtype), dtype, width) for b in begins]
+        if width == 1:
+            return self.splat(loaded[0], dtype, lanes)
+        found, kind = loaded[0], value_type(dtype, width)
+        places: list[int | None] = [o - first if o < first + width else None for o in offsets]
+        """Where in `found` each of them is; None: it is further on."""
+        if len(loaded) == 1:
+            return self.shuffle(found, dtype, width, [p for p in places if p is not None])
+        for begin, more in zip(begins[1:], loaded[1:], strict=True):
+            mask, there = [], [b is not None for b in places]
+            for k, offset in enumerate(offsets):
+                here = begin <= offset < begin + width
+                place = places[k] if there[k] else width + offset - begin if here else None
+                mask.append("i32 poison" if place is None else f"i32 {place}")
+                places[k] = k if place is not None else None
+            listed = f"<{lanes} x i32> <{', '.join(mask)}>"
+            found = self.line(f"shufflevector {kind} {found}, {kind} {more}, {listed}")
+        return found
 
     def store(self, register: str, pointer: str, dtype: ScalarType, lanes: int = 1) -> None:
         kind = vector(memory_type(dtype), lanes)

@@ -102,12 +102,9 @@ def pieces(offsets: NDArray[np.int64]) -> list[Piece] | None:
     Where each axis adds what only its own place decides, they are blocks of runs along each axis; else the
     first axis is gone through one by one.
     """
-    shape, base = offsets.shape, offsets.flat[0]
-    lines = [
-        offsets[(0,) * k + (slice(None),) + (0,) * (len(shape) - k - 1)] - base for k in range(len(shape))
-    ]
+    shape, lines = offsets.shape, lines_of(offsets)
     found: list[Piece] = []
-    if (sum(np.ix_(*lines), base) == offsets).all():
+    if lines is not None:
         runs = [_runs(line) for line in lines]
         if prod(map(len, runs)) <= MAX_PIECES:
             for block in product(*runs):
@@ -120,6 +117,23 @@ def pieces(offsets: NDArray[np.int64]) -> list[Piece] | None:
                 return None
             found += [((*start[:axis], at, *start[axis + 1 :]), piece) for start, piece in parts]
     return found if 0 < len(found) <= MAX_PIECES else None
+
+
+def lines_of(offsets: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
+    """What each axis adds, where only its own place decides that."""
+    rank, base = offsets.ndim, offsets.flat[0]
+    lines = [offsets[(0,) * k + (slice(None),) + (0,) * (rank - k - 1)] - base for k in range(rank)]
+    return lines if (sum(np.ix_(*lines), base) == offsets).all() else None
+
+
+def nested(line: NDArray[np.int64]) -> list[tuple[int, int]] | None:
+    """A line as (size, stride) of axes in each other; None where there are no two that lead to it."""
+    n = len(line)
+    for inner in (k for k in range(1, n + 1) if n % k == 0):
+        strides = strides_of(line.reshape(-1, inner))
+        if strides is not None:
+            return [(m, s) for m, s in zip((n // inner, inner), strides, strict=True) if m > 1]
+    return None
 
 
 def _runs(line: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -116,6 +116,16 @@ a QuantizeLinear of two types from opset 21 on, or reads past its inputs and end
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
 
+_VERSION = tuple(int(n) for n in re.findall(r"\d+", ort.__version__)[:2])
+_REST_SOON = (
+    ("session.intra_op.spin_duration_us", "100")
+    if _VERSION >= (1, 28)
+    else ("session.force_spinning_stop", "1")
+)
+"""Has threads that wait for the next run go to sleep. Those of older ones do so at once, or after some 60
+milliseconds: who calls again and again waits for them to wake then."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """How a region is to run."""
@@ -138,7 +148,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     options = ort.SessionOptions()
     options.intra_op_num_threads = asked.threads
     if not asked.alone:
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        options.add_session_config_entry(*_REST_SOON)
     options.inter_op_num_threads = 1
     if asked.literal:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from onnx import TypeProto
 
-from anydml.ir.graph import Node, Type
+from anydml.ir.graph import Node, TensorType, Type
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
+
+MAX_RANK = 8
+"""What operators with axes of their own are asked about where ranks are not known."""
 
 
 def impossible(
@@ -52,6 +55,19 @@ def unsure_axes(node: Node, rank: int) -> range:
     return (
         range(0) if info is None or info.unsure_axes is None else info.unsure_axes(KnownNode(node, {}), rank)
     )
+
+
+def without_unsure(node: Node, type: Type | None) -> Type | None:
+    """The type without sizes that libraries do not agree on: none of what a body makes that has such."""
+    if not isinstance(type, TensorType) or type.sizes is None:
+        return type
+    rank = len(type.sizes)
+    inside = (n for body in node.bodies.values() for n in body.walk(bodies=True))
+    if any(isinstance(n, Node) and unsure_axes(n, MAX_RANK) for n in inside):
+        return TensorType(type.dtype, (None,) * rank)
+    if not (unsure := unsure_axes(node, rank)):
+        return type
+    return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
 
 
 def negative_sizes(types: Iterable[TypeProto]) -> str:

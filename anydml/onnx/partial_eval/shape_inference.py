@@ -26,7 +26,7 @@ from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.symbolic import numbers, of_array
 from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
 from anydml.onnx.partial_eval.others_inference import by_library, by_onnx, has_elements
-from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, unsure_axes
+from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, without_unsure
 from anydml.onnx.partial_eval.symbolic import (
     FOLLOWED,
     compare_symbols,
@@ -207,7 +207,7 @@ class ShapeInference:
         if why or unbelieved or rank_unsure(node) or impossible(node, types, second):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
-        types = [_unsure(node, t) for t in types]
+        types = [without_unsure(node, t) for t in types]
         info = info_of(node.op)
         if info is not None and info.sequence is not None:
             types = [info.sequence(KnownNode(node, {})) or t for t in types]
@@ -397,17 +397,6 @@ def _says_nothing(fact: AbstractValue | None) -> bool:
     if fact is None or (fact.constant is None and fact.integers is None):
         return True
     return fact.constant is not None and not is_small(fact.value.type)
-
-
-def _unsure(node: Node, type: Type | None) -> Type | None:
-    """The type without sizes that libraries do not agree on."""
-    if (
-        not isinstance(type, TensorType)
-        or type.sizes is None
-        or not (unsure := unsure_axes(node, len(type.sizes)))
-    ):
-        return type
-    return TensorType(type.dtype, tuple(None if k in unsure else n for k, n in enumerate(type.sizes)))
 
 
 def _length(content: np.ndarray) -> int:

@@ -157,7 +157,7 @@ def compile_model(
         raise Unsupported(Problem("model", f"cannot be one function: {reason}", remedy)) from None
     names = _c_names([v.name for v in graph.inputs], [o.name for o in read_model.outputs])
     typed: list[tuple[str, ScalarType, tuple[int, ...]]] = [
-        *((v.name, *t) for v, t in zip(graph.inputs, given, strict=True)),
+        *((v.name, i.dtype, i.sizes) for v, i in zip(graph.inputs, given, strict=True)),
         *((o.name, *m) for o, m in zip(read_model.outputs, made, strict=True)),
     ]
     parameters = tuple(

@@ -11,7 +11,7 @@ import anydml
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.text import graph_text
 from anydml.ir.transforms import eliminate_dead_code
-from anydml.onnx.execute import program
+from anydml.onnx.execute import program, specialization
 from anydml.onnx.execute.partition import Partition
 from anydml.onnx.execute.program import MAX_PLANS
 from anydml.onnx.rewrites.matcher import rewrite, rules_by_root
@@ -48,7 +48,7 @@ BY_INTEGER = [node("Greater", ["k", "three"], "c")]
 @pytest.fixture
 def ifs_stay(monkeypatch):
     """Small branches are not run both, and onnxruntime has no If."""
-    monkeypatch.setattr(program, "MAX_SELECTED_NODES", -1)
+    monkeypatch.setattr(specialization, "MAX_SELECTED_NODES", -1)
     obstacle = Partition._obstacle
 
     def no_if(self, node, typed):

@@ -34,7 +34,9 @@ def unsized(text):
 @pytest.mark.parametrize("text", [SCAN, LOOP], ids=["Scan", "Loop"])
 def test_a_last_window_that_begins_in_the_padding(text, size):
     feeds = {"b": np.arange(size, dtype=np.float32)}
-    feeds |= {"a": np.zeros((2, 3), np.float32)} if text is SCAN else {"n": np.array(2), "yes": np.array(True)}
+    feeds |= (
+        {"a": np.zeros((2, 3), np.float32)} if text is SCAN else {"n": np.array(2), "yes": np.array(True)}
+    )
     model = unsized(text)
     wanted = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
     session = dml.load(model)

@@ -117,8 +117,8 @@ class ProgramBuilder(ElementWriter):
         return result
 
     def _by_rows(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
-        """Row after row along the axis whose elements are nearest to each other, where all rows take theirs in
-        the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c)."""
+        """Row after row along the axis whose elements are nearest to each other, where all rows take theirs
+        in the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c)."""
         lines = lines_of(offsets)
         if lines is None or min(offsets.shape) < 1:
             return None

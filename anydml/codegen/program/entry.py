@@ -7,13 +7,14 @@ their list, and runs. Whatever is not as expected it answers with None, and the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.function_writer import MEMCPY
 from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
 from anydml.codegen.python_objects import (
     ALIGNED,
@@ -42,7 +43,8 @@ class Fed:
 
     name: str
     dtype: np.dtype[Any]
-    sizes: tuple[int, ...]
+    sizes: tuple[int | None, ...]
+    """None: the program looks at it itself."""
     content: bytes | None = None
 
 
@@ -119,7 +121,6 @@ declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 """
 
@@ -136,6 +137,7 @@ class _Text:
         self.owned = 0
         """How many arrays are to be given up on the way out."""
         self._count = 0
+        self.declared: set[str] = set()
 
     def name(self) -> str:
         self._count += 1
@@ -177,6 +179,7 @@ class _Text:
         for axis in range(made.rank):
             count = self.line(f"mul i64 {count}, {self.field(told, 8 * axis, 'i64')}")
         data = self.field(y, DATA)
+        self.declared.add(MEMCPY)
         self.lines.append(
             f"  call void @llvm.memcpy.p0.p0.i64(ptr {data}, ptr {home}, i64 {count}, i1 false)"
         )
@@ -186,8 +189,10 @@ class _Text:
         self.lines.append(f"  store ptr {value}, ptr %answer")
 
 
-def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made]) -> str:
-    """The entry of a program, for its module.
+def entry_text(
+    feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made], declared: Container[str] = ()
+) -> str:
+    """The entry of a program, for its module, where some functions are `declared` already.
 
     It takes a dictionary, and perhaps a list of arrays to write to, which its caller has checked, if all have
     fixed sizes. It owns the arrays while it uses them: other threads may run in between, and take them out.
@@ -226,6 +231,8 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made]
         t.same("i32", flags, PACKED | ALIGNED)
         sizes = t.field(x, SIZES) if fed.sizes else ""
         for axis, size in enumerate(fed.sizes):
+            if size is None:
+                continue
             t.same("i64", t.field(sizes, 8 * axis, "i64"), size)
         data = t.field(x, DATA)
         content = fed.content or b""
@@ -307,4 +314,5 @@ def entry_text(feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made]
     t.lines += ["  br i1 %missed, label %miss, label %out", "out:", "  ret ptr %found", "miss:"]
     t.lines += ["  call void @PyErr_Clear()", f"  call void @Py_IncRef(ptr {none})", f"  ret ptr {none}"]
     head = ["define ptr @entry(ptr %self, ptr %args, i64 %n) {", "start:"]
-    return "\n".join([_DECLARED, *constants, *head, *t.lines, "}"]) + "\n"
+    more = sorted(d for d in t.declared if d not in declared)
+    return "\n".join([_DECLARED, *more, *constants, *head, *t.lines, "}"]) + "\n"

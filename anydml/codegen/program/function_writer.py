@@ -18,6 +18,7 @@ Carried = Sequence[tuple[str, str]]
 Body = Callable[[str, list[str]], Sequence[str]]
 """(index, what is carried) -> what is carried on."""
 
+MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 MAX_NEAR = 4
 """Vectors that are loaded for the elements of one."""
 
@@ -272,6 +273,11 @@ class FunctionWriter:
             listed = f"<{lanes} x i32> <{', '.join(mask)}>"
             found = self.line(f"shufflevector {kind} {found}, {kind} {more}, {listed}")
         return found
+
+    def copy(self, home: str, source: str, count: str) -> None:
+        """So many bytes, which do not overlap."""
+        self.declared.add(MEMCPY)
+        self.effect(f"call void @llvm.memcpy.p0.p0.i64(ptr {home}, ptr {source}, i64 {count}, i1 false)")
 
     def store(self, register: str, pointer: str, dtype: ScalarType, lanes: int = 1) -> None:
         kind = vector(memory_type(dtype), lanes)

@@ -19,9 +19,9 @@ from anydml.codegen.program.bounded import fill
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, Made, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ALIGNMENT, ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Memory, NotNative, Tensor, array_type
-from anydml.codegen.python_objects import DATA, register_functions
-from anydml.ops.dtypes import INT64, ScalarType
+from anydml.codegen.program.values import Bounded, Memory, NotNative, Tensor, array_type
+from anydml.codegen.python_objects import DATA, SIZES, register_functions
+from anydml.ops.dtypes import INT64, SIZE, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
 Array = NDArray[np.generic]
@@ -35,6 +35,19 @@ class ProgramFailed(Exception):
     def __init__(self, failure: Failure, number: int) -> None:
         super().__init__(failure.message.format(number))
         self.node, self.left = failure.node, failure.left
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a program takes.
+
+    Attributes:
+        sizes: along `axis`, if there is one, the most: the array says how much there is.
+    """
+
+    dtype: ScalarType
+    sizes: tuple[int, ...]
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +94,7 @@ class NativeProgram:
         size = DETAIL_BYTES + self.arena_size
         if fed:
             makes, size = _made(outputs, size)
-            self.text += entry_text(feeds, reads, makes)
+            self.text += entry_text(feeds, reads, makes, b.code.declared)
         self._code = load_code(self.text)
         function = ctypes.CFUNCTYPE if long else ctypes.PYFUNCTYPE
         self._run = function(ctypes.c_int32, ctypes.c_void_p)(self._code.address("program"))
@@ -172,13 +185,37 @@ def _made(outputs: Sequence[Output], size: int) -> tuple[list[Made], int]:
     return made, size
 
 
-def read_inputs(b: ProgramBuilder, types: Sequence[tuple[ScalarType, tuple[int, ...]]]) -> list[Tensor]:
+def read_inputs(b: ProgramBuilder, inputs: Sequence[Input]) -> list[Tensor]:
     """The inputs of a program, small ones in registers."""
     found: list[Tensor] = []
-    for k, (dtype, sizes) in enumerate(types):
-        memory = Memory(dtype, sizes, f"%in{k}", packed_strides(sizes))
+    for k, given in enumerate(inputs):
+        if given.axis is not None:
+            found.append(_copied_in(b, k, given, given.axis))
+            continue
+        memory = Memory(given.dtype, given.sizes, f"%in{k}", packed_strides(given.sizes))
         found.append(b.register(memory) if memory.small else memory)
     return found
+
+
+def _copied_in(b: ProgramBuilder, k: int, given: Input, axis: int) -> Bounded:
+    """An input that is as long along an axis as its array says, where there is room behind it. A longer one,
+    and an empty one, are left to others."""
+    code, most = b.code, given.sizes[axis]
+    listed = code.line(f"getelementptr i8, ptr %in{k}.field, i64 {SIZES - DATA}")
+    length = code.load(code.at(code.line(f"load ptr, ptr {listed}"), axis, INT64), INT64)
+    fits = code.line(f"icmp ult i64 {code.line(f'sub i64 {length}, 1')}, {most}")
+    b.leave_unless(fits, f"expected 1 to {most}, but got {{}}", length)
+    whole, inner = b.room(given.dtype, given.sizes), prod(given.sizes[axis + 1 :])
+    row = code.times(length, inner)
+
+    def one(index: str, _: list[str]) -> list[str]:
+        start = index if index == "0" else code.line(f"mul i64 {index}, {row}")
+        home = code.at(whole.pointer, code.times(index, most * inner), whole.dtype)
+        code.copy(home, code.at(f"%in{k}", start, whole.dtype), code.times(row, SIZE[whole.dtype]))
+        return []
+
+    code.loop(prod(given.sizes[:axis]), one)
+    return Bounded.of(whole, axis, length)
 
 
 def _told(output: Output, memory: Array) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from anydml.codegen.jit import host
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.entry import Entry, Fed
-from anydml.codegen.program.module import NativeProgram, ProgramFailed
+from anydml.codegen.program.module import Input, NativeProgram, ProgramFailed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
@@ -34,6 +34,11 @@ and kernels with threads do better, though they have a call for each node."""
 MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
 """What LLVM translates in a second or so; and in 300 ms."""
 
+SPARE = 4, 1
+"""How many times as much as there was once may be there of a size that is not fixed, if work allows it."""
+MIN_ROOM = 16
+"""Up to which it may be in any case."""
+
 
 @dataclass(frozen=True)
 class NativeStep:
@@ -45,6 +50,8 @@ class NativeStep:
     writes: tuple[int, ...]
     others: Callable[[], Plan]
     """Who computes the same where the program leaves it to them."""
+    rooms: tuple[tuple[int, int, int], ...] = ()
+    """Of what is fed with one size that is not fixed: which, the axis, and the most that there may be."""
     fresh: bool = True
 
     def run(self, slots: list[Any]) -> None:
@@ -62,6 +69,10 @@ class NativeStep:
             if failure.left:
                 return self.others().run_owned(values)
             raise ExecutionFailed(Problem(failure.node, str(failure))) from None
+
+    def has_room(self, values: Sequence[Any]) -> bool:
+        """Whether nothing that is fed is too long."""
+        return all(values[k].shape[axis] <= most for k, axis, most in self.rooms)
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where the data decides sizes."""
@@ -118,12 +129,39 @@ def native_step(
     work = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
     builder = partial(ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
-    b, types, outputs = write_graph(graph, builder, libraries.opsets, libraries.fast, work)
-    program = NativeProgram(b, [dtype for dtype, _ in types], outputs, feeds, fed)
+    seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}
+    is_open = any(v.known_sizes is None for v in graph.inputs)
+    for spare in SPARE if is_open else SPARE[-1:]:
+        room = {v: [_room(n or 1, spare) for n in sizes] for v, sizes in seen.items()}
+        try:
+            b, inputs, outputs = write_graph(graph, builder, libraries.opsets, libraries.fast, work, room)
+            break
+        except NotNative:
+            if spare == SPARE[-1]:
+                raise
+    feeds = _opened(feeds, dict(zip(fed, inputs, strict=True)))
+    program = NativeProgram(b, [i.dtype for i in inputs], outputs, feeds, fed)
     if program.entry is not None:
         renew_after_fork(program.entry)
     reads, writes = tuple(map(slot, given.inputs)), tuple(map(slot, given.outputs))
-    return NativeStep(program, graph.nodes, reads, writes, cache(others))
+    axes = ((k, i.axis, i.sizes) for k, i in zip(fed, inputs, strict=True))
+    rooms = tuple((k, axis, sizes[axis]) for k, axis, sizes in axes if axis is not None)
+    return NativeStep(program, graph.nodes, reads, writes, cache(others), rooms)
+
+
+def _room(size: int, spare: int) -> int:
+    """A size up to which one may be that was as large once."""
+    return max(MIN_ROOM, 1 << (spare * size - 1).bit_length())
+
+
+def _opened(feeds: Sequence[Fed], inputs: Mapping[int, Input]) -> list[Fed]:
+    """What is fed, with the sizes left open that are so in a program's inputs."""
+
+    def one(k: int, fed: Fed) -> Fed:
+        axis = inputs[k].axis if k in inputs else None
+        return fed if axis is None else replace(fed, sizes=(*fed.sizes[:axis], None, *fed.sizes[axis + 1 :]))
+
+    return [one(k, fed) for k, fed in enumerate(feeds)]
 
 
 def _screen(graph: Graph, work: int) -> None:
@@ -133,7 +171,7 @@ def _screen(graph: Graph, work: int) -> None:
         NotNative: why there is none.
     """
     for value in graph.inputs:
-        type_of(value)
+        type_of(value, [1] * (value.rank or 0))
     for node in graph.walk():
         info = None if isinstance(node, If) else info_of(node.op)
         if isinstance(node, Node) and not (

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
 from anydml.codegen.program.bounded import as_long_as_each_other
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.control import BranchesBound, BranchesDiffer, Iterated, Room, choose, repeat
-from anydml.codegen.program.module import Output, read_inputs, write_outputs
+from anydml.codegen.program.module import Input, Output, read_inputs, write_outputs
 from anydml.codegen.program.values import (
     Bounded,
     Known,
@@ -35,7 +36,7 @@ from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NotFoldable
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.trip_counts import always_goes_on
-from anydml.ops.dtypes import BFLOAT16, BOOL, INT64, UINT8, UINT16, ScalarType
+from anydml.ops.dtypes import BFLOAT16, BOOL, INT64, UINT8, UINT16
 from anydml.ops.enums import TensorDataType
 
 MAX_SPLITS = 16
@@ -48,7 +49,8 @@ def write_graph(
     opsets: Mapping[str, int],
     provider: Provider,
     work: int = 1 << 62,
-) -> tuple[ProgramBuilder, list[tuple[ScalarType, tuple[int, ...]]], list[Output]]:
+    most: Mapping[Value, Sequence[int]] = MappingProxyType({}),
+) -> tuple[ProgramBuilder, list[Input], list[Output]]:
     """The code of a graph, the types of its inputs, and its outputs.
 
     Where it turns out that the branches of an If give other shapes, all is written anew with what follows
@@ -57,11 +59,12 @@ def write_graph(
     Args:
         builder: makes a new one.
         work: as many elements as it may compute.
+        most: sizes up to which inputs may be that have one which is not fixed.
 
     Raises:
         NotNative: why there is none.
     """
-    types = [type_of(v) for v in graph.inputs]
+    types = [type_of(v, most.get(v)) for v in graph.inputs]
     split: set[str] = set()
     rooms: dict[str, Sequence[Room | None]] = {}
     tell = False
@@ -84,7 +87,7 @@ def write_graph(
 def _write(
     graph: Graph,
     b: ProgramBuilder,
-    types: Sequence[tuple[ScalarType, tuple[int, ...]]],
+    types: Sequence[Input],
     writer: _Writer,
     tell: bool,
 ) -> list[Output]:
@@ -111,13 +114,19 @@ class _OpenSizes(NotNative):
     """Outputs have sizes that the data decides."""
 
 
-def type_of(value: Value) -> tuple[ScalarType, tuple[int, ...]]:
-    sizes = value.known_sizes
+def type_of(value: Value, most: Sequence[int] | None = None) -> Input:
+    """`most`: sizes up to which it may be."""
+    sizes = value.sizes
     if not isinstance(value.type, TensorType) or sizes is None:
         raise NotNative(f"{value.name!r} has no fixed sizes")
-    if 0 in sizes:
+    known = [n if isinstance(n, int) else None for n in sizes]
+    open = [k for k, n in enumerate(known) if n is None]
+    if open and (most is None or len(open) > 1):
+        raise NotNative(f"{value.name!r} has no fixed sizes")
+    if 0 in known:
         raise NotNative(f"{value.name!r} has no elements")
-    return scalar_type(value.type.dtype), sizes
+    whole = tuple(n if n is not None else (most or ())[k] for k, n in enumerate(known))
+    return Input(scalar_type(value.type.dtype), whole, open[0] if open else None)
 
 
 class _ToBound(NotNative):

@@ -27,7 +27,6 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.lower import lower
 from anydml.onnx.execute.native import QUICK_NODES, NativeStep, native_step
 from anydml.onnx.execute.partition import ProviderRegistry
@@ -46,13 +45,10 @@ from anydml.onnx.execute.plan_keys import (
     opened,
     shape_key,
 )
-from anydml.onnx.execute.specialization import specialized
+from anydml.onnx.execute.specialization import selected, specialized
 from anydml.onnx.execute.steps import Plan
-from anydml.onnx.if_conversion.convert import Conversion
-from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.provider import RanksDiffer
-from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.types import of_content
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
@@ -69,10 +65,6 @@ MAX_PLANS = 32
 """Plans kept; the least recently used one goes."""
 MAX_PLAN_KEYS = 4096
 """Keys that lead to a plan at once. Shapes may be far more than plans."""
-MAX_SELECTED_NODES = 32
-"""Nodes up to which branches are looked at for whether both had better run."""
-MAX_CHEAP_ELEMENTS = 1 << 12
-"""Elements of a branch's values up to which computing both branches is less than choosing one."""
 _log = logging.getLogger("anydml.session")
 
 
@@ -85,8 +77,22 @@ class _Planned:
     """Those that are not in it any more, and why."""
     better: Callable[[], Plan] | None = None
     """Makes the plan with code from the second run on: the first run of all does not wait for it."""
+    larger: Callable[[Sequence[Any]], Plan] | None = None
+    """Makes it with room for inputs like these, if it is a program for sizes that are not fixed."""
     used: int = 0
     """When it ran last, counted in runs."""
+
+    def make_room(self, values: Sequence[Any]) -> bool:
+        """Make a program with more room, if these are longer than it has; whether it is another one now."""
+        step = next(iter(self.plan.steps), None)
+        if self.larger is None or not isinstance(step, NativeStep) or step.has_room(values):
+            return False
+        found = self.larger(values)
+        if isinstance(next(iter(found.steps), None), NativeStep):
+            self.plan = found
+        else:  # more work than programs are for: this one stays for what it has room for
+            self.larger = None
+        return self.larger is not None
 
 
 class Program:
@@ -208,6 +214,8 @@ class Program:
             planned = self._plans[found]
             if planned.used:
                 self._settle(planned)
+                if planned.make_room(values):
+                    self._last = None
             if len(self._plans) > MAX_PLANS:
                 others = (k for k, p in self._plans.items() if k != found and p is not self._last)
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
@@ -259,7 +267,8 @@ class Program:
                 self._worse.add(key)
                 continue
             plan, better = self._lower(special, guards, values, key)
-            self._plans[key] = _Planned(plan, ifs, folded, better)
+            larger = partial(self._with_room, special, guards) if open_sizes(pattern) else None
+            self._plans[key] = _Planned(plan, ifs, folded, better, larger)
             break
         return key
 
@@ -281,14 +290,8 @@ class Program:
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
         graph, folded = specialized(self.graph, types, known, opsets, provider, deep, 1, likely)
         notes = [f"{f.node.label}: {f.because}" for f in folded]
-        left = [n for n in graph.nodes if isinstance(n, If)]
-        if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
-            conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
-            converted = simplify(conversion.converted(graph))
-            if _is_elementwise(converted):
-                decisions = [d for d in conversion.decisions if d.what != "kept"]
-                notes += [f"{d.node.label}: both branches run, and one is selected" for d in decisions]
-                graph = converted
+        graph, selections = selected(graph, opsets)
+        notes += [f"{d.node.label}: both branches run, and one is selected" for d in selections]
         return graph, set(known), tuple(notes)
 
     def _lower(
@@ -327,6 +330,9 @@ class Program:
     def _with_code(self, special: Graph, guards: set[Value], feeds: Sequence[Fed] | None) -> Plan:
         native = None if feeds is None else self._native(special, guards, feeds)
         return native or self._by_others(special, guards)
+
+    def _with_room(self, special: Graph, guards: set[Value], values: Sequence[Any]) -> Plan:
+        return self._with_code(special, guards, self._feeds(guards, values))
 
     def _by_others(self, special: Graph, guards: set[Value], code: bool = True) -> Plan:
         return self._placed(self._without_program(special, code), guards)
@@ -413,19 +419,6 @@ def _weight_bytes(graph: Graph) -> int:
         if isinstance(node, If):
             found |= {v: v.known_sizes or () for _, b in node.branches for v in b.constants}
     return sum(4 * prod(sizes) for sizes in found.values())
-
-
-def _is_cheap(branch: Graph) -> bool:
-    """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
-    sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
-    small = all(s is not None and prod(s) <= MAX_CHEAP_ELEMENTS for s in sizes)
-    moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
-    return small and moved and _is_elementwise(branch)
-
-
-def _is_elementwise(graph: Graph) -> bool:
-    """Whether all of it can be kernels."""
-    return all(isinstance(n, Node) and lower_to_directml(n, graph.constants) for n in graph.nodes)
 
 
 def _ifs(graph: Graph) -> int:

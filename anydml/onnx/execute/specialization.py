@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from types import MappingProxyType
 
-from anydml.ir.graph import Constant, Graph, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.onnx.execute.directml_lowering import lower_to_directml
+from anydml.onnx.if_conversion.convert import Conversion, Decision
+from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.bodies import specialize_bodies
 from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
@@ -13,6 +17,11 @@ from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
+
+MAX_SELECTED_NODES = 32
+"""Nodes up to which branches are looked at for whether both had better run."""
+MAX_CHEAP_ELEMENTS = 1 << 12
+"""Elements of a branch's values up to which computing both branches is less than choosing one."""
 
 
 def specialized(
@@ -35,3 +44,27 @@ def specialized(
         typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
         simple = simplify(typed.graph, on_processor=provider.on_processor)
     return simple, [*special.folded, *folded]
+
+
+def selected(graph: Graph, opsets: Mapping[str, int]) -> tuple[Graph, list[Decision]]:
+    """The graph with both branches of Ifs and a selection, where all of it is kernels then; and of which."""
+    left = [n for n in graph.nodes if isinstance(n, If)]
+    if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
+        conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
+        converted = simplify(conversion.converted(graph))
+        if _is_elementwise(converted):
+            return converted, [d for d in conversion.decisions if d.what != "kept"]
+    return graph, []
+
+
+def _is_cheap(branch: Graph) -> bool:
+    """Whether a branch is a few element-wise nodes on small tensors, which a kernel does in passing."""
+    sizes = [v.known_sizes for n in branch.nodes for v in n.writes]
+    small = all(s is not None and prod(s) <= MAX_CHEAP_ELEMENTS for s in sizes)
+    moved = all(isinstance(v.type, TensorType) and v.type.dtype in MOVED for v in branch.outputs)
+    return small and moved and _is_elementwise(branch)
+
+
+def _is_elementwise(graph: Graph) -> bool:
+    """Whether all of it can be kernels."""
+    return all(isinstance(n, Node) and lower_to_directml(n, graph.constants) for n in graph.nodes)

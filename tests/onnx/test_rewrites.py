@@ -11,7 +11,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 
 import anydml
 import anydml.flattening
-import anydml.onnx.execute.program
+import anydml.onnx.execute.specialization
 from anydml.ir.graph import Constant, Graph, Node, OnnxOp, TensorType, Value
 from anydml.ir.text import graph_text
 from anydml.ir.transforms import eliminate_dead_code
@@ -373,7 +373,7 @@ def test_every_rule_of_the_table_has_models_here():
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_rule_alone(name, seed, monkeypatch):
     alone = functools.partial(simplify, without=others(name))
-    for module in (anydml.flattening, anydml.onnx.execute.program):
+    for module in (anydml.flattening, anydml.onnx.execute.specialization):
         monkeypatch.setattr(module, "simplify", alone)
     agree(*MODELS[name](np.random.default_rng(1000 + seed)))
 

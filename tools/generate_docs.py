@@ -33,8 +33,11 @@ def pages() -> dict[str, str]:
     head = (
         f"# Operators\n\nAll {len(CATALOG)} of DirectML's: the function of each, the feature levels that "
         "brought or changed it, the types of its first tensor (`int8..64`: int8, int16, int32, int64), "
-        "whether the output may lie where an input does, and what computes it. Their pages tell types and "
-        "ranks by feature level, rules, and an example. How exact they are: [accuracy](../accuracy.md).\n\n"
+        "whether the output may lie where an input does, and what computes it. Their pages tell sizes, types "
+        "and ranks by feature level, rules, and an example. How exact they are: "
+        "[accuracy](../accuracy.md).\n\n"
+        "Sizes are listed as in `[N, C, S...]`: capital letters are sizes, the same in all tensors of an "
+        "operator, `S...` several of them, `...` any number; small letters are parameters.\n\n"
     )
     heads = ("operator, function", "levels", "types", "in place", "computed by")
     index = head + table(heads, rows) + "\n"

@@ -13,6 +13,7 @@ from anydml.ops.call import Call, described, field, fields_of
 from anydml.ops.dtypes import BITS, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator, Table
+from anydml.ops.shapes import listed as shape_in_words
 from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
 V = TypeVar("V")
@@ -143,7 +144,9 @@ def _computed_sizes(operator: Operator, call: Call) -> Iterable[Problem]:
         ):
             if one.shape != tuple(sizes):
                 message = f"expected sizes {str_sizes(tuple(sizes))}, but got {str_sizes(one.shape)}"
-                yield Problem(f"{operator.name}: {name}", message)
+                shape = operator.shapes.get(operand.parameter)
+                remedy = f"it is {shape_in_words(shape)}" if shape else ""
+                yield Problem(f"{operator.name}: {name}", message, remedy)
 
 
 def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:

@@ -33,6 +33,7 @@ from anydml.ops.enums import FeatureLevel, MultiheadAttentionMaskType
 from anydml.ops.families import FL_6_1, FL_6_3
 from anydml.ops.opdef import Asked, Operand, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _SCORES_AT_ONCE = 2**24
 """How many scores are held in memory: queries are looked at in blocks."""
@@ -194,6 +195,31 @@ _RANKS = {
     "OutputPresentKeyTensor": (4, 5),
     "OutputPresentValueTensor": (4, 5),
 }
+
+
+def _shapes(heads: str, others: str, total: str) -> dict[str, str]:
+    """L queries beside S keys and values of E and V elements a head, and P that were there before."""
+    return {
+        "query": said(f"[1..., N, L, {heads} * E]"),
+        "key": said(f"[1..., N, S, {others} * E]"),
+        "value": said(f"[1..., N, S, {others} * V]"),
+        "stacked_query_key": f"N L {heads} 2 E",
+        "stacked_key_value": f"N S {others} 2 E",
+        "stacked_query_key_value": f"N L {heads} 3 E",
+        "bias": said(f"[1..., {heads} * E + {others} * E + {others} * V]"),
+        "mask": said(
+            f"BOOLEAN [1..., N, {heads}, L, T], KEY_SEQUENCE_LENGTH [1..., 1, N], KEY_SEQUENCE_END_START "
+            "[1..., 2, N], KEY_QUERY_SEQUENCE_LENGTH_START_END [1..., 3 * N + 2]"
+        ),
+        "relative_position_bias": said(f"[1..., N, {heads}, L, T]"),
+        "past_key": said(f"[1..., N, {others}, P, E]"),
+        "past_value": said(f"[1..., N, {others}, P, V]"),
+        "output": said(f"[1..., N, L, {heads} * V]"),
+        "output_present_key": said(f"[1..., N, {others}, T, E], T = {total}"),
+        "output_present_value": said(f"[1..., N, {others}, T, V], T = {total}"),
+    }
+
+
 _TEXT = (
     "output = softmax(scale * (query + bias) @ (past key, key + bias).T + relative_position_bias "
     "+ mask_filter_value where masked) @ (past value, value + bias), for each head"
@@ -232,6 +258,7 @@ MULTIHEAD_ATTENTION = of_tensors(
         )
     },
     sizes=output_sizes,
+    shapes=_shapes("head_count", "head_count", "P + S"),
     compute=_attention,
     example=example(
         *[None] * 5,
@@ -314,6 +341,8 @@ MULTIHEAD_ATTENTION1 = of_tensors(
         ),
     ),
     sizes=output_sizes,
+    shapes=_shapes("query_head_count", "key_value_head_count", "P + S or max_sequence_length")
+    | {"past_sequence_lengths": said("[1..., N]")},
     compute=_attention,
     example=example(
         *[None] * 5,

@@ -14,6 +14,7 @@ from anydml.ops.enums import QuantizationType, TensorDataType
 from anydml.ops.families import FL_4_0, FL_6_3
 from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _RANGES: dict[TensorDataType, tuple[int, int]] = {
     UINT8: (0, 255),
@@ -45,6 +46,8 @@ def _dynamic(c: Call) -> tuple[Array, Array, Array]:
     return _to_integers(quantized, dtype), np.full(one, scale), zero_point.reshape(one)
 
 
+_ONE = said("one element, as many dimensions as input")
+
 DYNAMIC_QUANTIZE_LINEAR = of_tensors(
     name="DYNAMIC_QUANTIZE_LINEAR",
     doc="Output is the input quantized, by a scale and a zero point that make the most of its type.",
@@ -59,6 +62,7 @@ DYNAMIC_QUANTIZE_LINEAR = of_tensors(
     ),
     levels={FL_4_0: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, Q=(UINT8, INT8), C=FLOAT32)},
     sizes=lambda c: (None, (1,) * c.input.ndim, (1,) * c.input.ndim),
+    shapes={"input": "...", "output": "...", "output_scale": _ONE, "output_zero_point": _ONE},
     compute=_dynamic,
     example=example([-63.75, 0, 1, 63.75], ([0, 128, 130, 255], [0.5], [128]), types={"Q": UINT8}),
     notes="Rounding is to the nearest, halves to even. Open in DirectML's documents, and as in ONNX here: 0 "
@@ -130,6 +134,7 @@ _RULES = (
         lambda c: f"{c.quantizations[0].shape} for {c.input.shape}",
     ),
 )
+_SHAPES = {"input": "...", "quantizations": said("as input, each size divided by a block's"), "output": "..."}
 _SMALL = (UINT8, INT8, UINT4, INT4)
 _NOTES = (
     "The documents do not say what it computes, nor what sizes and types belong together: all of this "
@@ -150,6 +155,7 @@ QUANTIZE = of_tensors(
         out("OutputTensor", dtype="Q", sizes="S"),
     ),
     levels={FL_6_3: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, Q=_SMALL, rules=_RULES)},
+    shapes=_SHAPES,
     compute=_quantize,
     example=example(
         [1, 2.5, 100, -600],
@@ -172,6 +178,7 @@ DEQUANTIZE = of_tensors(
         out("OutputTensor", dtype="T", sizes="S"),
     ),
     levels={FL_6_3: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, Q=_SMALL, rules=_RULES)},
+    shapes=_SHAPES,
     compute=_dequantize,
     example=example(
         [2, 5, 25, 0],

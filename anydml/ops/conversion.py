@@ -68,6 +68,7 @@ VALUE_SCALE_2D = of_tensors(
         attr("Bias", FLOATS, count="ChannelCount"),
     ),
     levels={FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=_VALUE_SCALE_RULES)},
+    shapes={"input": "N C H W", "output": "N C H W"},
     compute=_value_scale,
     example=example(
         [[[[1, 2], [3, 4]]]],

@@ -17,6 +17,7 @@ from anydml.ops.folding import Sizes, Windows, fitting, from_one_on, spans
 from anydml.ops.matrix import as_integers, differences, equal_ranks, exact_run, quantized, whole_product
 from anydml.ops.opdef import Rule, at, attr, example, inp, of_tensors, out, snake
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _FUSABLE_HERE = ActivationKind((*FUSABLE, "ELEMENT_WISE_CLIP"), (("ELEMENT_WISE_CLIP", FL_6_0),))
 _BYTES = (UINT8, INT8)
@@ -203,6 +204,12 @@ CONVOLUTION = of_tensors(
         FL_4_0: at(rank=(3, 5), T=FLOATS_UP_TO_32_BIT, rules=_CONVOLUTION_RULES),
     },
     sizes=_convolution_sizes,
+    shapes={
+        "input": "N C S...",
+        "filter": said("[M, C / group_count, K...]; BACKWARD [C, M / group_count, K...]"),
+        "bias": said("[1, M, 1...]"),
+        "output": said("[N, M, windows(S, K)...]; BACKWARD as many as that makes S of"),
+    },
     compute=_convolution,
     example=example(
         [[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]],
@@ -240,11 +247,13 @@ def _integer_convolution(c: Call) -> Array:
     return _correlated(x, filters, windows, c.group_count, put_product, dtype)
 
 
-def _integer_sizes(c: Call) -> Sizes:
-    sizes = fitting(c, c.input.shape[2:], c.filter.shape[2:])
-    if min(sizes) < 1:
-        raise ValueError("the filter does not fit")
-    return (c.input.shape[0], c.filter.shape[0], *sizes)
+_SHAPES = {
+    "input": "N C S...",
+    "input_zero_point": said("one element"),
+    "filter": "M C/group_count K...",
+    "filter_zero_point": said("one element, or M"),
+    "output": "N M windows(S,K)...",
+}
 
 
 def _one_element(field: str) -> Rule:
@@ -326,7 +335,7 @@ CONVOLUTION_INTEGER = of_tensors(
             rank=(3, 4), ranks=_ZERO_POINTS, A=_BYTES, B=_BYTES, I=INT32, rules=_CONVOLUTION_INTEGER_RULES
         ),
     },
-    sizes=_integer_sizes,
+    shapes=_SHAPES,
     compute=lambda c: as_integers(_integer_convolution(c)),
     example=example([[[1, 2, 3, 4]]], [1], [[[1, 2]]], None, [[[2, 5, 8]]], types={"A": UINT8, "B": INT8}),
     notes="Exact; a sum that INT32 cannot hold is taken modulo 2^32. A zero point that is not there is 0. "
@@ -401,7 +410,14 @@ QUANTIZED_LINEAR_CONVOLUTION = of_tensors(
             I=INT32,
         ),
     },
-    sizes=_integer_sizes,
+    shapes=_SHAPES
+    | {
+        "input_scale": said("one element"),
+        "filter_scale": said("one element, or M"),
+        "bias": said("[1, M, 1...]"),
+        "output_scale": said("one element"),
+        "output_zero_point": said("one element"),
+    },
     compute=_quantized_convolution,
     example=example(
         [[[130, 132, 128]]],

@@ -28,6 +28,7 @@ from anydml.ops.families import (
 from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.reduction import accumulator
 from anydml.ops.rules import axis_of, holds
+from anydml.ops.shapes import said
 
 # ---- running sums and products --------------------------------------------------------------------------
 
@@ -55,6 +56,7 @@ def _running(c: Call, operation: np.ufunc, exclusive: bool) -> Array:
 
 
 _RUNNING_RULES = (axis_of("input"),)
+_RUNNING_SHAPES = {"input": "...", "output": "..."}
 
 CUMULATIVE_SUMMATION = of_tensors(
     name="CUMULATIVE_SUMMATION",
@@ -72,6 +74,7 @@ CUMULATIVE_SUMMATION = of_tensors(
         FL_4_0: at(rank=(1, 8), T=FLOATS_AND_32_BIT, rules=_RUNNING_RULES),
         FL_5_0: at(rank=(1, 8), T=FLOATS_AND_32_OR_64_BIT, rules=_RUNNING_RULES),
     },
+    shapes=_RUNNING_SHAPES,
     compute=lambda c: _running(c, np.add, c.has_exclusive_sum),
     example=example(
         [[2, 1, 3, 5], [3, 8, 7, 3]],
@@ -102,6 +105,7 @@ CUMULATIVE_PRODUCT = of_tensors(
         FL_4_0: at(rank=(1, 8), T=FLOATS_AND_32_BIT, rules=_RUNNING_RULES),
         FL_5_0: at(rank=(1, 8), T=FLOATS_AND_32_OR_64_BIT, rules=_RUNNING_RULES),
     },
+    shapes=_RUNNING_SHAPES,
     compute=lambda c: _running(c, np.multiply, c.has_exclusive_product),
     example=example(
         [[2, 1, 3, 5], [3, 8, 7, 3]],
@@ -193,6 +197,8 @@ _TOP_K_LEVELS = {
     FL_3_1: at(rank=(1, 8), T=UP_TO_32_BIT, I=UINT32, rules=_TOP_K_RULES),
     FL_5_0: at(rank=(1, 8), T=ALL_BUT_FLOAT64, I=(UINT64, UINT32), rules=_TOP_K_RULES),
 }
+_FIRST_K = said("as input, but k along axis")
+_TOP_K_SHAPES = {"input": "...", "output_value": _FIRST_K, "output_index": _FIRST_K}
 _TOP_K_NOTES = (
     "Equal elements come in the order of the input. K may be the whole size, which sorts. "
     "A NaN counts as larger than all else, and -0.0 as equal to 0.0."
@@ -211,6 +217,7 @@ TOP_K = of_tensors(
     ),
     levels={FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, I=UINT32, rules=_TOP_K_RULES), **_TOP_K_LEVELS},
     sizes=_top_k_sizes,
+    shapes=_TOP_K_SHAPES,
     compute=lambda c: _top_k(c, largest=True),
     example=example([[2, 7, 1, 7], [5, 3, 6, 4]], ([[7, 7], [6, 5]], [[1, 3], [2, 0]]), axis=1, k=2),
     notes=_TOP_K_NOTES + " The table of feature level 2_0 holds from 1_0 on, where the operator came.",
@@ -233,6 +240,7 @@ TOP_K1 = of_tensors(
     ),
     levels=_TOP_K_LEVELS,
     sizes=_top_k_sizes,
+    shapes=_TOP_K_SHAPES,
     compute=lambda c: _top_k(c, largest=c.axis_direction is AxisDirection.DECREASING),
     example=example(
         [[2, 7, 1, 7], [5, 3, 6, 4]],
@@ -301,6 +309,13 @@ NONZERO_COORDINATES = of_tensors(
         ),
     },
     sizes=_coordinates_sizes,
+    shapes={
+        "input": "...",
+        "output_count": said("one element"),
+        "output_coordinates": said(
+            "[1..., elements of input, dimensions of input or fewer without 1s in front]"
+        ),
+    },
     compute=_nonzero,
     example=example([[0, 5], [7, 0]], ([2], [[0, 1], [1, 0], [0, 0], [0, 0]])),
     notes=(

@@ -12,6 +12,8 @@ from anydml.ops.attributes import EnumKind
 from anydml.ops.dtypes import listed
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import ONE, Operand, Operator
+from anydml.ops.shapes import explained
+from anydml.ops.shapes import listed as shape_in_words
 
 
 def docstring(operator: Operator) -> str:
@@ -27,7 +29,7 @@ def docstring(operator: Operator) -> str:
         lines += [operator.notes, ""]
     lines.append("Args:")
     for operand in operator.inputs:
-        said = _operand(operand, table.dtypes[operand.dtype])
+        said = _operand(operator, operand, table.dtypes[operand.dtype])
         if operand.optional is not None:
             said += "; or None" if _needed_behind(operator, operand) else "; may be left out"
         lines.append(f"    {operand.parameter}: {said}.")
@@ -45,6 +47,8 @@ def docstring(operator: Operator) -> str:
         lines.append(f"    output_data_type: {listed(operator.output_types)}; {usually}.")
     lines.append("    out: where to write.")
     lines += ["", "Returns:", f"    {_result(operator)}", ""]
+    if more := explained(operator.shapes.values()):
+        lines += [f"{more}.", ""]
     return "\n".join([*(part for line in lines for part in _wrap(line)), *_example(operator)])
 
 
@@ -59,9 +63,11 @@ def _wrap(line: str) -> list[str]:
     )
 
 
-def _operand(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
+def _operand(operator: Operator, operand: Operand, types: tuple[TensorDataType, ...]) -> str:
     said = listed(types)
-    if operand.sizes == ONE:
+    if operator.shapes:
+        said = f"{shape_in_words(operator.shapes[operand.parameter])}; {said}"
+    elif operand.sizes == ONE:
         said += ", one element"
     if operand.array:
         said = f"a list of arrays; {said}"
@@ -71,9 +77,12 @@ def _operand(operand: Operand, types: tuple[TensorDataType, ...]) -> str:
 def _result(operator: Operator) -> str:
     if operator.compute is not None:
         names = [s.parameter for s in operator.outputs]
+        shapes = [shape_in_words(operator.shapes[n]) for n in names if n in operator.shapes]
         if len(names) > 1:
-            return f"A tuple of arrays, {', '.join(names)}, or `out`."
-        return "A tuple of arrays, or `out`." if operator.outputs[0].array else "An array, or `out`."
+            each = [f"{n} {s}" for n, s in zip(names, shapes, strict=True)] if shapes else names
+            return f"A tuple of arrays, {', '.join(each)}, or `out`."
+        what = "A tuple of arrays" if operator.outputs[0].array else "An array"
+        return " ".join([what, *(f"({s})" if s[0] != "[" else s for s in shapes)]) + ", or `out`."
     (output,) = operator.outputs
     tied = next((s.parameter for s in operator.inputs if s.dtype == output.dtype), "")
     kind = "that type" if operator.output_types else f"the type of {tied}" if tied else "UINT8"

@@ -11,7 +11,9 @@ from anydml.ops.attributes import EnumKind
 from anydml.ops.docstring import call_of_example
 from anydml.ops.dtypes import listed
 from anydml.ops.formula import text
-from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule
+from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule, Table
+from anydml.ops.shapes import explained
+from anydml.ops.shapes import listed as shape_in_words
 from anydml.ops.signature import GIVEN_BY_NAME
 from anydml.ops.signature import signature as parameters
 
@@ -26,10 +28,7 @@ def markdown(operator: Operator) -> str:
         *([operator.notes] if operator.notes else []),
         f"**Formula{_instance(operator)}:** `{formula(operator)}`",
         "## Tensors",
-        table(
-            ("field", "parameter", f"data types from {max(operator.levels).label} on", ""),
-            [(s.name, s.parameter, listed(newest.dtypes[s.dtype]), _role(s)) for s in operator.tensors],
-        ),
+        _tensors(operator, newest),
     ]
     if operator.attributes:
         rows = [
@@ -40,6 +39,17 @@ def markdown(operator: Operator) -> str:
     parts += ["## Constraints", "\n".join(f"- {line}" for line in constraints(operator))]
     parts += ["## Example", f"```python\n{example(operator)}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def _tensors(operator: Operator, newest: Table) -> str:
+    heads = ["field", "parameter", f"data types from {max(operator.levels).label} on", ""]
+    rows = [[s.name, s.parameter, listed(newest.dtypes[s.dtype]), _role(s)] for s in operator.tensors]
+    if operator.shapes:
+        heads.insert(2, "sizes")
+        for row, s in zip(rows, operator.tensors, strict=True):
+            row.insert(2, shape_in_words(operator.shapes[s.parameter]))
+    more = explained(operator.shapes.values())
+    return table(heads, rows) + (f"\n\n`{more}`" if more else "")
 
 
 def _instance(operator: Operator) -> str:

@@ -15,6 +15,7 @@ from anydml.ops.dtypes import UP_TO_64_BIT
 from anydml.ops.families import FL_6_4, OUTPUT_SIZES
 from anydml.ops.opdef import Rule, at, attr, example, inp, of_tensors, out, snake
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said, window
 
 Sizes = tuple[int, ...]
 
@@ -97,6 +98,10 @@ def spans(sizes: Sequence[int], dilations: Sequence[int]) -> Sizes:
     return tuple((w - 1) * d + 1 for w, d in zip(sizes, dilations, strict=True))
 
 
+@window(
+    "windows",
+    "windows(S, K) = (S + start_padding + end_padding - (K - 1) * dilations - 1) / strides + 1, rounded down",
+)
 def fitting(c: Call, spatial: Sizes, sizes: Sizes) -> Sizes:
     """How many windows fit into padded data, by the attributes' usual names; below 1 if they do not."""
     padded = [n + s + e for n, s, e in zip(spatial, c.start_padding, c.end_padding, strict=True)]
@@ -125,6 +130,9 @@ def _windows(c: Call, spatial: Sizes) -> Windows:
 
 
 # ---- columns of windows ------------------------------------------------------------------------------------
+
+
+_COLUMNS = said("[1..., N, C * product of window_sizes, product of windows(S, window_sizes)]")
 
 
 def _unfold_sizes(c: Call) -> Sizes:
@@ -175,6 +183,7 @@ UNFOLD = of_tensors(
     ),
     levels={FL_6_4: at(rank=(3, 8), T=UP_TO_64_BIT, rules=_UNFOLD_RULES)},
     sizes=_unfold_sizes,
+    shapes={"input": "N C S...", "output": _COLUMNS},
     compute=_unfold,
     moves=True,
     example=example(
@@ -244,6 +253,7 @@ FOLD = of_tensors(
     levels={FL_6_4: at(rank=(3, 8), T=UP_TO_64_BIT, rules=_FOLD_RULES)},
     asks=(OUTPUT_SIZES,),
     sizes=_fold_sizes,
+    shapes={"input": _COLUMNS, "output": "N C S..."},
     compute=_fold,
     example=example(
         [[[1, 2], [2, 3], [4, 5], [5, 6]]],

@@ -23,8 +23,10 @@ from anydml.ops.families import (
 )
 from anydml.ops.opdef import Asked, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds, value_type_of_output
+from anydml.ops.shapes import said
 
 _OF_OUTPUT = (value_type_of_output("ValueDataType"),)
+_TOLD = {"output": said("output_sizes")}
 _FILLS = {
     FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
     FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
@@ -50,6 +52,7 @@ FILL_VALUE_CONSTANT = of_tensors(
     levels=_FILLS,
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: c.output_sizes,
+    shapes=_TOLD,
     compute=_fill,
     moves=True,
     example=example([2.5, 2.5, 2.5], value=2.5, output_sizes=[3]),
@@ -85,6 +88,7 @@ FILL_VALUE_SEQUENCE = of_tensors(
     },
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: c.output_sizes,
+    shapes=_TOLD,
     compute=_sequence,
     example=example([[1, 3.5], [6, 8.5]], value_start=1, value_delta=2.5, output_sizes=[2, 2]),
     notes="Floats are computed in float64 and rounded once; integers wrap around.",
@@ -118,6 +122,7 @@ DIAGONAL_MATRIX = of_tensors(
     },
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: c.output_sizes,
+    shapes=_TOLD,
     compute=_diagonal,
     example=example([[0, 2, 0], [0, 0, 2]], offset=1, value=2, output_sizes=[2, 3]),
     notes="Value is truncated for integers, to which it saturates.",
@@ -158,6 +163,7 @@ DIAGONAL_MATRIX1 = of_tensors(
     levels={FL_5_1: at(rank=(2, 4), T=UP_TO_64_BIT, rules=_OF_OUTPUT)},
     asks=(_INPUT_SIZES,),
     sizes=lambda c: c.input.shape if c.input is not None else c.output_sizes,
+    shapes={"input": "... M N", "output": said("as input, or output_sizes")},
     compute=_diagonal1,
     moves=True,
     example=example(
@@ -246,6 +252,7 @@ RANDOM_GENERATOR = of_tensors(
     },
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: (c.output_sizes, None),
+    shapes=_TOLD | {"input_state": said("[1..., 6]"), "output_state": said("as input_state")},
     compute=_random,
     moves=True,
     example=example(

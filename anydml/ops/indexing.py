@@ -14,6 +14,7 @@ from anydml.ops.families import FL_1_0, FL_2_0, FL_2_1, FL_3_0, FL_4_1
 from anydml.ops.layout import same_ranks
 from anydml.ops.opdef import Asked, Levels, Rule, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import axis_of, holds
+from anydml.ops.shapes import said
 
 _INDICES = (INT64, INT32, UINT64, UINT32)
 _FROM_THE_END = "Negative indices count from the end, which signed types have from feature level 3_0 on."
@@ -113,6 +114,11 @@ GATHER = of_tensors(
         **levels_from_2_1(*_GATHER_RULES),
     },
     sizes=lambda c: right_aligned(_gathered_sizes(c), c.input.ndim),
+    shapes={
+        "input": "...",
+        "indices": said("[1..., I...], index_dimensions of them I"),
+        "output": said("as input, I... in place of axis; 1s in front fill it up, or are dropped"),
+    },
     compute=_gather,
     moves=True,
     example=example(
@@ -137,6 +143,7 @@ _EQUAL_BUT_ON_AXIS = (
         lambda c: f"{c.indices.shape} beside {c.input.shape}",
     ),
 )
+_ALONG_AXIS = {"input": "...", "indices": said("as input, but any size along axis")}
 
 
 def _along_axis(c: Call) -> Array:
@@ -159,6 +166,7 @@ GATHER_ELEMENTS = of_tensors(
         attr("Axis", UINT),
     ),
     levels=levels_from_2_1(*_EQUAL_BUT_ON_AXIS),
+    shapes=_ALONG_AXIS | {"output": said("as indices")},
     compute=lambda c: c.input.reshape(-1).take(_along_axis(c)),
     moves=True,
     example=example([[1, 2, 3], [4, 5, 6]], [[2, 0], [-1, 1]], [[3, 1], [6, 5]], axis=1, types={"I": INT32}),
@@ -187,6 +195,7 @@ SCATTER = of_tensors(
         FL_2_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, I=UINT32, rules=_EQUAL_BUT_ON_AXIS),
         **levels_from_2_1(*_EQUAL_BUT_ON_AXIS),
     },
+    shapes=_ALONG_AXIS | {"updates": said("as indices"), "output": "..."},
     compute=_scatter,
     moves=True,
     example=example(
@@ -255,6 +264,11 @@ ONE_HOT = of_tensors(
     },
     asks=(Asked("output_length", "int", "the output's size along axis", lambda c: c.output.shape[c.axis]),),
     sizes=_one_hot_sizes,
+    shapes={
+        "indices": said("any sizes, but 1 along axis"),
+        "values": said("at least 2 elements, as many dimensions as indices"),
+        "output": said("as indices, but output_length along axis"),
+    },
     compute=_one_hot,
     moves=True,
     example=example(

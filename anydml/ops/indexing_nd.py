@@ -21,6 +21,7 @@ from anydml.ops.indexing import (
 from anydml.ops.layout import same_ranks
 from anydml.ops.opdef import Rule, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 
 def _indexed(c: Call) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
@@ -118,6 +119,11 @@ _BATCHES = (
     ),
 )
 _INPUT_COUNT, _INDICES_COUNT = attr("InputDimensionCount", UINT), attr("IndicesDimensionCount", UINT)
+_SHAPES = {
+    "input": said("[1..., S...], input_dimension_count of them S"),
+    "indices": said("[1..., I..., T], indices_dimension_count of them I and T"),
+}
+_OF_TUPLES = said("[I..., S... behind the first T], by 1s in front as many dimensions as input")
 _ND_NOTES = (
     "Of Input and Indices, the last InputDimensionCount and IndicesDimensionCount dimensions count; "
     f"those before them have size 1. {CLAMPED_HERE}"
@@ -136,6 +142,7 @@ GATHER_ND = of_tensors(
     ),
     levels=levels_from_2_1(*_ND_RULES, _TUPLES, _RESULT_FITS),
     sizes=lambda c: right_aligned(_of_tuples(c), c.input.ndim),
+    shapes=_SHAPES | {"output": _OF_TUPLES},
     compute=_gather_nd,
     moves=True,
     example=example(
@@ -164,6 +171,8 @@ GATHER_ND1 = of_tensors(
     ),
     levels=levels_from_3_0(*_ND_RULES, *_BATCHES, _RESULT_FITS),
     sizes=lambda c: right_aligned(_of_tuples(c), c.input.ndim),
+    shapes=_SHAPES
+    | {"output": said("[I..., S... behind batches and T], by 1s in front as many dimensions as input")},
     compute=_gather_nd,
     moves=True,
     example=example(
@@ -200,6 +209,7 @@ SCATTER_ND = of_tensors(
             lambda c: f"{c.updates.shape} where {right_aligned(_of_tuples(c), c.input.ndim)} is asked for",
         ),
     ),
+    shapes=_SHAPES | {"updates": _OF_TUPLES, "output": said("as input")},
     compute=_scatter_nd,
     moves=True,
     example=example(

@@ -24,6 +24,7 @@ from anydml.ops.enums import DepthSpaceOrder
 from anydml.ops.families import ALL_BUT_FLOAT64, FL_1_0, FL_2_1, FL_3_0, FL_3_1, FL_4_0, FL_4_1, FL_5_0
 from anydml.ops.opdef import Asked, Rule, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import axis_of, holds
+from anydml.ops.shapes import said
 
 
 def field_of(parameter: str) -> str:
@@ -82,6 +83,10 @@ JOIN = of_tensors(
         FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_JOIN_RULES),
     },
     sizes=_join_sizes,
+    shapes={
+        "inputs": said("all the same, but along axis"),
+        "output": said("as inputs, along axis their sum"),
+    },
     compute=lambda c: np.concatenate(c.inputs, c.axis),
     moves=True,
     example=example(([[1, 2]], [[3, 4], [5, 6]]), [[1, 2], [3, 4], [5, 6]], axis=0),
@@ -139,6 +144,10 @@ SPLIT = of_tensors(
         ),
     ),
     sizes=_split_sizes,
+    shapes={
+        "input": "...",
+        "outputs": said("as input, along axis one of output_axis_sizes each"),
+    },
     compute=_split,
     moves=True,
     example=example([[1, 2, 3]], ([[1, 2]], [[3]]), axis=1, output_axis_sizes=[2, 1]),
@@ -178,6 +187,7 @@ TILE = of_tensors(
         FL_4_1: at(rank=(1, 8), T=ALL_BUT_FLOAT64, rules=_TILE_RULES),
     },
     sizes=_tile_sizes,
+    shapes={"input": "...", "output": said("as input, each size times its repeats")},
     view=_tiles,
     example=example([[1, 2], [3, 4]], [[1, 2, 1, 2], [3, 4, 3, 4]], repeats=[1, 2]),
 )
@@ -237,6 +247,7 @@ REVERSE_SUBSEQUENCES = of_tensors(
         FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, L=UINT32, rules=_REVERSE_RULES),
         FL_5_0: at(rank=(1, 8), T=UP_TO_64_BIT, L=(UINT64, UINT32), rules=_REVERSE_RULES),
     },
+    shapes={"input": "...", "sequence_lengths": said("as input, but 1 along axis"), "output": "..."},
     compute=_reverse_subsequences,
     moves=True,
     example=example([[1, 2, 3], [4, 5, 6]], [[2], [9]], [[2, 1, 3], [6, 5, 4]], axis=1),
@@ -268,14 +279,8 @@ _TO_SPACE_RULES = (
 )
 
 
-def _depth_sizes(c: Call) -> tuple[int, ...]:
-    (n, depth, height, width), b = c.input.shape, c.block_size
-    return n, depth * b * b, height // b, width // b
-
-
-def _space_sizes(c: Call) -> tuple[int, ...]:
-    (n, depth, height, width), b = c.input.shape, c.block_size
-    return n, depth // (b * b), height * b, width * b
+_TO_DEPTH = {"input": "N C H W", "output": "N C*block_size*block_size H/block_size W/block_size"}
+_TO_SPACE = {"input": "N C H W", "output": "N C/(block_size*block_size) H*block_size W*block_size"}
 
 
 def _space_to_depth(c: Call, order: DepthSpaceOrder = DepthSpaceOrder.DEPTH_COLUMN_ROW) -> Array:
@@ -309,7 +314,7 @@ SPACE_TO_DEPTH = of_tensors(
         FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_TO_DEPTH_RULES),
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_DEPTH_RULES),
     },
-    sizes=_depth_sizes,
+    shapes=_TO_DEPTH,
     view=_space_to_depth,
     example=example(_SPACE, _DEPTH, block_size=2),
 )
@@ -325,7 +330,7 @@ SPACE_TO_DEPTH1 = of_tensors(
         FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_TO_DEPTH_RULES),
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_DEPTH_RULES),
     },
-    sizes=_depth_sizes,
+    shapes=_TO_DEPTH,
     view=lambda c: _space_to_depth(c, c.order),
     example=example(_SPACE, _DEPTH, block_size=2, order="COLUMN_ROW_DEPTH"),
 )
@@ -340,7 +345,7 @@ DEPTH_TO_SPACE = of_tensors(
         FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_TO_SPACE_RULES),
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_SPACE_RULES),
     },
-    sizes=_space_sizes,
+    shapes=_TO_SPACE,
     view=_depth_to_space,
     example=example(_DEPTH, _SPACE, block_size=2),
 )
@@ -355,7 +360,7 @@ DEPTH_TO_SPACE1 = of_tensors(
         FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_TO_SPACE_RULES),
         FL_5_0: at(rank=(4, 4), T=UP_TO_64_BIT, rules=_TO_SPACE_RULES),
     },
-    sizes=_space_sizes,
+    shapes=_TO_SPACE,
     view=lambda c: _depth_to_space(c, c.order),
     example=example(_DEPTH, _SPACE, block_size=2, order="COLUMN_ROW_DEPTH"),
 )

@@ -23,6 +23,7 @@ from anydml.ops.enums import MatrixTransform
 from anydml.ops.families import FL_1_0, FL_2_1, FL_4_0, FL_5_2, FL_6_0, FL_6_1, FL_6_2, FUSABLE
 from anydml.ops.opdef import Rule, at, attr, example, inp, of_tensors, out, snake
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _FUSABLE_HERE = ActivationKind(
     (*FUSABLE, "ELEMENT_WISE_CLIP", "ACTIVATION_SOFTMAX", "ACTIVATION_SOFTMAX1"),
@@ -84,6 +85,12 @@ GEMM = of_tensors(
         FL_4_0: at(rank=(2, 4), T=FLOATS_UP_TO_32_BIT, rules=_GEMM_RULES),
     },
     sizes=_gemm_sizes,
+    shapes={
+        "a": said("[..., M, K]; TRANSPOSE [..., K, M]"),
+        "b": said("[..., K, N]; TRANSPOSE [..., N, K]"),
+        "c": "... M N",
+        "output": "... M N",
+    },
     compute=_gemm,
     example=example([[1, 2], [3, 4]], [[5, 6], [7, 8]], [[1, 1], [0, 0]], [[20, 23], [43, 50]]),
     notes="C has the output's sizes: to repeat a row, give it strides of 0 (functions repeat it themselves).",
@@ -189,10 +196,6 @@ def _column(x: Array | None) -> Any:
     return None if x is None else x.reshape(-1, 1)
 
 
-def _integer_sizes(c: Call) -> tuple[int, ...]:
-    return (*c.a.shape[:-1], c.b.shape[-1])
-
-
 def _integer_product(c: Call) -> Array:
     """(A - AZeroPoint) times (B - BZeroPoint), in floats."""
     a, b = differences(c.a, _column(c.a_zero_point)), differences(c.b, _row(c.b_zero_point))
@@ -210,6 +213,16 @@ _MATRICES = holds(
     lambda c: c.a.shape[:-2] == c.b.shape[:-2] and c.a.shape[-1] == c.b.shape[-2],
     lambda c: f"{c.a.shape} and {c.b.shape}",
 )
+_ONE_OR_ROWS = said("one element, or [M], or [1..., M, 1]")
+_ONE_OR_COLUMNS = said("one element, or [1..., N]")
+_SHAPES = {
+    "a": "... M K",
+    "a_zero_point": _ONE_OR_ROWS,
+    "b": "... K N",
+    "b_zero_point": _ONE_OR_COLUMNS,
+    "output": "... M N",
+}
+_SCALED_SHAPES = _SHAPES | {"a_scale": _ONE_OR_ROWS, "b_scale": _ONE_OR_COLUMNS}
 _ZERO_POINT_RULES = (_MATRICES, _for_rows("AZeroPointTensor"), _for_columns("BZeroPointTensor"))
 _SCALE_RULES = (*_ZERO_POINT_RULES, _for_rows("AScaleTensor"), _for_columns("BScaleTensor"))
 _ANY = (1, 4)
@@ -245,7 +258,7 @@ MATRIX_MULTIPLY_INTEGER = of_tensors(
             rules=_ZERO_POINT_RULES,
         ),
     },
-    sizes=_integer_sizes,
+    shapes=_SHAPES,
     compute=lambda c: as_integers(_integer_product(c)),
     example=example(
         [[1, 2], [3, 4]], [[1], [2]], [[5, 6], [7, 8]], [[5, 6]], [[2, 2], [4, 4]], types={"A": UINT8}
@@ -301,7 +314,7 @@ QUANTIZED_LINEAR_MATRIX_MULTIPLY = of_tensors(
             rules=_QUANTIZED_RULES,
         ),
     },
-    sizes=_integer_sizes,
+    shapes=_SCALED_SHAPES | {"output_scale": _ONE_OR_ROWS, "output_zero_point": _ONE_OR_ROWS},
     compute=_quantized_product,
     example=example(
         [[130, 132], [128, 129]],
@@ -349,7 +362,7 @@ MATRIX_MULTIPLY_INTEGER_TO_FLOAT = of_tensors(
     levels={
         FL_6_2: at(rank=(2, 4), ranks=_FACTORS, I=_INTEGERS, T=FLOATS_UP_TO_32_BIT, rules=_TO_FLOAT_RULES)
     },
-    sizes=_integer_sizes,
+    shapes=_SCALED_SHAPES | {"bias": "... M N"},
     compute=_float_product,
     example=example(
         [[1, 2], [3, 4]],

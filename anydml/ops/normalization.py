@@ -13,6 +13,7 @@ from anydml.ops.families import FL_1_0, FL_2_1, FL_3_1, FL_4_0, FL_5_2, FL_6_3, 
 from anydml.ops.opdef import Rule, at, attr, example, inp, of_tensors, out
 from anydml.ops.reduction import Axes, count_along, total, total_of_products
 from anydml.ops.rules import axes_of, axis_of, holds
+from anydml.ops.shapes import said
 
 _FUSABLE = ActivationKind(FUSABLE)
 EPSILON = 1e-5
@@ -23,6 +24,14 @@ EPSILON = 1e-5
 def repeats_to_input(*parameters: str) -> tuple[Rule, ...]:
     """Tensors that have the input's sizes or 1, dimension by dimension."""
     return tuple(_repeats(p) for p in parameters)
+
+
+REPEATS_TO_INPUT = said("as input or 1, dimension by dimension")
+
+
+def _shapes(sizes: str, *repeated: str) -> dict[str, str]:
+    """Output has the sizes of Input, and some tensors have those or 1."""
+    return {"input": sizes, **dict.fromkeys(repeated, REPEATS_TO_INPUT), "output": sizes}
 
 
 def _repeats(parameter: str) -> Rule:
@@ -87,6 +96,7 @@ BATCH_NORMALIZATION = of_tensors(
         FL_3_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(*_BATCH_RULES, _SPATIAL)),
         FL_4_0: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=_BATCH_RULES),
     },
+    shapes=_shapes("...", "mean", "variance", "scale", "bias"),
     compute=_batch_normalization,
     example=example([[1, 2], [3, 6]], [[1, 2]], [[4, 16]], [[2, 1]], [[0, 5]], [[0, 5], [2, 6]], epsilon=0.0),
     notes="Spatial changes nothing of the result.",
@@ -143,6 +153,7 @@ MEAN_VARIANCE_NORMALIZATION = of_tensors(
         FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=(*_REPEATED, _BOTH)),
         FL_5_2: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=_REPEATED),
     },
+    shapes=_shapes("N C H W", "scale", "bias"),
     compute=lambda c: _normalized(c, (1, 2, 3) if c.cross_channel else (2, 3), True, c.normalize_variance),
     example=example(
         [[[[1, 5]], [[2, 10]]]],
@@ -179,6 +190,7 @@ MEAN_VARIANCE_NORMALIZATION1 = of_tensors(
         FL_4_0: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(_AXES, *_REPEATED, _BOTH)),
         FL_5_2: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(_AXES, *_REPEATED)),
     },
+    shapes=_shapes("...", "scale", "bias"),
     compute=lambda c: _normalized(c, c.axes, True, c.normalize_variance),
     example=example(
         [[1, 5], [2, 10]],
@@ -211,6 +223,7 @@ MEAN_VARIANCE_NORMALIZATION2 = of_tensors(
         attr("FusedActivation", _FUSABLE, None),
     ),
     levels={FL_6_3: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(_AXES, *_REPEATED))},
+    shapes=_shapes("...", "scale", "bias"),
     compute=lambda c: _normalized(c, c.axes, c.use_mean, c.use_variance),
     example=example(
         [[1, 7], [-4, 4]],
@@ -302,6 +315,7 @@ LOCAL_RESPONSE_NORMALIZATION = of_tensors(
         *LOCAL_ATTRIBUTES,
     ),
     levels={FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=LOCAL_RULES)},
+    shapes=_shapes("N C H W"),
     compute=lambda c: c.input / power(local_response(c), c.beta),
     example=example(
         [[[[2]], [[-2]], [[2]]]],
@@ -344,6 +358,7 @@ LP_NORMALIZATION = of_tensors(
         FL_1_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=_NORM_RULES),
         FL_3_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=_NORM_RULES),
     },
+    shapes=_shapes("..."),
     compute=_lp_normalization,
     example=example([[1, 3], [0, -2]], [[0.25, 0.75], [0, -1]], axis=1, p=1),
     notes="DirectML does not say where Epsilon stands: here the norm is at least that.",

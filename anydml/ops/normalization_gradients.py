@@ -13,6 +13,7 @@ from anydml.ops.normalization import (
     LOCAL_ATTRIBUTES,
     LOCAL_NOTES,
     LOCAL_RULES,
+    REPEATS_TO_INPUT,
     centred,
     local_response,
     local_sums,
@@ -21,6 +22,7 @@ from anydml.ops.normalization import (
 )
 from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.reduction import Axes, count_along, total, total_of_products
+from anydml.ops.shapes import said
 
 # ---- batches --------------------------------------------------------------------------------------------
 
@@ -63,6 +65,15 @@ BATCH_NORMALIZATION_TRAINING = of_tensors(
     ),
     levels={
         FL_4_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=repeats_to_input("scale")),
+    },
+    shapes={
+        "input": "...",
+        "scale": REPEATS_TO_INPUT,
+        "bias": said("as scale"),
+        "fused_add": "...",
+        "output": "...",
+        "output_mean": said("as scale"),
+        "output_variance": said("as scale"),
     },
     compute=_batch_training,
     example=example(
@@ -113,6 +124,16 @@ _BATCH_OPERANDS = (
     out("OutputBiasGradientTensor", dtype="T", sizes="C"),
     attr("Epsilon", default=EPSILON),
 )
+_BATCH_SHAPES = {
+    "input": "...",
+    "input_gradient": "...",
+    "mean": REPEATS_TO_INPUT,
+    "variance": said("as mean"),
+    "scale": said("as mean"),
+    "output_gradient": "...",
+    "output_scale_gradient": said("as mean"),
+    "output_bias_gradient": said("as mean"),
+}
 _BATCH_RULES = repeats_to_input("scale")
 _SUMS_TEXT = (
     "output_scale_gradient = sum(input_gradient * (input - mean) / sqrt(variance + epsilon)); "
@@ -125,6 +146,7 @@ BATCH_NORMALIZATION_GRAD = of_tensors(
     text=f"output_gradient = input_gradient * scale / sqrt(variance + epsilon); {_SUMS_TEXT}",
     operands=_BATCH_OPERANDS,
     levels={FL_3_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=_BATCH_RULES)},
+    shapes=_BATCH_SHAPES,
     compute=_batch_gradient,
     example=example(
         [[1, 2], [5, 10]],
@@ -147,6 +169,7 @@ BATCH_NORMALIZATION_TRAINING_GRAD = of_tensors(
     ),
     operands=_BATCH_OPERANDS,
     levels={FL_4_1: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=_BATCH_RULES)},
+    shapes=_BATCH_SHAPES,
     compute=_batch_training_gradient,
     example=example(
         [[1, 2], [5, 10]],
@@ -192,6 +215,7 @@ LOCAL_RESPONSE_NORMALIZATION_GRAD = of_tensors(
         *LOCAL_ATTRIBUTES,
     ),
     levels={FL_3_1: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=LOCAL_RULES)},
+    shapes=dict.fromkeys(("input", "input_gradient", "output_gradient"), "N C H W"),
     compute=_local_gradient,
     example=example(
         [[[[1]], [[-1]]]],

@@ -18,6 +18,7 @@ from anydml.errors import Problem, Unsupported
 from anydml.ops.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
 from anydml.ops.enums import FeatureLevel, OperatorType, TensorDataType
 from anydml.ops.expr import Expr, Scalar, convert, read
+from anydml.ops.shapes import from_terms
 
 
 def snake(name: str) -> str:
@@ -236,6 +237,8 @@ class Operator:
     sizes: Callable[[Any], Any] | None = None
     """The outputs' sizes, of a `Call`: those of the output, or a tuple (of several behind one field, a list)
     of them. None where an output's sizes are the `S` of an input."""
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    """Of an operator of whole tensors, by parameter: see `anydml.ops.shapes`."""
     asks: tuple[Asked, ...] = ()
     moves: bool = False
     """It computes nothing: elements keep their bits."""
@@ -389,15 +392,25 @@ def of_tensors(
     view: Callable[[Any], Any] | None = None,
     usual_type: Callable[[Mapping[str, Any], Mapping[str, TensorDataType]], TensorDataType] | None = None,
     sizes: Callable[[Any], Any] | None = None,
+    shapes: Mapping[str, str] | None = None,
     asks: tuple[Asked, ...] = (),
     moves: bool = False,
     in_place: tuple[str, ...] = (),
     notes: str = "",
 ) -> Operator:
-    """An operator of whole tensors, by what it computes, or by what it is a view of."""
+    """An operator of whole tensors, by what it computes, or by what it is a view of.
+
+    `sizes`: where the outputs' `shapes` do not say them.
+    """
     if view is not None:
         compute, moves = _viewed(view), True
     assert compute is not None
+    tensors = [s for s in operands if isinstance(s, Operand)]
+    outputs = [s for s in tensors if s.kind == "output"]
+    given = [s for s in tensors if s.kind == "input" and s.optional is None]
+    tied = {s.sizes for s in given if s.sizes}
+    if sizes is None and shapes and not all(s.sizes in tied for s in outputs):
+        sizes = from_terms(shapes, [s.parameter for s in given], [s.parameter for s in outputs])
     return Operator(
         name,
         doc,
@@ -409,6 +422,7 @@ def of_tensors(
         notes,
         compute=compute,
         sizes=sizes,
+        shapes=shapes or {},
         asks=asks,
         moves=moves,
         view=view,

@@ -12,6 +12,7 @@ from anydml.ops.families import FL_1_0, FL_2_1, FL_3_0, FL_3_1, FL_5_0, FL_6_4
 from anydml.ops.layout import same_ranks
 from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import value_type_of_output
+from anydml.ops.shapes import said
 
 
 def _padded_sizes(c: Call) -> tuple[int, ...]:
@@ -56,6 +57,7 @@ _SIZES = (
     attr("StartPadding", UINTS, per="dimension"),
     attr("EndPadding", UINTS, per="dimension"),
 )
+_SHAPES = {"input": "...", "output": said("as input, each size plus its start_padding and end_padding")}
 _DOC = (
     "Output is the input with StartPadding elements before it and EndPadding behind it along each dimension: "
     "PaddingValue (CONSTANT), the element at the edge (EDGE), the input mirrored at its edge, without "
@@ -85,6 +87,7 @@ PADDING = of_tensors(
         FL_5_0: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_RULES),
     },
     sizes=_padded_sizes,
+    shapes=_SHAPES,
     compute=_pad,
     moves=True,
     example=example(
@@ -116,6 +119,7 @@ PADDING1 = of_tensors(
         ),
     },
     sizes=_padded_sizes,
+    shapes=_SHAPES,
     compute=_pad,
     moves=True,
     example=example(

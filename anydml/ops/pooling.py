@@ -29,12 +29,12 @@ from anydml.ops.pooling_windows import (
     divisors,
     largest,
     lowest,
-    pooled,
     reduced,
     window_rules,
     windows_of,
 )
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _RULES, _DILATED_RULES = window_rules(), window_rules(dilated=True)
 
@@ -44,10 +44,8 @@ _WITH_INDICES = (*_TENSORS, out("OutputIndicesTensor", dtype="I", optional=FL_2_
 _3X3 = [[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]
 _DILATED_NOTES = "The output's sizes are counted with the window as it is dilated. "
 _EMPTY_AVERAGE = "The average of nothing but padding is 0."
-
-
-def _sizes(c: Call) -> tuple[int, ...]:
-    return pooled(c, c.input.shape)
+_SHAPES = {"input": "N C S...", "output": "N C pooled(S)..."}
+_TWO_SHAPES = _SHAPES | {"output_indices": "N C pooled(S)..."}
 
 
 # ---- averages ----------------------------------------------------------------------------------------------
@@ -66,7 +64,7 @@ AVERAGE_POOLING = of_tensors(
     text="output[n, c, y] = sum(window at y) / (elements of the window, padding only if include_padding)",
     operands=(*_TENSORS, *WINDOWS, INCLUDE_PADDING),
     levels={FL_1_0: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, rules=_RULES)},
-    sizes=_sizes,
+    shapes=_SHAPES,
     compute=_average,
     example=example(_3X3, [[[[3, 4], [6, 7]]]], window_size=2, include_padding=False),
     notes=_EMPTY_AVERAGE,
@@ -78,7 +76,7 @@ AVERAGE_POOLING1 = of_tensors(
     text="output[n, c, y] = sum(window at y) / (elements of the window, padding only if include_padding)",
     operands=(*_TENSORS, *WINDOWS, DILATIONS, INCLUDE_PADDING),
     levels={FL_6_2: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, rules=_DILATED_RULES)},
-    sizes=_sizes,
+    shapes=_SHAPES,
     compute=_average,
     example=example(_3X3, [[[[5]]]], window_size=[2, 2], dilations=[2, 2], include_padding=False),
     notes=_DILATED_NOTES + _EMPTY_AVERAGE,
@@ -154,7 +152,11 @@ QUANTIZED_LINEAR_AVERAGE_POOLING = of_tensors(
             },
         )
     },
-    sizes=_sizes,
+    shapes=_SHAPES
+    | dict.fromkeys(
+        ("input_scale", "input_zero_point", "output_scale", "output_zero_point"),
+        said("one element, or [1, C, 1...]"),
+    ),
     compute=_quantized_average,
     example=example(
         [[[[10, 20], [30, 40]]]],
@@ -207,7 +209,7 @@ LP_POOLING = of_tensors(
     text="output[n, c, y] = sum(abs(window at y) ** p) ** (1 / p)",
     operands=(*_TENSORS, *WINDOWS, _P),
     levels={FL_1_0: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, rules=(*_RULES, _P_RULE))},
-    sizes=_sizes,
+    shapes=_SHAPES,
     compute=_norm,
     example=example([[[[3, 0, 5], [4, 0, 12]]]], [[[[5, 13]]]], window_size=2, p=2),
     notes=_NORM_NOTES,
@@ -219,7 +221,7 @@ LP_POOLING1 = of_tensors(
     text="output[n, c, y] = sum(abs(window at y) ** p) ** (1 / p)",
     operands=(*_TENSORS, *WINDOWS, DILATIONS, _P),
     levels={FL_6_2: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, rules=(*_DILATED_RULES, _P_RULE))},
-    sizes=_sizes,
+    shapes=_SHAPES,
     compute=_norm,
     example=example([[[[3, -9, -4, 5]]]], [[[[7, 14]]]], window_size=[1, 2], dilations=[1, 2], p=1),
     notes=_DILATED_NOTES + _NORM_NOTES,
@@ -246,10 +248,6 @@ def _max_and_indices(c: Call) -> tuple[Array, Array | None]:
     return largest(c.input, windows_of(c, c.input.shape))
 
 
-def _two_sizes(c: Call) -> tuple[tuple[int, ...], ...]:
-    return (_sizes(c), _sizes(c))
-
-
 def _with_indices(first: FeatureLevel, rules: tuple[Rule, ...]) -> Levels:
     return {
         first: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, I=UINT32, rules=rules),
@@ -268,7 +266,7 @@ MAX_POOLING = of_tensors(
         FL_3_0: at(rank=(4, 5), T=_FLOATS_AND_BYTES, rules=_RULES),
         FL_5_0: at(rank=(4, 5), T=ALL_BUT_FLOAT64, rules=_RULES),
     },
-    sizes=_sizes,
+    shapes=_SHAPES,
     compute=_max,
     example=example([[[[1, 2, 3], [6, 5, 4]]]], [[[[6, 5]]]], window_size=2),
     notes=_MAX_NOTES,
@@ -280,7 +278,7 @@ MAX_POOLING1 = of_tensors(
     text="output[n, c, y] = max(window at y); output_indices = the first place of each in input.flatten()",
     operands=(*_WITH_INDICES, *WINDOWS),
     levels=_with_indices(FL_2_0, _RULES),
-    sizes=_two_sizes,
+    shapes=_TWO_SHAPES,
     compute=_max_and_indices,
     example=example(
         [[[[1, 2, 3], [6, 5, 4]], [[7, 7, 7], [8, 9, 9]]]],
@@ -296,7 +294,7 @@ MAX_POOLING2 = of_tensors(
     text="output[n, c, y] = max(window at y); output_indices = the first place of each in input.flatten()",
     operands=(*_WITH_INDICES, *WINDOWS, DILATIONS),
     levels=_with_indices(FL_2_1, _DILATED_RULES),
-    sizes=_two_sizes,
+    shapes=_TWO_SHAPES,
     compute=_max_and_indices,
     example=example(
         [[[[1, 9, 3, 9, 5]]]],
@@ -332,6 +330,7 @@ MAX_UNPOOLING = of_tensors(
     levels={FL_2_0: _UNPOOLING, FL_5_0: at(rank=(4, 4), T=ALL_BUT_FLOAT64, I=_INDICES)},
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: c.output_sizes,
+    shapes={"input": "N C H W", "indices": "N C H W", "output": said("output_sizes")},
     compute=_unpool,
     moves=True,
     example=example(

@@ -32,6 +32,7 @@ def _of_pooled_sizes(what: str, parameter: str) -> Rule:
     )
 
 
+_SHAPES = {"input_gradient": "N C pooled(S)...", "output_gradient": "N C S..."}
 _ONE_RANK = holds(
     "as many dimensions of OutputGradientTensor as of InputGradientTensor",
     lambda c: c.output_gradient.ndim == c.input_gradient.ndim,
@@ -77,6 +78,7 @@ AVERAGE_POOLING_GRAD = of_tensors(
         ),
     ),
     sizes=lambda c: c.output_sizes,
+    shapes=_SHAPES,
     compute=_average_gradient,
     example=example(
         [[[[4, 8], [12, 16]]]],
@@ -125,6 +127,7 @@ MAX_POOLING_GRAD = of_tensors(
         FL_3_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, rules=_MAX_RULES),
         FL_4_0: at(rank=(4, 5), T=FLOATS_UP_TO_32_BIT, rules=_MAX_RULES),
     },
+    shapes={"input": "N C S..."} | _SHAPES,
     compute=_max_gradient,
     example=example(
         [[[[1, 5, 2], [5, 3, 4], [0, 8, 6]]]],

@@ -13,6 +13,7 @@ from anydml.ops.attributes import BOOLEAN, UINTS
 from anydml.ops.call import Array, Call
 from anydml.ops.opdef import Rule, attr
 from anydml.ops.rules import holds
+from anydml.ops.shapes import window
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,33 @@ def extents_of(c: Call) -> list[int]:
     return [(n - 1) * d + 1 for n, d in zip(c.window_size, dilations_of(c), strict=True)]
 
 
-def padded(c: Call, shape: tuple[int, ...]) -> list[int]:
-    return [n + a + b for n, a, b in zip(shape[2:], c.start_padding, c.end_padding, strict=True)]
+def padded(c: Call, spatial: tuple[int, ...]) -> list[int]:
+    return [n + a + b for n, a, b in zip(spatial, c.start_padding, c.end_padding, strict=True)]
+
+
+@window(
+    "pooled",
+    "pooled(S) = (S + start_padding + end_padding - (window_size - 1) * dilations - 1) / strides + 1, "
+    "rounded down, with dilations of 1 where there are none",
+)
+def places_of(c: Call, spatial: tuple[int, ...]) -> tuple[int, ...]:
+    """How many windows there are along each axis of these sizes."""
+    room = [n - e for n, e in zip(padded(c, spatial), extents_of(c), strict=True)]
+    if min(room) < 0:
+        raise ValueError("a window is larger than what it lies in")
+    return tuple(n // s + 1 for n, s in zip(room, c.strides, strict=True))
 
 
 def pooled(c: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes that pooling makes of a tensor's."""
-    room = [n - e for n, e in zip(padded(c, shape), extents_of(c), strict=True)]
-    if min(room) < 0:
-        raise ValueError("a window is larger than what it lies in")
-    return (*shape[:2], *(n // s + 1 for n, s in zip(room, c.strides, strict=True)))
+    return (*shape[:2], *places_of(c, shape[2:]))
 
 
 def windows_of(c: Call, shape: tuple[int, ...]) -> list[Window]:
     """The windows in a tensor of these sizes, by axis."""
-    places = pooled(c, shape)
-    dilations = dilations_of(c)
+    places, dilations = places_of(c, shape[2:]), dilations_of(c)
     return [
-        Window(k + 2, n, places[k + 2], c.strides[k], c.window_size[k], dilations[k], c.start_padding[k])
+        Window(k + 2, n, places[k], c.strides[k], c.window_size[k], dilations[k], c.start_padding[k])
         for k, n in enumerate(shape[2:])
     ]
 
@@ -191,9 +201,9 @@ def window_rules(tensor: str = "Input", *, dilated: bool = False) -> tuple[Rule,
     fits = holds(
         f"WindowSize that{', dilated,' if dilated else ''} fits into {tensor}Tensor with its padding",
         lambda c: all(
-            e <= n for e, n in zip(extents_of(c), padded(c, getattr(c, parameter).shape), strict=True)
+            e <= n for e, n in zip(extents_of(c), padded(c, getattr(c, parameter).shape[2:]), strict=True)
         ),
-        lambda c: f"{extents_of(c)} in {padded(c, getattr(c, parameter).shape)}",
+        lambda c: f"{extents_of(c)} in {padded(c, getattr(c, parameter).shape[2:])}",
     )
     return (*_POSITIVE, *((_POSITIVE_DILATIONS,) if dilated else ()), fits)
 

@@ -178,6 +178,22 @@ _OUTPUTS = (
     out("OutputSequenceTensor", dtype="T", optional=FL_1_0),
     out("OutputSingleTensor", dtype="T", optional=FL_1_0),
 )
+
+
+def _shapes(gates: int) -> dict[str, str]:
+    rows = f"{gates}*H" if gates > 1 else "H"
+    return {
+        "input": "1 T N I",
+        "weight": f"1 D {rows} I",
+        "recurrence": f"1 D {rows} H",
+        "bias": f"1 1 D {2 * gates}*H",
+        "hidden_init": "1 D N H",
+        "sequence_lengths": "1 1 1 N",
+        "output_sequence": "T D N H",
+        "output_single": "1 D N H",
+    }
+
+
 _SETTINGS = (
     attr("ActivationDescs", _ACTIVATIONS, None, optional=False, count="ActivationDescCount"),
     attr("Direction", RecurrentNetworkDirection, RecurrentNetworkDirection.FORWARD),
@@ -219,7 +235,7 @@ RNN = of_tensors(
             rules=(*_rules(1, 1), _some_output("output_sequence", "output_single")),
         )
     },
-    sizes=_sizes,
+    shapes=_shapes(1),
     compute=_rnn,
     example=example(
         [[[[1]], [[2]], [[3]]]],
@@ -289,7 +305,7 @@ GRU = of_tensors(
             rules=(*_rules(3, 2), _some_output("output_sequence", "output_single")),
         )
     },
-    sizes=_sizes,
+    shapes=_shapes(3),
     compute=_gru,
     example=example(
         [[[[4]], [[8]]]],
@@ -382,7 +398,8 @@ LSTM = of_tensors(
             ),
         )
     },
-    sizes=lambda c: (*_sizes(c), _sizes(c)[1]),
+    shapes=_shapes(4)
+    | {"cell_mem_init": "1 D N H", "peephole": "1 1 D 3*H", "output_cell_single": "1 D N H"},
     compute=_lstm,
     example=example(
         [[[[4]], [[8]]]],

@@ -38,6 +38,7 @@ from anydml.ops.families import (
 )
 from anydml.ops.opdef import Rule, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import axes_of
+from anydml.ops.shapes import said
 
 Axes = tuple[int, ...]
 
@@ -86,6 +87,7 @@ def _position(x: Array, axes: Axes, largest: bool, last: bool = False) -> Array:
 
 
 _AXES = axes_of("input")
+_SHAPES = {"input": "...", "output": said("as input, but 1 along axes")}
 _POSITION_TYPES = (INT64, INT32, UINT64, UINT32)
 _POSITION_LEVELS = {
     FL_3_0: at(rank=(1, 8), T=UP_TO_32_BIT, I=_POSITION_TYPES, rules=(_AXES,)),
@@ -114,6 +116,7 @@ ARGMIN = of_tensors(
     operands=_POSITION_OPERANDS,
     levels=_POSITION_LEVELS,
     sizes=lambda c: reduced_sizes(c.input.shape, c.axes),
+    shapes=_SHAPES,
     compute=lambda c: _position_along(c, largest=False),
     example=example([[3, 1, 1], [2, 5, 4]], [[2], [0]], axes=[1], axis_direction="DECREASING"),
     notes=_POSITION_NOTES,
@@ -126,6 +129,7 @@ ARGMAX = of_tensors(
     operands=_POSITION_OPERANDS,
     levels=_POSITION_LEVELS,
     sizes=lambda c: reduced_sizes(c.input.shape, c.axes),
+    shapes=_SHAPES,
     compute=lambda c: _position_along(c, largest=True),
     example=example([[3, 1, 3], [2, 5, 4]], [[0], [1]], axes=[1]),
     notes=_POSITION_NOTES,
@@ -281,6 +285,7 @@ REDUCE = of_tensors(
         FL_5_0: at(rank=(1, 8), T=ALL_BUT_FLOAT64, O=ALL_BUT_FLOAT64, rules=_rules(FL_5_0)),
     },
     sizes=lambda c: reduced_sizes(c.input.shape, c.axes),
+    shapes=_SHAPES,
     compute=lambda c: _MEANING[c.function](c.input, c.axes),
     example=example([[1, 2, 3], [4, 5, 6]], [[6], [15]], function="SUM", axes=[1]),
     notes=(

@@ -14,6 +14,7 @@ from anydml.ops.families import FL_1_0, FL_3_0, FL_4_0, FL_4_1, FL_5_0
 from anydml.ops.opdef import Asked, Table, at, attr, example, inp, of_tensors, out
 from anydml.ops.region_samples import Samples, applied, channels_last, largest_samples, maxima, samples_of
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 # ---- pooling -----------------------------------------------------------------------------------------------
 
@@ -74,6 +75,11 @@ ROI_POOLING = of_tensors(
         )
     },
     sizes=lambda c: (c.roi.shape[2], c.input.shape[1], *c.pooled_size),
+    shapes={
+        "input": "N C H W",
+        "roi": "1 1 R 5",
+        "output": said("[R, C, pooled_size[0], pooled_size[1]]"),
+    },
     compute=_roi_pooling,
     example=example(
         [[[[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]]],
@@ -99,6 +105,11 @@ _COUNTS = (attr("MinimumSamplesPerOutput", UINT), attr("MaximumSamplesPerOutput"
 _OUT_OF_BOUNDS = attr("OutOfBoundsInputValue")
 _ALIGN = attr("AlignRegionsToCorners", BOOLEAN)
 _REGIONS = (inp("ROITensor", dtype="T"), inp("BatchIndicesTensor", dtype="I"))
+_REGION_SHAPES = {"roi": said("[1..., R, 4]"), "batch_indices": said("[1..., R]")}
+_SHAPES = _REGION_SHAPES | {
+    "input": "N C H W",
+    "output": said("[R, C, output_size[0], output_size[1]]"),
+}
 
 _RULES = (
     holds(
@@ -208,6 +219,7 @@ ROI_ALIGN = of_tensors(
     levels=_levels(FL_3_0),
     asks=(_OUTPUT_SIZE,),
     sizes=_aligned_sizes,
+    shapes=_SHAPES,
     compute=_roi_align,
     example=example(
         _EXAMPLE_INPUT,
@@ -243,6 +255,7 @@ ROI_ALIGN1 = of_tensors(
     levels=_levels(FL_4_0),
     asks=(_OUTPUT_SIZE,),
     sizes=_aligned_sizes,
+    shapes=_SHAPES,
     compute=_roi_align,
     example=example(
         _EXAMPLE_INPUT,
@@ -399,6 +412,13 @@ ROI_ALIGN_GRAD = of_tensors(
         ),
     ),
     sizes=lambda c: (c.output_sizes, None if c.input is None else c.roi.shape),
+    shapes=_REGION_SHAPES
+    | {
+        "input": "N C H W",
+        "input_gradient": "R C Y X",
+        "output_gradient": "N C H W",
+        "output_roi_gradient": said("as roi"),
+    },
     compute=_roi_align_gradient,
     example=example(
         _EXAMPLE_INPUT,

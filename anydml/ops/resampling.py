@@ -29,6 +29,7 @@ from anydml.ops.interpolation import (
 )
 from anydml.ops.opdef import Asked, Attribute, Levels, Operand, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 from anydml.ops.tensor_desc import MAX_ELEMENTS
 
 # ---- all axes ------------------------------------------------------------------------------------------
@@ -146,6 +147,13 @@ def _gradient_sizes(c: Call) -> tuple[int, ...]:
     return tuple(c.output_sizes)
 
 
+_SHAPES = {
+    "input": "...",
+    "output": said("as input, each size times its scale, rounded down, at least 1; or output_sizes"),
+}
+_GRADIENT_SHAPES = {"input_gradient": "...", "output_gradient": said("output_sizes")}
+
+
 def _tables(first: Any, rules: tuple[Any, ...]) -> Levels:
     """Four dimensions at first, up to four from 5_1 on, and bytes from 6_2 on."""
     return {
@@ -182,6 +190,7 @@ UPSAMPLE_2D = of_tensors(
         c.input.shape[-2] * c.scale_size[0],
         c.input.shape[-1] * c.scale_size[1],
     ),
+    shapes={"input": "... H W", "output": said("[..., H * scale_size[0], W * scale_size[1]]")},
     compute=_resample,
     example=example([[[[1, 2]]]], [[[[1, 1.25, 1.75, 2]]]], scale_size=(1, 2), interpolation_mode="LINEAR"),
     notes="The documents do not say where elements lie: here, as in RESAMPLE, centers on centers.",
@@ -195,6 +204,7 @@ RESAMPLE = of_tensors(
     levels=_tables(FL_2_0, _RESAMPLE_RULES),
     asks=(_SIZES,),
     sizes=_sizes,
+    shapes=_SHAPES,
     compute=_resample,
     example=example(
         [[[[1, 2, 4]]]],
@@ -214,6 +224,7 @@ RESAMPLE1 = of_tensors(
     levels=_tables(FL_2_1, _RESAMPLE1_RULES),
     asks=(_SIZES,),
     sizes=_sizes,
+    shapes=_SHAPES,
     compute=_resample,
     example=example(
         [[[[1, 2, 4]]]],
@@ -238,6 +249,7 @@ RESAMPLE2 = of_tensors(
     },
     asks=(_SIZES,),
     sizes=_sizes,
+    shapes=_SHAPES,
     compute=_resample,
     example=example(
         [1, 2, 4],
@@ -261,6 +273,7 @@ RESAMPLE3 = of_tensors(
     levels={FL_6_4: at(rank=(1, 4), T=_WITH_BYTES, rules=_RESAMPLE1_RULES)},
     asks=(_SIZES,),
     sizes=_sizes,
+    shapes=_SHAPES,
     compute=_resample,
     example=example(
         [0, 0, 0, 0, 16, 0, 0, 0],
@@ -286,6 +299,7 @@ RESAMPLE_GRAD = of_tensors(
     },
     asks=(_GRADIENT_SIZES,),
     sizes=_gradient_sizes,
+    shapes=_GRADIENT_SHAPES,
     compute=_resample_grad,
     example=example([1, 2, 3, 4], [3.25, 6.75], output_sizes=[2], interpolation_mode="LINEAR", scales=[2]),
     notes=_EDGES + "Each element adds to those that it was computed of, by the same weights.",
@@ -299,6 +313,7 @@ RESAMPLE_GRAD1 = of_tensors(
     levels={FL_5_1: at(rank=(1, 4), T=FLOATS_UP_TO_32_BIT, rules=_GRADIENT_RULES)},
     asks=(_GRADIENT_SIZES,),
     sizes=_gradient_sizes,
+    shapes=_GRADIENT_SHAPES,
     compute=_resample_grad,
     example=example(
         [1, 2, 3, 4],

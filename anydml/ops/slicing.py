@@ -11,6 +11,7 @@ from anydml.ops.families import FL_1_0, FL_2_1, FL_3_0, FL_3_1, FL_4_1
 from anydml.ops.layout import field_of, same_ranks
 from anydml.ops.opdef import Asked, Rule, at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
+from anydml.ops.shapes import said
 
 _SLICE_RULES = (
     same_ranks("input", "output"),
@@ -60,6 +61,7 @@ SLICE = of_tensors(
         FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_SLICE_RULES),
     },
     sizes=_slice_sizes,
+    shapes={"input": "...", "output": said("sizes")},
     view=_slice,
     example=example(
         [[1, 2, 3, 4], [5, 6, 7, 8]], [[2, 4], [6, 8]], offsets=[0, 1], sizes=[2, 2], strides=[1, 2]
@@ -105,6 +107,7 @@ _WINDOWS = (
     attr("InputWindowSizes", UINTS, per="dimension"),
     attr("InputWindowStrides", INTS, per="dimension"),
 )
+_COUNTS = "1 + (input_window_sizes - 1) / abs(input_window_strides)"
 
 
 def _window_counts(c: Call) -> tuple[int, ...]:
@@ -147,6 +150,7 @@ SLICE1 = of_tensors(
         ),
     ),
     sizes=_slice1_sizes,
+    shapes={"input": "...", "output": said(f"{_COUNTS} each, or output_sizes of at most that")},
     view=lambda c: c.input[_windows(c, c.output.shape)],
     example=example(
         [[1, 2, 3, 4], [5, 6, 7, 8]],
@@ -189,6 +193,10 @@ SLICE_GRAD = of_tensors(
         ),
     ),
     sizes=lambda c: c.output_gradient_sizes,
+    shapes={
+        "input_gradient": said(f"at most {_COUNTS} each"),
+        "output_gradient": said("output_gradient_sizes"),
+    },
     compute=_slice_grad,
     moves=True,
     example=example(

@@ -60,6 +60,16 @@ ADAM_OPTIMIZER = of_tensors(
         attr("Epsilon", default=1e-8),
     ),
     levels={FL_3_0: at(rank=(4, 4), T=FLOATS_UP_TO_32_BIT, N=UINT32, rules=_STEP_RULES)},
+    shapes={
+        "input_parameters": "...",
+        "input_first_moment": "...",
+        "input_second_moment": "...",
+        "gradient": "...",
+        "training_step": "1 1 1 1",
+        "output_parameters": "...",
+        "output_first_moment": "...",
+        "output_second_moment": "...",
+    },
     compute=_adam,
     in_place=("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor"),
     example=example(

@@ -16,6 +16,7 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
+from anydml.runtime.gradient_kernels import gradient_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -35,6 +36,7 @@ KERNELS = (
     product_kernel,
     matrix_kernel,
     convolution_kernel,
+    gradient_kernel,
 )
 MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""

@@ -18,16 +18,21 @@ def _mean(old: Array, new: Array, share: float) -> Array:
     return result
 
 
+def rate_of(c: Call) -> np.float64:
+    """By how much the parameters change, which moments that began with 0 make too small at first."""
+    step = float(c.training_step.reshape(-1)[0])
+    rate = c.learning_rate * np.sqrt(1 - np.float64(c.beta2) ** step) / (1 - np.float64(c.beta1) ** step)
+    return np.float64(rate)
+
+
 def _adam(c: Call) -> tuple[Array, Array, Array]:
     gradient = c.gradient
     first = _mean(c.input_first_moment, gradient, c.beta1)
     second = _mean(c.input_second_moment, gradient * gradient, c.beta2)
-    step = float(c.training_step.reshape(-1)[0])
-    rate = c.learning_rate * np.sqrt(1 - np.float64(c.beta2) ** step) / (1 - np.float64(c.beta1) ** step)
     change = np.sqrt(second)
     change += np.float32(c.epsilon)
     np.divide(first, change, out=change)
-    change *= np.float32(rate)
+    change *= np.float32(rate_of(c))
     return c.input_parameters - change, first, second
 
 

@@ -12,7 +12,7 @@ from anydml.codegen.scattered import NAMES, ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.codegen.turned import NAMES as TURNED
 from anydml.codegen.turned import TurnedSpec, TurnedWriter
-from anydml.ops.dtypes import SIZE
+from anydml.ops.dtypes import SIZE, UINT32
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
 
@@ -71,7 +71,8 @@ class TakenLaunch(RepeatedLaunch):
 
 
 class ScatteredLaunch(RepeatedLaunch):
-    """Along the last axis. Arrays, all packed: the source, the target, indices and updates, as rows."""
+    """Along the last axis. Arrays, all packed: the source, the target, indices and updates, as rows; of what
+    is added up the source is the target."""
 
     def __init__(self, spec: ScatteredSpec, threads: int | None) -> None:
         self._spec = spec
@@ -83,8 +84,10 @@ class ScatteredLaunch(RepeatedLaunch):
         assert all(a.flags.c_contiguous for a in arrays)
         assert source.shape == target.shape
         assert index.shape == updates.shape == (len(source), updates.shape[1])
-        assert source.itemsize == target.itemsize == updates.itemsize == width
+        assert source.itemsize == target.itemsize == width
+        assert updates.itemsize == (4 if spec.added else width)
         assert index.itemsize == SIZE[spec.index]
+        assert not spec.added or (spec.index is UINT32 and source.size < 1 << 32)
         (rows, length), run = source.shape, updates.shape[1]
         assert length > 0
         descriptor = shared_out(
@@ -92,7 +95,7 @@ class ScatteredLaunch(RepeatedLaunch):
             rows,
             [],
             [{"length": length, "run": run}.get(n, 0) for n in NAMES],
-            [*(a.strides[0] for a in arrays), 0, 0],
+            [*(a.strides[0] for a in arrays), length, 0, 0],
             row=length + run,
             cost=4 * width,
             pool=pool.address,

@@ -137,7 +137,14 @@ def _spec(
     )
 
 
-class _WindowLaunch(RepeatedLaunch):
+def maxima(
+    dtype: TensorDataType, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> WindowSpec:
+    """Of the largest of each window."""
+    return _spec("MAX", dtype, 0, window, strides, dilations)
+
+
+class WindowLaunch(RepeatedLaunch):
     """A kernel over windows. Arrays: the input, the output, and for averages divisors and marks of rows, or
     the places of maxima."""
 
@@ -192,7 +199,7 @@ class _Pooling:
     def __init__(self, spec: WindowSpec, threads: int | None) -> None:
         self._spec, self._threads = spec, threads
         self._divisors: Array | None = None
-        self._launch: _WindowLaunch | None = None
+        self._launch: WindowLaunch | None = None
 
     def __call__(self, c: Call) -> Any:
         x = c.input
@@ -203,7 +210,7 @@ class _Pooling:
             if self._spec.divided:
                 places = [w.places for w in windows]
                 self._divisors = np.ascontiguousarray(np.broadcast_to(divisors(c, windows), places))
-            self._launch = _WindowLaunch(self._spec, windows, self._threads)
+            self._launch = WindowLaunch(self._spec, windows, self._threads)
             self._launch.tables = [] if self._divisors is None else [self._divisors]
         result = empty(c.output, x.dtype)
         if self._spec.index:

@@ -1,0 +1,126 @@
+"""Gradients of maxima, and Adam, by kernels: what their definitions give, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import anydml as dml
+from anydml import eager_tensors, heavy
+from tests.runtime.test_window_kernels import random_window
+
+RNG = np.random.default_rng(5)
+
+
+def drawn(*sizes, dtype=np.float32):
+    return RNG.standard_normal(sizes).astype(dtype)
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """The same call by kernels and by the definition."""
+
+    def run(function, *args, **kwargs):
+        found = []
+        for least in (1, 1 << 60):
+            monkeypatch.setattr(heavy, "MIN_ELEMENTS", least)
+            eager_tensors.forget()
+            found.append([function(*args, **kwargs) for _ in range(2)][-1])
+        return found
+
+    return run
+
+
+def same(one, other):
+    for x, y in zip(one, other, strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x.view(f"u{x.itemsize}"), y.view(f"u{y.itemsize}"))
+
+
+def pooled(x, window):
+    """What arrives: of the sizes that pooling makes."""
+    return drawn(*dml.max_pooling2(x, **window)[0].shape, dtype=x.dtype)
+
+
+WINDOWS = [
+    {"window_size": [2, 2], "strides": [2, 2]},
+    {"window_size": [3, 3], "strides": [2, 2], "start_padding": [1, 1], "end_padding": [1, 1]},
+    {"window_size": [3, 1], "strides": [1, 3]},
+    {"window_size": [4, 4], "strides": [1, 1], "start_padding": [3, 0], "end_padding": [0, 3]},
+    {"window_size": [2, 3], "strides": [4, 4], "dilations": [2, 1]},
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("sizes", [(2, 3, 13, 17), (1, 1, 40, 64), (3, 20, 8, 8)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_gradients_of_maxima(both, window, sizes, dtype):
+    x = drawn(*sizes, dtype=dtype)
+    received = pooled(x, window)
+    same(*[[y] for y in both(dml.max_pooling_grad, x, received, **window)])
+
+
+def test_the_first_of_several_maxima_and_nan(both):
+    x = np.maximum(drawn(2, 4, 24, 24), 0).round()  # many are equal
+    x[0, 0, 3, 5] = x[1, 2, 7, 7] = np.nan
+    x[1, 1] = -np.inf
+    for window in WINDOWS:
+        same(*[[y] for y in both(dml.max_pooling_grad, x, pooled(x, window), **window)])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_windows(both, seed):
+    """Those of nothing but padding, too."""
+    rng = np.random.default_rng(seed)
+    window, sizes = random_window(rng, 2)
+    x = drawn(int(rng.integers(1, 3)), int(rng.integers(1, 4)), *sizes)
+    same(*[[y] for y in both(dml.max_pooling_grad, x, pooled(x, window), **window)])
+
+
+def test_layouts(both):
+    x, window = drawn(3, 24, 4, 30).transpose(0, 2, 1, 3)[..., ::2], WINDOWS[1]
+    received = pooled(x, window)[..., ::-1]
+    same(*[[y] for y in both(dml.max_pooling_grad, x, received, **window)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("step", [1, 2, 1000])
+@pytest.mark.parametrize(
+    "told", [{}, {"beta1": 0.5, "beta2": 0.25, "epsilon": 0.0}, {"beta1": 0.0, "epsilon": 1.0}]
+)
+def test_adam(both, dtype, step, told):
+    given = [drawn(1, 3, 40, 33, dtype=dtype) for _ in range(4)]
+    given[2] = np.abs(given[2])
+    number = np.full((1, 1, 1, 1), step, np.uint32)
+    one, other = both(dml.adam_optimizer, *given, number, learning_rate=0.01, **told)
+    same(one, other)
+
+
+def test_adam_in_place_and_in_a_graph():
+    given = [drawn(1, 2, 20, 33) for _ in range(4)]
+    given[2] = np.abs(given[2])
+    number = np.ones((1, 1, 1, 1), np.uint32)
+    wanted = dml.adam_optimizer(*given, number, learning_rate=0.1)
+    own = [x.copy() for x in given]
+    dml.adam_optimizer(*own, number, learning_rate=0.1, out=tuple(own[:3]))
+    same(own[:3], wanted)
+
+
+def test_memory_that_others_may_not_read():
+    """Gradients, and what they are of, end with their pages."""
+    from tests.robustness.guard_memory import Memory
+
+    memory, window = Memory(), WINDOWS[1]
+    x = drawn(2, 3, 20, 24)
+    received = pooled(x, window)
+    wanted = dml.max_pooling_grad(x, received, **window)
+    for at_end in (True, False):
+        held = []
+        for array in (x, received, wanted):
+            place = memory.take(array.nbytes, at_end=at_end)
+            one = place.window[place.start : place.start + array.nbytes].view(np.float32).reshape(array.shape)
+            one[...] = array
+            held.append(one)
+        held[2][...] = 0
+        dml.max_pooling_grad(held[0], held[1], **window, out=held[2])
+        same([held[2]], [wanted])

@@ -10,12 +10,13 @@ import numpy as np
 
 from anydml.codegen.taken import TakenSpec
 from anydml.ops.call import Call, empty
-from anydml.ops.dtypes import FLOAT32, INT32, UINT8, UINT32
+from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, INT32, UINT8, UINT32
+from anydml.ops.enums import TensorDataType
 from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
 from anydml.ops.resampling import terms_of
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, packed, scratch
+from anydml.runtime.launch import Array, copying, packed, scratch
 from anydml.runtime.taken_launch import TakenLaunch
 
 MAX_TERMS = 8
@@ -35,7 +36,7 @@ def resample_kernel(
 class _Resampling:
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
-        self._passes: list[tuple[tuple[int, ...], TakenLaunch]] | None = None
+        self._passes: list[tuple[tuple[int, ...], TakenLaunch | _Repeats]] | None = None
         """For each axis the sizes that it leads to; none, where definitions compute."""
 
     def __call__(self, c: Call) -> Array:
@@ -48,15 +49,18 @@ class _Resampling:
         for k, (sizes, launch) in enumerate(self._passes, 1):
             last = k == len(self._passes)
             made = empty(c.output, x.dtype) if last else scratch(sizes, x.dtype)
-            launch.alone([x, made, *launch.tables])
+            if isinstance(launch, _Repeats):
+                launch(x, made)
+            else:
+                launch.alone([x, made, *launch.tables])
             x = made
         return x
 
-    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch]]:
+    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch | _Repeats]]:
         with np.errstate(all="ignore"):  # scales may be next to nothing
             terms = terms_of(c)
         sizes, dtype = list(c.input.shape), c.input.dtype
-        passes = []
+        passes: list[tuple[tuple[int, ...], TakenLaunch | _Repeats]] = []
         for axis in in_order(sizes, c.output.shape):
             along = terms[axis]
             if not along:
@@ -64,10 +68,30 @@ class _Resampling:
             weights = [w.astype(np.float32) for _, _, w in along if w is not None]
             if weights and (dtype != np.float32 or len(weights) != len(along) or len(along) > MAX_TERMS):
                 return []
-            sizes[axis] = c.output.shape[axis]
+            before, sizes[axis] = sizes[axis], c.output.shape[axis]
+            each = sizes[axis] // before
+            if not weights and prod(sizes[axis + 1 :]) == 1 and _repeats(along[0][1], before, each):
+                passes.append((tuple(sizes), _Repeats(each, FROM_NUMPY[dtype], self._threads)))
+                continue
             tables = [source.astype(np.int32) for _, source, _ in along] + weights
             words = {1: UINT8, 4: UINT32}[dtype.itemsize] if not weights else FLOAT32
             rows = prod(sizes[axis + 1 :]) > 1
             spec = TakenSpec(words, INT32, len(along), bool(weights), rows)
             passes.append((tuple(sizes), TakenLaunch(spec, axis, self._threads, tables)))
         return passes
+
+
+def _repeats(source: Array, count: int, each: int) -> bool:
+    """Whether every element comes so many times."""
+    return len(source) == count * each and np.array_equal(source, np.arange(count).repeat(each))
+
+
+class _Repeats:
+    """Each element so many times, along the last axis: a copy of what is broadcast."""
+
+    def __init__(self, each: int, dtype: TensorDataType, threads: int | None) -> None:
+        self._each, self._copy = each, copying(dtype, threads)
+
+    def __call__(self, x: Array, made: Array) -> None:
+        whole = made.reshape(-1, self._each)
+        self._copy.alone([np.broadcast_to(x.reshape(-1, 1), whole.shape), whole])

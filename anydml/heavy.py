@@ -16,7 +16,7 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
-from anydml.runtime.gradient_kernels import gradient_kernel
+from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -148,7 +148,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns, "),
     (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
     (BEST, f"of up to {MAX_COUNT}, "),
-    ((*RESAMPLING, *RUNNING, *MOVES), ""),
+    ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS), ""),
     (("CONVOLUTION",), "forward, "),
     (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes, "),
 )

@@ -1,4 +1,4 @@
-"""Steps of training by kernels: gradients of maxima, and Adam."""
+"""Steps of training by kernels: gradients of maxima and of batch normalizations, and Adam."""
 
 from __future__ import annotations
 
@@ -13,25 +13,40 @@ from anydml.codegen.kernel import group
 from anydml.codegen.scattered import ScatteredSpec
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32, FLOAT64, NUMPY, UINT32
-from anydml.ops.expr import Expr, add, div, mul, read, sqrt, sub
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import Expr, add, convert, div, mul, read, sqrt, sub
 from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import windows_of
+from anydml.ops.reductions import row_sum
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.ops.training import rate_of
 from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.taken_launch import ScatteredLaunch
 from anydml.runtime.window_kernels import MAX_TAPS, MIN_BLOCK, WindowLaunch, maxima
 
+MIN_ROW = 16
+"""Elements of a channel, beside each other, of which NumPy is no quicker."""
 Implementation = Callable[[Call], Any]
+
+
+GRADIENTS = (
+    *("ADAM_OPTIMIZER", "MAX_POOLING_GRAD"),
+    *("BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_TRAINING_GRAD"),
+)
 
 
 def gradient_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of the operator by kernels; None where its definition is as good."""
-    if operator.name == "ADAM_OPTIMIZER":
-        return _adam(attributes, threads)
-    return _max_gradient(tensors, attributes, threads) if operator.name == "MAX_POOLING_GRAD" else None
+    match operator.name:
+        case "ADAM_OPTIMIZER":
+            return _adam(attributes, threads)
+        case "MAX_POOLING_GRAD":
+            return _max_gradient(tensors, attributes, threads)
+        case "BATCH_NORMALIZATION_GRAD" | "BATCH_NORMALIZATION_TRAINING_GRAD":
+            return _batch_gradient(tensors, attributes, threads, "TRAINING" in operator.name)
+    return None
 
 
 def _adam(attributes: Mapping[str, Any], threads: int | None) -> Implementation:
@@ -49,7 +64,8 @@ def _adam(attributes: Mapping[str, Any], threads: int | None) -> Implementation:
         outputs = c.output_parameters, c.output_first_moment, c.output_second_moment
         results = tuple(empty(y, NUMPY[FLOAT32]) for y in outputs)
         given = c.input_parameters, c.input_first_moment, c.input_second_moment, c.gradient
-        rate = np.broadcast_to(np.float32(rate_of(c)), c.gradient.shape)
+        with np.errstate(all="ignore"):
+            rate = np.broadcast_to(np.float32(rate_of(c)), c.gradient.shape)
         launch.alone([*given, rate, *results])
         return results[0], results[1], results[2]
 
@@ -91,5 +107,49 @@ def _max_gradient(
         if not apart:
             np.copyto(made, sums, casting="same_kind")
         return made
+
+    return compute
+
+
+def _batch_gradient(
+    tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None, training: bool
+) -> Implementation | None:
+    """[before, channels, behind]: sums of rows, which are few, by a kernel; then each element. In FLOAT64."""
+    sizes, kept = tensors["InputTensor"].sizes, tensors["MeanTensor"].sizes
+    axes = [k for k, n in enumerate(kept) if n != 1]
+    if len(axes) != 1 or prod(sizes[axes[0] + 1 :]) < MIN_ROW:
+        return None
+    (axis,) = axes
+    view = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
+    column, count = (1, sizes[axis], 1), view[0] * view[2]
+    x, g = (convert(read(k, FLOAT32), FLOAT64) for k in range(2))
+    apart = sub(x, convert(read(2, FLOAT32), FLOAT64))
+    summed = row_sum(mul(g, apart), (-1,)), row_sum(g, (-1,))
+    sums = RepeatedLaunch(group((FLOAT32,) * 3, summed), threads)
+    shift, less, factor = (read(k, FLOAT64) for k in range(3, 6))
+    if training:
+        types: tuple[TensorDataType, ...] = (FLOAT32,) * 3 + (FLOAT64,) * 3
+        result = mul(sub(add(mul(apart, shift), g), less), factor)
+    else:
+        types, result = (FLOAT32, FLOAT64), mul(x, read(1, FLOAT64))
+    each = RepeatedLaunch(group(types, (convert(result, FLOAT32),)), threads)
+
+    def compute(c: Call) -> tuple[Array, Array, Array]:
+        given, received = (packed(a, threads).reshape(view) for a in (c.input, c.input_gradient))
+        mean = packed(c.mean, threads).reshape(column)
+        products, totals = (scratch((*view[:2], 1), NUMPY[FLOAT64]) for _ in range(2))
+        sums.alone([given, received, mean, products, totals], view)
+        made = empty(c.output_gradient, NUMPY[FLOAT32])
+        with np.errstate(all="ignore"):
+            inverse = 1 / np.sqrt(c.variance.astype(np.float64) + attributes["Epsilon"])
+            of_scale = products.sum(0).reshape(c.mean.shape) * inverse
+            of_bias = totals.sum(0).reshape(c.mean.shape)
+            factor = (c.scale * inverse).reshape(column)
+            by = [(-of_scale * inverse / count).reshape(column), (of_bias / count).reshape(column), factor]
+        if training:
+            each.alone([given, received, mean, *by, made.reshape(view)])
+        else:
+            each.alone([received, factor, made.reshape(view)])
+        return made, of_scale, of_bias
 
     return compute

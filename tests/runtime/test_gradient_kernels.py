@@ -124,3 +124,23 @@ def test_memory_that_others_may_not_read():
         held[2][...] = 0
         dml.max_pooling_grad(held[0], held[1], **window, out=held[2])
         same([held[2]], [wanted])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("function", [dml.batch_normalization_grad, dml.batch_normalization_training_grad])
+def test_batch_gradients(both, function, axis, dtype):
+    """Of sums in another order, in FLOAT64: what is rounded in the end is nearly always the same."""
+    sizes = (3, 5, 4, 24)
+    x, received = drawn(*sizes, dtype=dtype) + dtype(2), drawn(*sizes, dtype=dtype)
+    rest = tuple(k for k in range(4) if k != axis)
+    mean, variance = (f(x.astype(np.float32), rest, keepdims=True).astype(dtype) for f in (np.mean, np.var))
+    scale = drawn(*mean.shape, dtype=dtype)
+    one, other = both(function, x, received, mean, variance, scale, epsilon=0.01)
+    for a, b in zip(one, other, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-6 if dtype is np.float32 else 2e-3, atol=1e-7)
+    turned = x.transpose(3, 2, 1, 0).copy().transpose(3, 2, 1, 0)
+    again = function(turned, received, mean, variance, scale, epsilon=0.01)
+    for a, b in zip(again, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6 if dtype is np.float32 else 2e-3, atol=1e-7)

@@ -117,7 +117,7 @@ count:
 now:
   %twice = shl i64 %pause, 1
   %least = call i64 @llvm.umax.i64(i64 %twice, i64 8)
-  %longer = call i64 @llvm.umin.i64(i64 %least, i64 1024)
+  %longer = call i64 @llvm.umin.i64(i64 %least, i64 256)
   store atomic i64 %longer, ptr %pause.p monotonic, align 8
   store atomic i64 %longer, ptr %left.p monotonic, align 8
   br label %own

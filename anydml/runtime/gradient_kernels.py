@@ -66,7 +66,7 @@ def _adam(attributes: Mapping[str, Any], threads: int | None) -> Implementation:
         given = c.input_parameters, c.input_first_moment, c.input_second_moment, c.gradient
         with np.errstate(all="ignore"):
             rate = np.broadcast_to(np.float32(rate_of(c)), c.gradient.shape)
-        launch.alone([*given, rate, *results])
+        launch([*given, rate, *results])
         return results[0], results[1], results[2]
 
     return compute
@@ -86,6 +86,7 @@ def _max_gradient(
     spans = ((n - 1) * d + 1 for n, d in zip(window, dilations, strict=True))
     apart = all(span <= stride for span, stride in zip(spans, strides, strict=True))
     adding = ScatteredLaunch(ScatteredSpec(FLOAT32 if apart else FLOAT64, UINT32, added=True), threads)
+    rounding = RepeatedLaunch(group((FLOAT64,), (convert(read(0, FLOAT64), FLOAT32),)), threads)
     finding: WindowLaunch | None = None
 
     def compute(c: Call) -> Array:
@@ -105,7 +106,7 @@ def _max_gradient(
         whole = sums.reshape(planes, -1)
         adding.alone([whole, whole, places.reshape(planes, rows), received.reshape(planes, rows)])
         if not apart:
-            np.copyto(made, sums, casting="same_kind")
+            rounding.alone([sums, made])
         return made
 
     return compute
@@ -138,7 +139,7 @@ def _batch_gradient(
         given, received = (packed(a, threads).reshape(view) for a in (c.input, c.input_gradient))
         mean = packed(c.mean, threads).reshape(column)
         products, totals = (scratch((*view[:2], 1), NUMPY[FLOAT64]) for _ in range(2))
-        sums.alone([given, received, mean, products, totals], view)
+        sums([given, received, mean, products, totals], view)
         made = empty(c.output_gradient, NUMPY[FLOAT32])
         with np.errstate(all="ignore"):
             inverse = 1 / np.sqrt(c.variance.astype(np.float64) + attributes["Epsilon"])
@@ -147,9 +148,9 @@ def _batch_gradient(
             factor = (c.scale * inverse).reshape(column)
             by = [(-of_scale * inverse / count).reshape(column), (of_bias / count).reshape(column), factor]
         if training:
-            each.alone([given, received, mean, *by, made.reshape(view)])
+            each([given, received, mean, *by, made.reshape(view)])
         else:
-            each.alone([received, factor, made.reshape(view)])
+            each([received, factor, made.reshape(view)])
         return made, of_scale, of_bias
 
     return compute

@@ -224,6 +224,7 @@ class _Pooling:
             exact = self._spec.wide is FLOAT64
             run = self._launch.alone if exact else self._launch
             run([x, result, self._divisors, marks])
-            if not exact and marks.any():  # sums may be too large for float32 where averages are not
+            # sums may be too large for float32 where averages are not (`any` takes six times as long)
+            if not exact and 1 in marks.tobytes():
                 result = c.by_definition()
         return (result, None) if len(c.operator.outputs) > 1 else result

@@ -106,6 +106,47 @@ def test_adam_in_place_and_in_a_graph():
     same(own[:3], wanted)
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+def test_compiled(window):
+    """Dispatches of a graph, again and again, on other contents: as functions, which have no launch recorded."""
+    sizes = (2, 3, 13, 20)
+    first = pooled(drawn(*sizes), window)
+    builder = dml.GraphBuilder()
+    x, received = (builder.input(n, "float32", s) for n, s in (("x", sizes), ("received", first.shape)))
+    compiled = builder.compile({"y": dml.max_pooling_grad(x, received, **window)})
+    arrays = {"x": drawn(*sizes), "received": first}
+    y = np.empty(sizes, np.float32)
+    binding = compiled.bind(arrays, {"y": y})
+    for _ in range(3):
+        arrays["x"][...], arrays["received"][...] = drawn(*sizes), drawn(*first.shape)
+        binding.dispatch()
+        same([y], [dml.max_pooling_grad(arrays["x"], arrays["received"], **window)])
+
+
+def test_steps_that_count():
+    """Functions and graphs look at the number of the step each time."""
+    given = [drawn(1, 2, 40, 33) for _ in range(4)]
+    given[2] = np.abs(given[2])
+    number = np.ones((1, 1, 1, 1), np.uint32)
+    builder = dml.GraphBuilder()
+    names = ("parameters", "first", "second", "gradient")
+    inputs = [builder.input(n, "float32", x.shape) for n, x in zip(names, given, strict=True)]
+    step = builder.input("step", "uint32", (1, 1, 1, 1))
+    made = dml.adam_optimizer(*inputs, step, learning_rate=0.1)
+    compiled = builder.compile({"parameters_": made[0], "first_": made[1], "second_": made[2]})
+    fed = dict(zip(names, given, strict=True)) | {"step": number}
+    results = {f"{n}_": np.empty_like(given[0]) for n in names[:3]}
+    binding = compiled.bind(fed, results)
+    found = []
+    for count in (1, 2, 3, 1000, 1):
+        number[...] = count
+        found.append(dml.adam_optimizer(*given, number, learning_rate=0.1))
+        binding.dispatch()
+        same(list(results.values()), found[-1])
+    assert (found[0][0] != found[3][0]).any()
+    same(found[0], found[4])
+
+
 def test_memory_that_others_may_not_read():
     """Gradients, and what they are of, end with their pages."""
     from tests.robustness.guard_memory import Memory

@@ -13,7 +13,7 @@ from anydml.ops.call import Call, described, field, fields_of
 from anydml.ops.dtypes import BITS, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator, Table
-from anydml.ops.shapes import listed as shape_in_words
+from anydml.ops.shapes import shape_in_words
 from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
 V = TypeVar("V")

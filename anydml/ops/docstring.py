@@ -12,8 +12,7 @@ from anydml.ops.attributes import EnumKind
 from anydml.ops.dtypes import listed
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import ONE, Operand, Operator
-from anydml.ops.shapes import explained
-from anydml.ops.shapes import listed as shape_in_words
+from anydml.ops.shapes import explained, shape_in_words
 
 
 def docstring(operator: Operator) -> str:

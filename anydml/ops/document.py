@@ -12,8 +12,7 @@ from anydml.ops.docstring import call_of_example
 from anydml.ops.dtypes import listed
 from anydml.ops.formula import text
 from anydml.ops.opdef import ONE, REQUIRED, Attribute, Operand, Operator, Rule, Table
-from anydml.ops.shapes import explained
-from anydml.ops.shapes import listed as shape_in_words
+from anydml.ops.shapes import explained, shape_in_words
 from anydml.ops.signature import GIVEN_BY_NAME
 from anydml.ops.signature import signature as parameters
 

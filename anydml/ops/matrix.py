@@ -114,11 +114,8 @@ def differences(x: Array, zero_point: Array | None) -> Array:
     return wide  # type: ignore[no-any-return]
 
 
-def exact_run(a: Array, b: Array, length: int = 0, of_bytes: bool = False) -> int:
-    """How many products of whole numbers of `a` and `b` float32 can add up, in any order, exactly; of
-    differences of bytes at least, if that is the `length` that is needed."""
-    if of_bytes and length <= _EXACT // 255**2:
-        return _EXACT // 255**2
+def exact_run(a: Array, b: Array) -> int:
+    """How many products of whole numbers of `a` and `b` float32 can add up, in any order, exactly."""
     return int(_EXACT // max(_magnitude(a) * _magnitude(b), 1))
 
 
@@ -202,8 +199,7 @@ def _column(x: Array | None) -> Any:
 def _integer_product(c: Call) -> Array:
     """(A - AZeroPoint) times (B - BZeroPoint), in floats."""
     a, b = differences(c.a, _column(c.a_zero_point)), differences(c.b, _row(c.b_zero_point))
-    of_bytes = c.a.dtype.itemsize == c.b.dtype.itemsize == 1
-    return whole_product(a, b, exact_run(a, b, a.shape[-1], of_bytes))
+    return whole_product(a, b, exact_run(a, b))
 
 
 def _real_product(c: Call) -> Array:

@@ -50,20 +50,20 @@ def window(name: str, says: str) -> Callable[[Window], Window]:
     return known
 
 
-def listed(shape: str) -> str:
+def shape_in_words(shape: str) -> str:
     """A shape for people.
 
-    >>> listed("N C/(b*b) S...")
+    >>> shape_in_words("N C/(b*b) S...")
     '[N, C / (b * b), S...]'
     """
     if isinstance(shape, said):
         return str(shape)
-    terms = (t if _FUNCTION.fullmatch(t) else re.sub(r"([*/+]|(?<=\w)-)", r" \1 ", t) for t in shape.split())
-    return f"[{', '.join(terms)}]".replace(",", ", ").replace(",  ", ", ")
+    terms = (re.sub(r"([*/+]|(?<=\w)-)", r" \1 ", t).replace(",", ", ") for t in shape.split())
+    return f"[{', '.join(terms)}]"
 
 
 def explained(shapes: Iterable[str]) -> str:
-    """What the window functions of shapes compute, and what else needs to be said of them; "" if nothing."""
+    """What the window functions of shapes compute; "" if there is none."""
     text = " ".join(shapes)
     return "; ".join(says for name, says in _SAYS.items() if f"{name}(" in text)
 

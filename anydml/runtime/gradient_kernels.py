@@ -15,6 +15,7 @@ from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32, FLOAT64, NUMPY, UINT32
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, convert, div, mul, read, sqrt, sub
+from anydml.ops.folding import spans
 from anydml.ops.opdef import Operator
 from anydml.ops.pooling_windows import windows_of
 from anydml.ops.reductions import row_sum
@@ -22,8 +23,10 @@ from anydml.ops.tensor_desc import TensorDesc
 from anydml.ops.training import rate_of
 from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.taken_launch import ScatteredLaunch
-from anydml.runtime.window_kernels import MAX_TAPS, MIN_BLOCK, WindowLaunch, maxima
+from anydml.runtime.window_kernels import MAX_TAPS, MIN_BLOCK, WindowLaunch, window_spec
 
+MAX_PLACES = 1 << 31
+"""Elements of a tensor of which places are kept."""
 MIN_ROW = 16
 """Elements of a channel, beside each other, of which NumPy is no quicker."""
 Implementation = Callable[[Call], Any]
@@ -78,13 +81,12 @@ def _max_gradient(
     """Where the maxima are, and their gradients added up there: in FLOAT64 where there may be several."""
     window, strides = attributes["WindowSize"], attributes["Strides"]
     dilations = attributes.get("Dilations") or [1] * len(window)
-    if max(window) > MAX_TAPS or prod(tensors["InputTensor"].sizes) >= 1 << 31:
+    if max(window) > MAX_TAPS or prod(tensors["InputTensor"].sizes) >= MAX_PLACES:
         return None
-    spec = replace(maxima(FLOAT32, window, strides, dilations), index=UINT32)
+    spec = replace(window_spec("MAX", FLOAT32, 0, window, strides, dilations), index=UINT32)
     if spec.block < MIN_BLOCK:
         return None
-    spans = ((n - 1) * d + 1 for n, d in zip(window, dilations, strict=True))
-    apart = all(span <= stride for span, stride in zip(spans, strides, strict=True))
+    apart = all(span <= stride for span, stride in zip(spans(window, dilations), strides, strict=True))
     adding = ScatteredLaunch(ScatteredSpec(FLOAT32 if apart else FLOAT64, UINT32, added=True), threads)
     rounding = RepeatedLaunch(group((FLOAT64,), (convert(read(0, FLOAT64), FLOAT32),)), threads)
     finding: WindowLaunch | None = None

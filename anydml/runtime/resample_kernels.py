@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,12 +12,11 @@ import numpy as np
 from anydml.codegen.taken import TakenSpec
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, INT32, UINT8, UINT32
-from anydml.ops.enums import TensorDataType
 from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
 from anydml.ops.resampling import terms_of
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, copying, packed, scratch
+from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed, scratch
 from anydml.runtime.taken_launch import TakenLaunch
 
 MAX_TERMS = 8
@@ -24,6 +24,8 @@ MAX_TERMS = 8
 RESAMPLING = ("UPSAMPLE_2D", "RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3")
 
 Implementation = Callable[[Call], Any]
+Pass = Callable[[Array, Array], None]
+"""Along one axis, from one array to another."""
 
 
 def resample_kernel(
@@ -36,7 +38,7 @@ def resample_kernel(
 class _Resampling:
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
-        self._passes: list[tuple[tuple[int, ...], TakenLaunch | _Repeats]] | None = None
+        self._passes: list[tuple[tuple[int, ...], Pass]] | None = None
         """For each axis the sizes that it leads to; none, where definitions compute."""
 
     def __call__(self, c: Call) -> Array:
@@ -46,21 +48,18 @@ class _Resampling:
             result: Array = c.by_definition()
             return result
         x = packed(c.input, self._threads)
-        for k, (sizes, launch) in enumerate(self._passes, 1):
+        for k, (sizes, run) in enumerate(self._passes, 1):
             last = k == len(self._passes)
             made = empty(c.output, x.dtype) if last else scratch(sizes, x.dtype)
-            if isinstance(launch, _Repeats):
-                launch(x, made)
-            else:
-                launch.alone([x, made, *launch.tables])
+            run(x, made)
             x = made
         return x
 
-    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], TakenLaunch | _Repeats]]:
+    def _plan(self, c: Call) -> list[tuple[tuple[int, ...], Pass]]:
         with np.errstate(all="ignore"):  # scales may be next to nothing
             terms = terms_of(c)
         sizes, dtype = list(c.input.shape), c.input.dtype
-        passes: list[tuple[tuple[int, ...], TakenLaunch | _Repeats]] = []
+        passes: list[tuple[tuple[int, ...], Pass]] = []
         for axis in in_order(sizes, c.output.shape):
             along = terms[axis]
             if not along:
@@ -71,13 +70,15 @@ class _Resampling:
             before, sizes[axis] = sizes[axis], c.output.shape[axis]
             each = sizes[axis] // before
             if not weights and prod(sizes[axis + 1 :]) == 1 and _repeats(along[0][1], before, each):
-                passes.append((tuple(sizes), _Repeats(each, FROM_NUMPY[dtype], self._threads)))
+                passes.append(
+                    (tuple(sizes), partial(_repeat, copying(FROM_NUMPY[dtype], self._threads), each))
+                )
                 continue
             tables = [source.astype(np.int32) for _, source, _ in along] + weights
             words = {1: UINT8, 4: UINT32}[dtype.itemsize] if not weights else FLOAT32
             rows = prod(sizes[axis + 1 :]) > 1
             spec = TakenSpec(words, INT32, len(along), bool(weights), rows)
-            passes.append((tuple(sizes), TakenLaunch(spec, axis, self._threads, tables)))
+            passes.append((tuple(sizes), partial(_take, TakenLaunch(spec, axis, self._threads, tables))))
         return passes
 
 
@@ -86,12 +87,11 @@ def _repeats(source: Array, count: int, each: int) -> bool:
     return len(source) == count * each and np.array_equal(source, np.arange(count).repeat(each))
 
 
-class _Repeats:
+def _repeat(copy: RepeatedLaunch, each: int, x: Array, made: Array) -> None:
     """Each element so many times, along the last axis: a copy of what is broadcast."""
+    whole = made.reshape(-1, each)
+    copy.alone([np.broadcast_to(x.reshape(-1, 1), whole.shape), whole])
 
-    def __init__(self, each: int, dtype: TensorDataType, threads: int | None) -> None:
-        self._each, self._copy = each, copying(dtype, threads)
 
-    def __call__(self, x: Array, made: Array) -> None:
-        whole = made.reshape(-1, self._each)
-        self._copy.alone([np.broadcast_to(x.reshape(-1, 1), whole.shape), whole])
+def _take(launch: TakenLaunch, x: Array, made: Array) -> None:
+    launch.alone([x, made, *launch.tables])

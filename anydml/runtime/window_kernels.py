@@ -72,7 +72,7 @@ def window_kernel(
         return None
     dilations = attributes.get("Dilations") or [1] * len(window)
     exact = word == "AVERAGE" and prod(given.sizes) <= MAX_WIDE
-    spec = _spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations, exact)
+    spec = window_spec(word, dtype, attributes.get("P", 0), window, attributes["Strides"], dilations, exact)
     spec = replace(spec, index=None if places is None else places.data_type)
     return _Pooling(spec, threads) if spec.block >= MIN_BLOCK else None
 
@@ -105,7 +105,7 @@ def _of_planes(
     return compute
 
 
-def _spec(
+def window_spec(
     word: str,
     dtype: TensorDataType,
     p: int,
@@ -135,13 +135,6 @@ def _spec(
         stride=strides[-1],
         dilation=dilations[-1],
     )
-
-
-def maxima(
-    dtype: TensorDataType, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> WindowSpec:
-    """Of the largest of each window."""
-    return _spec("MAX", dtype, 0, window, strides, dilations)
 
 
 class WindowLaunch(RepeatedLaunch):

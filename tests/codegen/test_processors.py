@@ -176,7 +176,7 @@ def test_windows(processor):
         ("AVERAGE", FLOAT32, 1),
         ("LP", FLOAT32, 3),
     ]:
-        spec = window_kernels._spec(word, dtype, 2, [2, 3, 3], [1, 2, stride], [1, 1, 2])
+        spec = window_kernels.window_spec(word, dtype, 2, [2, 3, 3], [1, 2, stride], [1, 1, 2])
         made = taken(body_text(WindowWriter, spec, PROCESSORS[processor]), processor)
         if processor in VECTORS:
             assert re.search(VECTORS[processor], made), word

@@ -62,8 +62,8 @@ MODELS = {
             still = Identity (on) row = Gather <axis = 0> (x, i) d = Add (h, row) next = Tanh (d) }> }""",
     "in the middle": """m (float[2, n, 3] x) => (float[2, q, 3] y) <float half = {0.5}> {
         e = Mul (x, half) s = ReduceMax <axes = [1]> (e) y = Sub (e, s) }""",
-    "at the end": """m (float[2, 3, n] x) => (float[2, 3] y) { e = Exp (x) y = ReduceSum <keepdims = 0> (e, a) }
-        <int64[1] a = {2}>""",
+    "at the end": """m (float[2, 3, n] x) => (float[2, 3] y) <int64[1] a = {2}> {
+        e = Exp (x) y = ReduceSum <keepdims = 0> (e, a) }""",
     "an index": """m (float[n, 3] x) => (float[3] y) <int64[1] all = {-1}, int64 one = {1}> {
         f = Reshape (x, all) k = ArgMax <axis = 0, keepdims = 0> (f) z = Sub (k, k)
         y = Gather <axis = 0> (x, z) }""",
@@ -77,15 +77,17 @@ MODELS = {
 
 def sized(name, size):
     """Feeds of the model of this name."""
-    shapes = {"in the middle": (2, size, 3), "at the end": (2, 3, size),               "shares": (size, 40), "a product": (size, 20)}  # fmt: skip
+    shapes = {
+        "in the middle": (2, size, 3),
+        "at the end": (2, 3, size),
+        "shares": (size, 40),
+        "a product": (size, 20),
+    }
     return {"x": numbers(*shapes.get(name, (size, 3)))}
 
 
 def named(name):
-    text = MODELS[name]
-    if name == "at the end":  # initializers stand in front
-        text = text.replace(" { e =", " <int64[1] a = {2}> { e =").split("\n")[0]
-    return model(text)
+    return model(MODELS[name])
 
 
 @pytest.mark.parametrize("name", MODELS)

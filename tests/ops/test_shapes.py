@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from anydml.ops.catalog import BY_NAME
-from anydml.ops.shapes import NoShape, bind, from_terms, listed, said, sizes_by
+from anydml.ops.shapes import NoShape, bind, from_terms, said, shape_in_words, sizes_by
 from anydml.ops.tensor_desc import TensorDesc
 
 OF_TENSORS = [op for op in BY_NAME.values() if op.compute is not None]
@@ -15,7 +15,7 @@ OF_TENSORS = [op for op in BY_NAME.values() if op.compute is not None]
 def test_every_tensor_has_a_shape(op):
     assert op.shapes.keys() == {s.parameter for s in op.tensors}
     for shape in op.shapes.values():
-        assert listed(shape)
+        assert shape_in_words(shape)
 
 
 @pytest.mark.parametrize("op", OF_TENSORS, ids=str)
@@ -94,5 +94,8 @@ def test_sizes_follow():
 
 
 def test_people_read_them():
-    assert listed("N C/(b*b) S... windows(S,K)... n-1") == "[N, C / (b * b), S..., windows(S, K)..., n - 1]"
-    assert listed(said("as input, but 1 along axes")) == "as input, but 1 along axes"
+    assert (
+        shape_in_words("N C/(b*b) S... windows(S,K)... n-1")
+        == "[N, C / (b * b), S..., windows(S, K)..., n - 1]"
+    )
+    assert shape_in_words(said("as input, but 1 along axes")) == "as input, but 1 along axes"

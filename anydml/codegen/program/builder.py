@@ -17,7 +17,9 @@ from anydml.codegen.program.geometry import (
     nested,
     offsets_of,
     pieces,
-    reshaped_strides,
+    reshaped,
+    starts,
+    strides_in,
     strides_like,
     strides_of,
 )
@@ -72,11 +74,10 @@ class ProgramBuilder(ElementWriter):
         if isinstance(tensor, Register):
             return Register(tensor.dtype, sizes, tensor.name)
         assert isinstance(tensor, Memory)
-        strides = reshaped_strides(tensor.sizes, tensor.strides, sizes)
-        if strides is None:
-            tensor = self.packed(tensor)
-            strides = packed_strides(sizes)
-        return replace(tensor, sizes=sizes, strides=strides)
+        found = reshaped(tensor, sizes)
+        if found is None:
+            found = replace(self.packed(tensor), sizes=sizes, strides=packed_strides(sizes))
+        return found
 
     def rearrange(self, tensor: Tensor, places: NDArray[np.int64]) -> Tensor:
         """Elements of a tensor in an order of its own: an array of their places, counted row by row.
@@ -120,23 +121,21 @@ class ProgramBuilder(ElementWriter):
         """Row after row along the axis whose elements are nearest to each other, where all rows take theirs
         in the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c)."""
         lines = lines_of(offsets)
-        if lines is None or min(offsets.shape) < 1:
+        if lines is None:
             return None
         order = sorted(range(offsets.ndim), key=lambda k: -float(np.ptp(lines[k])) / len(lines[k]))
         *outer, axis = order
         line, dtype = lines[axis], UINT8 if tensor.dtype is BOOL else tensor.dtype
         lanes = min(self.vector_lanes(SIZE[dtype]), len(line))
-        starts = [min(k, len(line) - lanes) for k in range(0, len(line), lanes)]
-        vectors = [line[k : k + lanes] for k in starts]
+        begins = starts(len(line), lanes)
+        vectors = [line[k : k + lanes] for k in begins]
         every = [nested(lines[k]) for k in outer]
-        if lanes < 4 or len(starts) > MAX_ROW_VECTORS or None in every:
+        if lanes < 4 or len(begins) > MAX_ROW_VECTORS or None in every:
             return None
         if max(int(np.ptp(v)) for v in vectors) >= MAX_NEAR * lanes:
             return None
-        steps, step = [0] * offsets.ndim, 1
-        for k in reversed(order):
-            steps[k], step = step, step * offsets.shape[k]
-        result = self.room(tensor.dtype, offsets.shape, tuple(steps))
+        steps = strides_in(order, offsets.shape)
+        result = self.room(tensor.dtype, offsets.shape, steps)
         dims: list[tuple[int, tuple[int, int]]] = []
         for k, axes in zip(outer, every, strict=True):
             sizes = [n for n, _ in axes or ()]
@@ -145,7 +144,7 @@ class ProgramBuilder(ElementWriter):
         self.work += result.count
 
         def row(pointers: list[str]) -> None:
-            for start, vector in zip(starts, vectors, strict=True):
+            for start, vector in zip(begins, vectors, strict=True):
                 found = self.code.near(pointers[0], vector.tolist(), dtype)
                 assert found is not None, "they are near"
                 self.code.store(found, self.code.at(pointers[1], start, dtype), dtype, lanes)

@@ -8,7 +8,7 @@ wrap around. Known factors are packed as tiles read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.geometry import broadcast_strides, reshaped_strides
-from anydml.codegen.program.values import (
-    MAX_REGISTER_ELEMENTS,
-    Known,
-    Memory,
-    NotNative,
-    Pending,
-    Tensor,
-)
+from anydml.codegen.program.geometry import broadcast_strides, over, starts
+from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor
 from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, read, walk
 from anydml.ops.expr import sub as subtract
@@ -78,11 +71,6 @@ class _Tiling:
                 found.append((max(down * across * cycles * depth, read), -rows * vectors, rows))
         _, area, rows = min(found)
         return _Tiling(rows, min(-area // rows * lanes, n), lanes)
-
-    @property
-    def starts(self) -> list[int]:
-        """Of its vectors; the last one begins earlier where it would not be full."""
-        return [min(v, self.columns - self.lanes) for v in range(0, self.columns, self.lanes)]
 
 
 def matrix_product(
@@ -176,20 +164,7 @@ def pending(
         found = [t for t in beside if t is not None]
         return product(end if end.args else None, found) if len(found) == len(beside) else None
 
-    if prod(sizes) <= MAX_REGISTER_ELEMENTS:
-        return b.settled(product(None, ()))
-    return Pending(given[0].dtype, sizes, write, tuple(given))
-
-
-def reshaped(tensor: Memory, sizes: tuple[int, ...]) -> Memory | None:
-    """Its elements in other sizes, where strides lead to that."""
-    strides = reshaped_strides(tensor.sizes, tensor.strides, sizes)
-    return None if strides is None else replace(tensor, sizes=sizes, strides=strides)
-
-
-def over(memory: Memory, sizes: tuple[int, ...]) -> Memory:
-    """Repeated, to be of these sizes."""
-    return replace(memory, sizes=sizes, strides=broadcast_strides(memory, sizes))
+    return b.later(Pending(given[0].dtype, sizes, write, tuple(given)))
 
 
 @dataclass(frozen=True)
@@ -252,8 +227,7 @@ class _Mirrored:
 def _panels(other: Known, tiling: _Tiling) -> Known:
     """Known factors [..., K, N] as the tiles read them, line after line: [..., tiles, K, columns]."""
     n = other.sizes[-1]
-    starts = [min(first, n - tiling.columns) for first in range(0, n, tiling.columns)]
-    columns = np.add.outer(starts, np.arange(tiling.columns))
+    columns = np.add.outer(starts(n, tiling.columns), np.arange(tiling.columns))
     return Known.of(np.ascontiguousarray(np.moveaxis(other.array[..., columns], -3, -2)))
 
 
@@ -271,10 +245,11 @@ def _write_product(
     rows may be of two axes; `y`: a matrix, or its panels."""
     code, dtype = b.code, x.dtype
     m, n = result.sizes
-    rows, width, lanes, starts = tiling.rows, tiling.columns, tiling.lanes, tiling.starts
+    rows, width, lanes = tiling.rows, tiling.columns, tiling.lanes
+    vectors = starts(width, lanes)
     kind = value_type(dtype, lanes)
     zero = code.constant(np.zeros(1, NUMPY[dtype]), dtype) if lanes == 1 else "zeroinitializer"
-    cells = [(r, v) for r in range(rows) for v in range(len(starts))]
+    cells = [(r, v) for r in range(rows) for v in range(len(vectors))]
 
     def multiply_add(x: str, y: str, total: str) -> str:
         if dtype in FLOATING:
@@ -291,12 +266,12 @@ def _write_product(
             beside = code.at(left, code.times(k, x.strides[-1]), dtype)
             for u in range(count):
                 line = code.at(above, u * y.strides[-2], dtype)
-                vs = [code.load(code.at(line, start, dtype), dtype, lanes) for start in starts]
+                vs = [code.load(code.at(line, start, dtype), dtype, lanes) for start in vectors]
                 for r in range(rows):
                     place = code.at(beside, r * x.strides[0] + u * x.strides[-1], dtype)
                     one = code.splat(code.load(place, dtype), dtype, lanes)
                     for v, vector in enumerate(vs):
-                        k_ = r * len(starts) + v
+                        k_ = r * len(vectors) + v
                         sums[k_] = multiply_add(one, vector, sums[k_])
             return sums
 
@@ -324,8 +299,8 @@ def _write_product(
             sums = along(left, right, x.sizes[1], sums)
         for (r, v), total in zip(cells, sums, strict=True):
             if end is not None:
-                total = finished(total, code.plus(row, r), code.plus(column, starts[v]))
-            code.store(total, code.at(home, r * result.strides[0] + starts[v], dtype), dtype, lanes)
+                total = finished(total, code.plus(row, r), code.plus(column, vectors[v]))
+            code.store(total, code.at(home, r * result.strides[0] + vectors[v], dtype), dtype, lanes)
 
     def finished(total: str, row: str, column: str) -> str:
         known = {read(0, dtype): total}

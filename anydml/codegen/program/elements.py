@@ -71,6 +71,14 @@ class ElementWriter:
             return self.register(tensor) if tensor.small else self.memory(tensor)
         return tensor
 
+    def later(self, product: Pending) -> Tensor:
+        """A product that waits for who reads it; a small one does not."""
+        if not product.small:
+            return product
+        found = product.write(read(0, product.dtype), ())
+        assert found is not None, "to do nothing is always done"
+        return self.settled(found)
+
     def with_products(self, tensor: Tensor, alone: bool = False) -> Tensor:
         """The same, with the products that it is computed of in memory. One of them may be written with what
         is done to it on its way out, so that this is all; `alone`: not so."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.emit import Emitter, element_type, literal, value_type, vector
+from anydml.codegen.program.geometry import starts
 from anydml.codegen.program.values import NotNative, memory_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import BFLOAT16, BOOL, SIZE, UINT16, ScalarType
@@ -252,7 +253,7 @@ class FunctionWriter:
         too many."""
         lanes, first, last = len(offsets), min(offsets), max(offsets)
         width = min(lanes, last - first + 1)
-        begins = [min(b, last + 1 - width) for b in range(first, last + 1, width)]
+        begins = [first + k for k in starts(last - first + 1, width)]
         if len(begins) > MAX_NEAR:
             return None
         loaded = [self.load(self.at(pointer, b, dtype), dtype, width) for b in begins]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -14,6 +14,11 @@ from anydml.codegen.program.values import Memory
 
 MAX_PIECES = 64
 """Copies of parts, of elements in an order that no strides have."""
+
+
+def starts(count: int, width: int) -> list[int]:
+    """Where vectors of so many elements begin: the last one earlier where it would not be full."""
+    return [min(k, count - width) for k in range(0, count, width)]
 
 
 def broadcast_strides(tensor: Memory, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -57,12 +62,28 @@ def reshaped_strides(
     return tuple(reversed(result))
 
 
+def over(tensor: Memory, sizes: tuple[int, ...]) -> Memory:
+    """Repeated, to be of these sizes."""
+    return replace(tensor, sizes=sizes, strides=broadcast_strides(tensor, sizes))
+
+
+def reshaped(tensor: Memory, sizes: tuple[int, ...]) -> Memory | None:
+    """Its elements in other sizes, where strides lead to that."""
+    strides = reshaped_strides(tensor.sizes, tensor.strides, sizes)
+    return None if strides is None else replace(tensor, sizes=sizes, strides=strides)
+
+
 def strides_like(sizes: Sequence[int], like: Sequence[Memory]) -> tuple[int, ...]:
     """The strides of as many elements side by side, with their axes in the order that another tensor of that
     rank has, if there is one: what follows the channels then goes on along them."""
     order = list(range(len(sizes)))
     if like and _has_own_places(like[0]):
         order.sort(key=lambda axis: -abs(like[0].strides[axis]))
+    return strides_in(order, sizes)
+
+
+def strides_in(order: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides of elements side by side, with these axes from the outermost to the innermost."""
     strides, step = [0] * len(sizes), 1
     for axis in reversed(order):
         strides[axis], step = step, step * sizes[axis]

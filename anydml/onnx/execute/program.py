@@ -88,11 +88,11 @@ class _Planned:
         if self.larger is None or not isinstance(step, NativeStep) or step.has_room(values):
             return False
         found = self.larger(values)
-        if isinstance(next(iter(found.steps), None), NativeStep):
-            self.plan = found
-        else:  # more work than programs are for: this one stays for what it has room for
-            self.larger = None
-        return self.larger is not None
+        if not isinstance(next(iter(found.steps), None), NativeStep):
+            self.larger = None  # more work than programs are for: this one stays for what it has room for
+            return False
+        self.plan = found
+        return True
 
 
 class Program:

@@ -9,7 +9,8 @@ import numpy as np
 from onnx import AttributeProto
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product, pending, product_sizes, reshaped
+from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
+from anydml.codegen.program.geometry import reshaped
 from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
 from anydml.errors import counted, short_repr
 from anydml.onnx.ops import result_types

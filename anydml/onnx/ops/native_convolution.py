@@ -11,16 +11,9 @@ import numpy as np
 
 from anydml.codegen.kernel import collapse
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product, over, pending, product_sizes, reshaped
-from anydml.codegen.program.geometry import strides_like
-from anydml.codegen.program.values import (
-    MAX_REGISTER_ELEMENTS,
-    Known,
-    Memory,
-    NotNative,
-    Pending,
-    Tensor,
-)
+from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
+from anydml.codegen.program.geometry import over, reshaped, strides_like
+from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor
 from anydml.directml.weights import replace_reads
 from anydml.onnx.ops.native import Inputs, known, operand, padded, windowed
 from anydml.onnx.ops.opinfo import Array, KnownNode
@@ -134,8 +127,8 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
     column = (channels, *[1] * len(where.kernel))
     first = Known.of((np.zeros(channels, np.float32) if bias is None else bias.array).reshape(column))
 
-    def sums(block: _Block) -> tuple[expr.Expr, list[Tensor]]:
-        """What a block's windows see, as an expression."""
+    def sums(block: _Block, part: tuple[int, ...]) -> tuple[expr.Expr, list[Tensor]]:
+        """What a block's windows see, as an expression; `part`: its sizes."""
         operands: list[Tensor] = [first]
         total = expr.read(0, FLOAT32)
         for taps in product(*(taps for _, _, taps in block)):
@@ -146,7 +139,7 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
                 )
             ]
             seen = b.every(x, (0, 0, *begin), (1, 1, *where.strides))
-            operands.append(b.part_of(seen, [0] * len(sizes), (*sizes[:2], *(n for _, n, _ in block))))
+            operands.append(b.part_of(seen, [0] * len(part), part))
             at: Index = (..., 0, *taps)
             operands.append(Known.of(w[at].reshape(column)))
             k = len(operands)
@@ -157,8 +150,8 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
         result = b.room(FLOAT32, sizes, strides_like(sizes, [x]))
         beside = [over(b.memory(t), sizes) for t in others]
         for block in blocks:
-            total, operands = sums(block)
             start, part = [0, 0, *(i for i, _, _ in block)], (*sizes[:2], *(n for _, n, _ in block))
+            total, operands = sums(block, part)
             given = [*operands, *(b.part_of(t, start, part) for t in beside)]
             reads = {k: expr.read(len(operands) + k - 1, t.dtype) for k, t in enumerate(beside, start=1)}
             meaning = replace_reads(end, {0: total, **reads})
@@ -166,9 +159,7 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
         b.work += 2 * prod(sizes) * prod(where.kernel)
         return result
 
-    if prod(sizes) <= MAX_REGISTER_ELEMENTS:
-        return b.settled(write(expr.read(0, FLOAT32), ()))
-    return Pending(FLOAT32, sizes, write, (x,))
+    return b.later(Pending(FLOAT32, sizes, write, (x,)))
 
 
 def _channels_last(b: ProgramBuilder, x: Memory) -> Memory:

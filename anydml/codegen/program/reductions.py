@@ -154,6 +154,34 @@ def folded_lanes(b: ProgramBuilder, folding: Folding, dtype: ScalarType, name: s
     return _folded(b, folding, dtype, name, lanes, np.arange(lanes).reshape(lanes, 1))
 
 
+def folded_row(
+    b: ProgramBuilder, folding: Folding, dtype: ScalarType, parts: Sequence[tuple[int, str]]
+) -> str:
+    """The elements of a row, in registers of so many lanes each, as one: in the same order as those of
+    one which is not."""
+    wide, totals = folding.type(dtype), dict[int, str]()
+    for width, name in parts:
+        if width not in totals:
+            totals[width] = b.code.constant(np.full(width, folding.neutral(wide), NUMPY[wide]), wide)
+        x = _opened(b, folding, name, dtype, width)
+        totals[width] = _combined(b, folding, dtype, totals[width], x, width)
+    return closed_row(b, folding, dtype, [*totals.items()], sum(width for width, _ in parts))
+
+
+def closed_row(
+    b: ProgramBuilder,
+    folding: Folding,
+    dtype: ScalarType,
+    totals: Sequence[tuple[int, str]],
+    count: int | str,
+) -> str:
+    """What so many elements of a row have become, of which registers of so many lanes have their parts."""
+    total, *others = (folded_lanes(b, folding, dtype, name, width) for width, name in totals)
+    for other in others:
+        total = _combined(b, folding, dtype, total, other, 1)
+    return _closed(b, folding, dtype, total, 1, count)
+
+
 class _Nest:
     """Loops over what is kept, and in them over what is folded; in vectors along neighbours in memory."""
 
@@ -235,14 +263,8 @@ class _Nest:
             return results
 
         totals = self._over(self.folds[:-1], source, carried, run)
-        folded = [
-            folded_lanes(b, folding, self.dtype, t, width)
-            for t, (width, _) in zip(totals, parts, strict=True)
-        ]
-        total = folded[0]
-        for other in folded[1:]:
-            total = _combined(b, folding, self.dtype, total, other, 1)
-        b.code.store(_closed(b, folding, self.dtype, total, 1, self.count), result, self.dtype)
+        every = [(width, total) for total, (width, _) in zip(totals, parts, strict=True)]
+        b.code.store(closed_row(b, folding, self.dtype, every, self.count), result, self.dtype)
 
     def _over(
         self,

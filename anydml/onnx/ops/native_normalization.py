@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import (
@@ -12,8 +13,8 @@ from anydml.codegen.program.reductions import (
     NORM,
     SUM_OF_ABSOLUTES,
     TOTAL,
-    fold_axes,
 )
+from anydml.codegen.program.rows import Passes, Rule, Steps, by_rows
 from anydml.codegen.program.values import Bounded, NotNative, Tensor
 from anydml.onnx.ops.native import Inputs, Native, each_by_itself, of_float32, operand
 from anydml.onnx.ops.opinfo import KnownNode
@@ -26,15 +27,6 @@ _STAGED_IN_FLOAT32 = 1
 
 
 # ---- along an axis -----------------------------------------------------------------------------------
-
-
-def _shifted_powers(b: ProgramBuilder, n: KnownNode, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest along the axis, what x is apart from it, and e to that, of which nothing overflows."""
-    if n.version < 13:
-        raise NotNative(f"{n.op.name} of several axes")
-    top = b.use(fold_axes(b, x, [_axis(n, x)], True, LARGEST))
-    apart = b.use(b.elementwise(expr.sub(ONE, OTHER), [x, top]))
-    return top, apart, b.use(b.elementwise(elementary.exp(ONE), [apart]))
 
 
 def _axis(n: KnownNode, x: Tensor) -> int:
@@ -55,51 +47,64 @@ def before_axis(rule: Native) -> Native:
     return each_by_itself(rule, _before)
 
 
+def _one_axis(n: KnownNode, x: Tensor) -> list[int]:
+    if n.version < 13:
+        raise NotNative(f"{n.op.name} of several axes")
+    return [_axis(n, x)]
+
+
 @before_axis
 @of_float32
 def softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
-    _, _, powers = _shifted_powers(b, n, x)
-    total = fold_axes(b, powers, [_axis(n, x)], True, TOTAL)
-    return [b.elementwise(expr.div(ONE, OTHER), [powers, total])]
+    """By powers of what is apart from the largest, of which nothing overflows."""
+
+    def rule(s: Steps, x: Any) -> Any:
+        powers = s.keep(s.each(elementary.exp(expr.sub(ONE, OTHER)), x, s.fold(x, LARGEST)))
+        return s.each(expr.div(ONE, OTHER), powers, s.fold(powers, TOTAL))
+
+    x = operand(inputs)
+    return [by_rows(b, x, _one_axis(n, x), [], rule)]
 
 
 @before_axis
 @of_float32
 def log_softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
-    _, apart, powers = _shifted_powers(b, n, x)
-    total = fold_axes(b, powers, [_axis(n, x)], True, TOTAL)
-    logarithm = b.use(b.elementwise(elementary.log(ONE), [total]))
-    return [b.elementwise(expr.sub(ONE, OTHER), [apart, logarithm])]
+    def rule(s: Steps, x: Any) -> Any:
+        apart = s.keep(s.each(expr.sub(ONE, OTHER), x, s.fold(x, LARGEST)))
+        total = s.fold(s.keep(s.each(elementary.exp(ONE), apart)), TOTAL)
+        return s.each(expr.sub(ONE, OTHER), apart, s.keep(s.each(elementary.log(ONE), total)))
+
+    x = operand(inputs)
+    return [by_rows(b, x, _one_axis(n, x), [], rule)]
 
 
 @of_float32
 def lp(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """Where the norm is 0 so are the results."""
-    x, p = b.use(operand(inputs)), n.int("p")
+    x, p = operand(inputs), n.int("p")
     if p not in (1, 2):
         raise NotNative(f"a norm {p}")
-    norm = b.use(fold_axes(b, x, [_axis(n, x)], True, NORM if p == 2 else SUM_OF_ABSOLUTES))
     normal = expr.select(expr.eq(OTHER, 0.0), 0.0, expr.div(ONE, OTHER))
-    return [b.elementwise(normal, [x, norm])]
+
+    def rule(s: Steps, x: Any) -> Any:
+        return s.each(normal, x, s.fold(x, NORM if p == 2 else SUM_OF_ABSOLUTES))
+
+    return [by_rows(b, x, [_axis(n, x)], [], rule)]
 
 
 # ---- by mean and variance ----------------------------------------------------------------------------
 
 
-def _standard(
-    b: ProgramBuilder, x: Tensor, axes: Sequence[int], epsilon: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What x is apart from its mean along axes, the standard deviation, and the mean."""
-    mean = b.use(fold_axes(b, x, axes, True, AVERAGE))
-    apart = b.use(b.elementwise(expr.sub(ONE, OTHER), [x, mean]))
-    return apart, _deviation(b, apart, axes, epsilon), mean
+def _standard(s: Steps, x: Any, epsilon: float) -> tuple[Any, Any, Any]:
+    """What x is apart from its mean, the standard deviation, and the mean."""
+    mean = s.fold(x, AVERAGE)
+    apart = s.keep(s.each(expr.sub(ONE, OTHER), x, mean))
+    return apart, _deviation(s, apart, epsilon), mean
 
 
-def _deviation(b: ProgramBuilder, apart: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
-    squares = fold_axes(b, apart, axes, True, MEAN_SQUARE)
-    return b.use(b.elementwise(expr.sqrt(expr.add(ONE, epsilon)), [squares]))
+def _deviation(s: Steps, apart: Any, epsilon: float) -> Any:
+    squares = s.fold(apart, MEAN_SQUARE)
+    return s.keep(s.each(expr.sqrt(expr.add(ONE, epsilon)), squares))
 
 
 _SCALED = expr.mul(expr.div(ONE, OTHER), THIRD)
@@ -123,33 +128,46 @@ def _last_axes(n: KnownNode, x: Tensor) -> list[int]:
 
 @of_float32
 def mean_variance(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
+    x = operand(inputs)
     axes = sorted({axis_in(k, len(x.sizes)) for k in n.ints("axes") or []})
     if not axes:
         raise NotNative("MeanVarianceNormalization along no axes")
-    apart, deviation, _ = _standard(b, x, axes, 0.0)
-    return [b.elementwise(expr.div(ONE, expr.add(OTHER, 1e-9)), [apart, deviation])]
+
+    def rule(s: Steps, x: Any) -> Any:
+        apart, deviation, _ = _standard(s, x, 0.0)
+        return s.each(expr.div(ONE, expr.add(OTHER, 1e-9)), apart, deviation)
+
+    return [by_rows(b, x, axes, [], rule)]
 
 
 @before_axis
 @of_float32
 def layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
-    apart, deviation, mean = _standard(b, x, _last_axes(n, x), n.float("epsilon"))
-    result = b.elementwise(_SCALED, [apart, deviation, operand(inputs, 1)])
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = b.elementwise(expr.add(ONE, OTHER), [result, inputs[2]])
+    x, scale = operand(inputs), operand(inputs, 1)
+    beside = [scale] if len(inputs) < 3 or inputs[2] is None else [scale, inputs[2]]
+    axes, epsilon = _last_axes(n, x), n.float("epsilon")
+
+    def rule(s: Steps, x: Any, *scale_and_bias: Any) -> Any:
+        apart, deviation, _ = _standard(s, x, epsilon)
+        meaning = expr.add(_SCALED, FOURTH) if scale_and_bias[1:] else _SCALED
+        return s.each(meaning, apart, deviation, *scale_and_bias)
+
     if not any(n.outputs[1:]):
-        return [result]
-    return [result, mean, b.elementwise(expr.div(1.0, ONE), [deviation])][: len(n.outputs)]
+        return [by_rows(b, x, axes, beside, rule)]
+    s, x = Passes(b, axes), b.use(x)
+    _, deviation, mean = _standard(s, x, epsilon)
+    return [rule(s, x, *beside), mean, s.each(expr.div(1.0, ONE), deviation)][: len(n.outputs)]
 
 
 @before_axis
 @of_float32
 def root_mean_square(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
-    deviation = _deviation(b, x, _last_axes(n, x), n.float("epsilon"))
-    return [b.elementwise(_SCALED, [x, deviation, operand(inputs, 1)])]
+    x, epsilon = operand(inputs), n.float("epsilon")
+
+    def rule(s: Steps, x: Any, scale: Any) -> Any:
+        return s.each(_SCALED, x, _deviation(s, x, epsilon), scale)
+
+    return [by_rows(b, x, _last_axes(n, x), [operand(inputs, 1)], rule)]
 
 
 @of_float32
@@ -165,30 +183,42 @@ def batch(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     return [b.elementwise(moved, [x, mean, factors, bias])]
 
 
+def _scaled(epsilon: float) -> Rule:
+    """With a scale and a bias."""
+
+    def rule(s: Steps, x: Any, scale: Any, bias: Any) -> Any:
+        apart, deviation, _ = _standard(s, x, epsilon)
+        return s.each(expr.add(_SCALED, FOURTH), apart, deviation, scale, bias)
+
+    return rule
+
+
 @of_float32
 def instance(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    x = b.use(operand(inputs))
+    x = operand(inputs)
     if len(x.sizes) < 3:
         raise NotNative(f"InstanceNormalization of rank {len(x.sizes)}")
-    scale, bias = _per_channel(b, x, inputs, (1, 2))
-    apart, deviation, _ = _standard(b, x, range(2, len(x.sizes)), n.float("epsilon"))
-    return [b.elementwise(expr.add(_SCALED, FOURTH), [apart, deviation, scale, bias])]
+    beside = _per_channel(b, x, inputs, (1, 2))
+    return [by_rows(b, x, range(2, len(x.sizes)), beside, _scaled(n.float("epsilon")))]
 
 
 @of_float32
 def group(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """Scale and bias are per group at opset 18, per channel since 21."""
-    x, groups = b.use(operand(inputs)), n.int("num_groups")
+    x, groups, epsilon = operand(inputs), n.int("num_groups"), n.float("epsilon")
     if n.attribute("stash_type") not in (None, _STAGED_IN_FLOAT32):
         raise NotNative("statistics in another type than float32")
     if len(x.sizes) < 2 or groups < 1 or x.sizes[1] % groups:
         raise NotNative(f"{groups} groups of {list(x.sizes)}")
     parts = b.reshape(x, (x.sizes[0], groups, x.count // (x.sizes[0] * groups)))
-    apart, deviation, _ = _standard(b, parts, [2], n.float("epsilon"))
     if n.version < 21:
-        scale, bias = _per_channel(b, parts, inputs, (1, 2))
-        moved = b.elementwise(expr.add(_SCALED, FOURTH), [apart, deviation, scale, bias])
-        return [b.reshape(moved, x.sizes)]
+        beside = _per_channel(b, parts, inputs, (1, 2))
+        return [b.reshape(by_rows(b, parts, [2], beside, _scaled(epsilon)), x.sizes)]
+
+    def normal(s: Steps, x: Any) -> Any:
+        apart, deviation, _ = _standard(s, x, epsilon)
+        return s.each(expr.div(ONE, OTHER), apart, deviation)
+
     scale, bias = _per_channel(b, x, inputs, (1, 2))
-    normal = b.reshape(b.elementwise(expr.div(ONE, OTHER), [apart, deviation]), x.sizes)
-    return [b.elementwise(expr.add(expr.mul(ONE, OTHER), THIRD), [normal, scale, bias])]
+    normalized = b.reshape(by_rows(b, parts, [2], [], normal), x.sizes)
+    return [b.elementwise(expr.add(expr.mul(ONE, OTHER), THIRD), [normalized, scale, bias])]

@@ -60,6 +60,8 @@ class ElementWriter:
         """Registers with lengths that somebody asked for, and how much they are at most."""
         self.held: list[Tensor] = []
         """Whose memory must not be given out again, whatever else is in use."""
+        self._begins: dict[str, Buffer] = {}
+        """Registers with the pointers of buffers."""
 
     # ---- one form to another
 
@@ -227,7 +229,21 @@ class ElementWriter:
 
     def place(self, buffer: Buffer) -> str:
         """The pointer of a buffer, for the block that is being written."""
-        return self.code.line(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
+        found = self.code.line(f"getelementptr i8, ptr %arena, i64 {buffer.offset}")
+        self._begins[found] = buffer
+        return found
+
+    def computed_there(self, tensor: Memory, home: str) -> bool:
+        """Have all that is written to a tensor's memory written to other memory, `home`, from the beginning;
+        False where there is more or less in it than the tensor."""
+        buffer = self._begins.get(tensor.pointer)
+        whole = buffer is not None and buffer.used == tensor.count * SIZE[tensor.dtype] and tensor.packed
+        if buffer is None or not whole or tensor.lies_in != (buffer,):
+            return False
+        for pointer in [p for p, other in self._begins.items() if other is buffer]:
+            del self._begins[pointer]
+            self.code.renew(pointer, f"getelementptr i8, ptr {home}, i64 0")
+        return True
 
     def _weight(self, known: Known) -> Memory:
         """What an array repeats is there once."""

@@ -56,6 +56,12 @@ class FunctionWriter:
         if len(self.lines) > self.most:
             raise NotNative(f"more than {self.most} instructions, which take long to compile")
 
+    def renew(self, register: str, instruction: str) -> None:
+        """Another instruction, instead of that which gave a register."""
+        start = f"  {register} = "
+        place = next(k for k, line in enumerate(self.lines) if line.startswith(start))
+        self.lines[place] = start + instruction
+
     def begin(self, label: str) -> None:
         """A block, to which somebody jumps."""
         self.lines.append(f"{label}:")

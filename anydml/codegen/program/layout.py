@@ -34,7 +34,7 @@ class ArenaPlan:
 
     def allocate(self, size: int) -> Buffer:
         """The first gap that holds it."""
-        size = _rounded(size)
+        used, size = size, _rounded(size)
         offset, place = 0, 0
         for place, buffer in enumerate(self._taken):  # noqa: B007  (read behind the loop)
             if offset + size <= buffer.offset:
@@ -42,16 +42,16 @@ class ArenaPlan:
             offset = buffer.offset + buffer.size
         else:
             place = len(self._taken)
-        return self._take(offset, size, place)
+        return self._take(offset, used, place)
 
     def append(self, size: int) -> Buffer:
         """A buffer behind all that there were."""
-        return self._take(self.size, _rounded(size), len(self._taken))
+        return self._take(self.size, size, len(self._taken))
 
-    def _take(self, offset: int, size: int, place: int) -> Buffer:
-        found = Buffer(offset, size)
+    def _take(self, offset: int, used: int, place: int) -> Buffer:
+        found = Buffer(offset, _rounded(used), used)
         self._taken.insert(place, found)
-        self.size = max(self.size, offset + size)
+        self.size = max(self.size, offset + found.size)
         if self.size > MAX_BYTES:
             raise NotNative("more memory than programs take")
         return found

@@ -19,7 +19,7 @@ from anydml.codegen.program.bounded import fill
 from anydml.codegen.program.builder import Failure, ProgramBuilder
 from anydml.codegen.program.entry import Fed, Made, NativeEntry, can_enter, entry_text
 from anydml.codegen.program.layout import ALIGNMENT, ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Bounded, Memory, NotNative, Tensor, array_type
+from anydml.codegen.program.values import Bounded, Memory, NotNative, Pending, Tensor, array_type
 from anydml.codegen.python_objects import DATA, SIZES, register_functions
 from anydml.ops.dtypes import INT64, SIZE, ScalarType
 from anydml.ops.tensor_desc import packed_strides
@@ -222,13 +222,24 @@ def _told(output: Output, memory: Array) -> tuple[int, ...]:
     return tuple(memory[output.place : output.place + 8 * output.rank].view(np.int64).tolist())
 
 
-def write_outputs(b: ProgramBuilder, results: Sequence[Tensor], tell: bool = False) -> list[Output]:
-    """Write what a program gives to where its outputs are. `tell`: their sizes to its memory, too."""
+def write_outputs(
+    b: ProgramBuilder, results: Sequence[Tensor], tell: bool = False, once: bool = False
+) -> list[Output]:
+    """Write what a program gives to where its outputs are.
+
+    Args:
+        tell: their sizes to its memory, too.
+        once: whether there is no other end, with other results: what lies in memory then is computed where it
+            is to be, and not copied.
+    """
     written = []
     for k, result in enumerate(results):
         if result.count:
             home = Memory(result.dtype, result.sizes, f"%out{k}", packed_strides(result.sizes))
-            fill(b, result, home)
+            if once and not isinstance(result, Bounded) and _is_computed_before(result):
+                result = b.memory(result)
+            if not (once and isinstance(result, Memory) and b.computed_there(result, home.pointer)):
+                fill(b, result, home)
         sizes = None if tell else result.sizes
         written.append(Output(result.dtype, sizes, result.count, len(result.sizes)))
     if not tell:
@@ -242,6 +253,11 @@ def write_outputs(b: ProgramBuilder, results: Sequence[Tensor], tell: bool = Fal
     if place > DETAIL_BYTES:
         raise NotNative("many outputs of sizes that the data decides")
     return written
+
+
+def _is_computed_before(tensor: Tensor) -> bool:
+    """Whether it is written to memory with a product that it is computed of."""
+    return not tensor.small and any(isinstance(t, Pending) for t in tensor.leaves.values())
 
 
 def _text(b: ProgramBuilder, inputs: int, outputs: int) -> str:

@@ -40,6 +40,8 @@ class Buffer:
 
     offset: int
     size: int
+    used: int
+    """Bytes that somebody asked for, of those that there are."""
 
 
 @dataclass(frozen=True, eq=False)

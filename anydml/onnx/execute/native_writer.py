@@ -70,8 +70,9 @@ def write_graph(
     tell = False
     while True:
         b = builder()
+        writer = _Writer(b, opsets, provider, work, split, rooms)
         try:
-            return b, types, _write(graph, b, types, _Writer(b, opsets, provider, work, split, rooms), tell)
+            return b, types, _write(graph, b, types, writer, tell, not split)
         except _OpenSizes:
             tell = True
         except _ToSplit as found:
@@ -90,11 +91,13 @@ def _write(
     types: Sequence[Input],
     writer: _Writer,
     tell: bool,
+    once: bool,
 ) -> list[Output]:
+    """`tell`, `once`: as of `write_outputs`."""
     outputs: list[Output] = []
 
     def end(results: Sequence[Tensor]) -> list[Tensor]:
-        written = write_outputs(b, results, tell)
+        written = write_outputs(b, results, tell, once and not tell)
         before = outputs or written
         if [(o.dtype, o.rank) for o in before] != [(w.dtype, w.rank) for w in written]:
             raise NotNative("outputs of ranks that the data decides")

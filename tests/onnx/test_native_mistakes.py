@@ -28,6 +28,8 @@ module: Any = import_module("anydml.codegen.program.module")
 reductions: Any = import_module("anydml.codegen.program.reductions")
 suppression: Any = import_module("anydml.codegen.program.suppression")
 writing: Any = import_module("anydml.codegen.program.function_writer")
+resampling: Any = import_module("anydml.codegen.program.resampling")
+rows: Any = import_module("anydml.codegen.program.rows")
 convolution: Any = import_module("anydml.onnx.ops.native_convolution")
 indexing: Any = import_module("anydml.onnx.ops.native_indexing")
 
@@ -83,6 +85,37 @@ def vectors_of_rows_are_whole() -> None:
         return near(self, pointer, [*offsets[:-1], offsets[-1] + 16], dtype)
 
     writing.FunctionWriter.near = wider
+
+
+def outputs_hold_what_they_are_parts_of() -> None:
+    computed_there = elements.ElementWriter.computed_there
+
+    def whatever(self: Any, tensor: Any, home: str) -> bool:
+        buffer = self._begins.get(tensor.pointer)
+        if buffer is not None:
+            buffer.used = tensor.count * 4
+        return bool(computed_there(self, tensor, home))
+
+    elements.ElementWriter.computed_there = whatever
+
+
+def rows_are_whole_vectors() -> None:
+    of = rows._Row.of
+
+    def longer(b: Any, x: Any, axes: Any) -> Any:
+        row = of(b, x, axes)
+        return row and replace(row, parts=tuple((16, start) for _, start in row.parts))
+
+    rows._Row.of = staticmethod(longer)
+
+
+def neighbours_lie_further_apart() -> None:
+    between = resampling.between
+
+    def further(b: Any, x: Any, axis: int, sides: Any, *rest: Any) -> Any:
+        return between(b, x, axis, (sides[0], sides[1] + 1), *rest)
+
+    import_module("anydml.onnx.ops.resize").between = further  # type: ignore[attr-defined]
 
 
 def rooms_are_too_small() -> None:
@@ -220,6 +253,27 @@ FOUND: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
                 " int64[1] k = {1}, int64[1] s = {2}> { y = Slice (x, a, b, k, s) }",
                 3,
                 35,
+            ),
+        ),
+        (
+            outputs_hold_what_they_are_parts_of,
+            guarded(
+                "m (float[9,20] x) => (float[2,20] y) <int64[1] a = {0}, int64[1] b = {2}>"
+                " { s = Softmax (x) y = Slice (s, a, b) }",
+                9,
+                20,
+            ),
+        ),
+        (rows_are_whole_vectors, guarded("m (float[5,21] x) => (float[5,21] y) { y = Softmax (x) }", 5, 21)),
+        (
+            neighbours_lie_further_apart,
+            guarded(
+                "m (float[1,1,20,6] x) => (float[1,1,31,6] y) <int64[4] sizes = {1, 1, 31, 6}>"
+                ' { y = Resize <mode = "linear"> (x, , , sizes) }',
+                1,
+                1,
+                20,
+                6,
             ),
         ),
         (rooms_are_too_small, chain("column", 40)),

@@ -119,7 +119,8 @@ class ProgramBuilder(ElementWriter):
 
     def _by_rows(self, tensor: Memory, offsets: NDArray[np.int64]) -> Memory | None:
         """Row after row along the axis whose elements are nearest to each other, where all rows take theirs
-        in the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c)."""
+        in the same order: vectors of it of what lies around them, as in (a a b b c c) of (a b c). Rows that
+        are repeated are made once."""
         lines = lines_of(offsets)
         if lines is None:
             return None
@@ -142,15 +143,20 @@ class ProgramBuilder(ElementWriter):
             for at, (n, stride) in enumerate(axes or ()):
                 dims.append((n, (stride, steps[k] * prod(sizes[at + 1 :]))))
         self.work += result.count
+        repeated = [(n, (to,)) for n, (step, to) in dims if step == 0]
 
         def row(pointers: list[str]) -> None:
-            for start, vector in zip(begins, vectors, strict=True):
-                found = self.code.near(pointers[0], vector.tolist(), dtype)
-                assert found is not None, "they are near"
-                self.code.store(found, self.code.at(pointers[1], start, dtype), dtype, lanes)
+            found = [self.code.near(pointers[0], vector.tolist(), dtype) for vector in vectors]
+
+            def store(pointers: list[str]) -> None:
+                for start, vector in zip(begins, found, strict=True):
+                    assert vector, "they are near"
+                    self.code.store(vector, self.code.at(pointers[0], start, dtype), dtype, lanes)
+
+            self.over(repeated, [(dtype, pointers[1])], store)
 
         begin = self.code.at(tensor.pointer, int(offsets.flat[0]), dtype)
-        self.over(dims, [(dtype, begin), (dtype, result.pointer)], row)
+        self.over([d for d in dims if d[1][0]], [(dtype, begin), (dtype, result.pointer)], row)
         return result
 
     def _pick(self, tensor: Memory, offsets: NDArray[np.int64], result: Memory) -> None:

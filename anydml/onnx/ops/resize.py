@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen.program.resampling import between
+from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, moves, operand
@@ -246,17 +247,13 @@ def _native_resize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[
     wide = FLOAT64 if x.dtype is FLOAT64 else FLOAT32
     one, two, near = expr.read(0, wide), expr.read(1, wide), expr.read(2, wide)
     mixed = expr.add(expr.mul(one, expr.sub(1.0, near)), expr.mul(two, near))
-    result = b.elementwise(expr.convert(expr.read(0, x.dtype), wide), [x])
+    blend = expr.select(expr.eq(near, 0.0), one, mixed)
+    result = x if x.dtype is wide else b.elementwise(expr.convert(expr.read(0, x.dtype), wide), [x])
     for axis, change in axes.items():
         low, high, weight = _neighbours(n.text("coordinate_transformation_mode"), change, finite=True)
-        if not weight.any() and np.array_equal(low, np.arange(change.before)):
-            continue
-        given = b.use(result)
-        places = np.arange(given.count).reshape(given.sizes)
-        shares = weight.astype(NUMPY[wide]).reshape(-1, *[1] * (len(x.sizes) - axis - 1))
-        sides = [b.rearrange(given, places.take(side, axis)) for side in (low, high)]
-        result = b.elementwise(expr.select(expr.eq(near, 0.0), one, mixed), [*sides, Known.of(shares)])
-    return [b.elementwise(expr.convert(expr.read(0, wide), x.dtype), [result])]
+        if weight.any() or not np.array_equal(low, np.arange(change.before)):
+            result = between(b, result, axis, (low, high), weight.astype(NUMPY[wide]), blend)
+    return [result if x.dtype is wide else b.elementwise(expr.convert(one, x.dtype), [result])]
 
 
 def _upsampled(x: Array, axes: dict[int, _Axis], mode: str) -> Array:

@@ -3,7 +3,7 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 import anydml
 
@@ -47,3 +47,16 @@ def test_a_transpose_that_a_product_reads_and_the_graph_gives(passed_on, second)
     for made in results:
         for y, want in zip(made, wanted, strict=True):
             np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_that_is_quantized_in_another_order():
+    """onnxruntime would quantize before the Transpose, and give what that leaves."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    m (float[a,b,c] x) => (float[a,b,c] y, float[a,c,b] z) <float s = {0.5}>
+    { y = Relu (x) t = Transpose <perm = [0, 2, 1]> (y) q = QuantizeLinear (t, s) z = DequantizeLinear (q, s) }"""
+    session = anydml.load(parser.parse_model(text), native=False)
+    for rows in (2, 3, 4, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, 5, 3)).astype(np.float32)
+        y, z = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        np.testing.assert_array_equal(z, np.rint(y / 0.5).swapaxes(1, 2) * np.float32(0.5))

@@ -119,6 +119,22 @@ def _losing(nodes: Sequence[Node | If], outputs: Sequence[Value]) -> Iterator[st
     """Optimisations that take away what makes outputs."""
     if not {*outputs}.isdisjoint(turned_for_products(nodes)):
         yield "GemmTransposeFusion"
+    if not {*outputs}.isdisjoint(_turned_for_quantization(nodes)):
+        yield from ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider")
+
+
+def _turned_for_quantization(nodes: Sequence[Node | If]) -> set[Value]:
+    """What a QuantizeLinear reads in another order: onnxruntime quantizes before the Transpose, and gives out
+    what that leaves of it."""
+    found: set[Value] = set()
+    for node in reversed([n for n in nodes if isinstance(n, Node)]):
+        moves = any(map(node.is_onnx, _MOVING)) and not found.isdisjoint(node.writes)
+        if (moves or node.is_onnx("QuantizeLinear")) and node.inputs[0] is not None:
+            found.add(node.inputs[0])
+    return found
+
+
+_MOVING = "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"
 
 
 def turned_for_products(nodes: Iterable[Node | If]) -> Iterator[Value]:

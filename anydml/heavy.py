@@ -17,6 +17,7 @@ from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
 from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
+from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, integer_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -37,6 +38,7 @@ KERNELS = (
     matrix_kernel,
     convolution_kernel,
     gradient_kernel,
+    integer_kernel,
 )
 MIN_ELEMENTS = 1 << 10
 """Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
@@ -150,6 +152,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (BEST, f"of up to {MAX_COUNT}, "),
     ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS), ""),
     (("CONVOLUTION",), "forward, "),
+    ((*MATRICES, *CONVOLUTIONS), "of 8-bit integers, "),
     (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes, "),
 )
 
@@ -177,13 +180,13 @@ def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:
 
 
 RECURRENT = ("RNN", "GRU", "LSTM")
-LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", *RECURRENT)
+LIBRARY = ("CONVOLUTION", *RECURRENT)
 """Operators that a library computes where that is worth it."""
 
 
 def _work(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:
     """Multiply-adds, about, of the operators that the library does faster; 0 of all others."""
-    if operator.name in ("CONVOLUTION", "CONVOLUTION_INTEGER"):
+    if operator.name == "CONVOLUTION":
         return prod(tensors["OutputTensor"].sizes) * prod(tensors["FilterTensor"].sizes[1:])
     if operator.name in RECURRENT:
         _, steps, batch, _ = tensors["InputTensor"].sizes

@@ -20,13 +20,14 @@ from anydml.codegen.emit import value_type
 from anydml.codegen.masks import first_lanes, masked_load
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
-from anydml.ops.dtypes import FLOAT32, SIZE
-from anydml.ops.expr import Expr, add, fma, read
+from anydml.ops.dtypes import FLOAT32, INT32, SIZE
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import Expr, add, fma, mul, read, shl, shr
 
 UNROLLED = 4
 WIDTH = SIZE[FLOAT32]
 SUM, C = read(0, FLOAT32), read(1, FLOAT32)
-"""What an `end` reads."""
+"""What an `end` reads; of pairs, the same of INT32."""
 
 
 def tile_of(rows: int, columns: int, target: Target) -> tuple[int, int]:
@@ -57,10 +58,18 @@ class MatrixSpec:
     """Elements of a row of a are not neighbours."""
     panels: bool = False
     """The columns of b that a tile reads lie beside each other, and those of the next tile behind them."""
+    pairs: bool = False
+    """Elements are two neighbours along k, integers of 16 bits: a sum has the products of both, and wraps
+    around at 32 bits."""
     c: bool = False
     """There is one..."""
     c_repeats: bool = False
     """...of which each row is one element."""
+
+    @property
+    def dtype(self) -> TensorDataType:
+        """Of all arrays."""
+        return INT32 if self.pairs else FLOAT32
 
     @property
     def arrays(self) -> list[str]:
@@ -84,6 +93,7 @@ class MatrixWriter(RowWriter):
         super().__init__(target)
         self.spec = spec
         most = target.vector_bytes // WIDTH
+        self.dtype = spec.dtype
         self.lanes = most if spec.dots else 1 << (min(most, spec.columns).bit_length() - 1)
         self.starts = [min(first, spec.columns - self.lanes) for first in range(0, spec.columns, self.lanes)]
         """Of a tile's vectors, in its columns."""
@@ -110,16 +120,16 @@ class MatrixWriter(RowWriter):
         rows = self._lines(here["a"], row, "a_row", spec.rows)
         above = self.pointer(here["b"])
         if not spec.panels:
-            above = self.at(above, column, FLOAT32)
-        kind = value_type(FLOAT32, lanes)
+            above = self.at(above, column, self.dtype)
+        kind = value_type(self.dtype, lanes)
         cells = [(r, v) for r in range(spec.rows) for v in range(len(self.starts))]
 
         def steps(count: int, k: str, a_at: str, b_at: str, sums: list[str]) -> tuple[str, str, list[str]]:
             for _ in range(count):
                 line = self.at(above, b_at)
-                vectors = [self.load(self.at(line, s, FLOAT32), FLOAT32, lanes) for s in self.starts]
-                ones = [self.load(self.at(r, a_at), FLOAT32, 1) for r in rows]
-                wide = [self.splat(one, FLOAT32, lanes) for one in ones]
+                vectors = [self.load(self.at(line, s, self.dtype), self.dtype, lanes) for s in self.starts]
+                ones = [self.load(self.at(r, a_at), self.dtype, 1) for r in rows]
+                wide = [self.splat(one, self.dtype, lanes) for one in ones]
                 sums = [
                     self._fma(wide[r], vectors[v], total, lanes)
                     for (r, v), total in zip(cells, sums, strict=True)
@@ -170,21 +180,21 @@ class MatrixWriter(RowWriter):
             for j in range(count):
                 number = self.number("add", k, j)
                 at = self.number("mul", number, self.base["a_along"])
-                ones.append(self.load(self.at(line, at), FLOAT32, 1))
+                ones.append(self.load(self.at(line, at), self.dtype, 1))
                 rows.append(self.at(above, self.number("mul", number, self.base["b_row"])))
 
             def some(place: str, lanes: int) -> None:
-                home = self.at(target, place, FLOAT32)
-                total = self.load(home, FLOAT32, lanes)
+                home = self.at(target, place, self.dtype)
+                total = self.load(home, self.dtype, lanes)
                 for one, row in zip(ones, rows, strict=True):
-                    vector = self.load(self.at(row, place, FLOAT32), FLOAT32, lanes)
-                    total = self._fma(self.splat(one, FLOAT32, lanes), vector, total, lanes)
-                self.store(total, home, FLOAT32, lanes)
+                    vector = self.load(self.at(row, place, self.dtype), self.dtype, lanes)
+                    total = self._fma(self.splat(one, self.dtype, lanes), vector, total, lanes)
+                self.store(total, home, self.dtype, lanes)
 
             over(some)
 
         def clear(place: str, lanes: int) -> None:
-            self.store(self._zero(lanes), self.at(target, place, FLOAT32), FLOAT32, lanes)
+            self.store(self._zero(lanes), self.at(target, place, self.dtype), self.dtype, lanes)
 
         over(clear)
         whole = self.number("sub", depth, self.number("urem", depth, 2 * UNROLLED))
@@ -195,11 +205,15 @@ class MatrixWriter(RowWriter):
                 return []
 
             self.loop(first, end, count, step)
-        if self.spec.end != SUM:
+        if self.spec.end.args:
             beside = self.pointer(here["c"]) if self.spec.c else None
             over(
                 lambda place, lanes: self._finish(
-                    self.load(self.at(target, place, FLOAT32), FLOAT32, lanes), beside, target, place, lanes
+                    self.load(self.at(target, place, self.dtype), self.dtype, lanes),
+                    beside,
+                    target,
+                    place,
+                    lanes,
                 )
             )
         return []
@@ -210,12 +224,13 @@ class MatrixWriter(RowWriter):
         spec, lanes = self.spec, self.lanes
         rows = self._lines(here["a"], row, "a_row", spec.rows)
         columns = self._lines(here["b"], column, "b_row", spec.columns)
-        kind = value_type(FLOAT32, lanes)
+        kind = value_type(self.dtype, lanes)
         cells = [(r, c) for r in range(spec.rows) for c in range(spec.columns)]
 
         def step(k: str, sums: list[str], lanes: int, mask: str = "") -> list[str]:
             xs, ys = (
-                [self._some(self.at(p, k, FLOAT32), lanes, mask) for p in lines] for lines in (rows, columns)
+                [self._some(self.at(p, k, self.dtype), lanes, mask) for p in lines]
+                for lines in (rows, columns)
             )
             return [self._fma(xs[r], ys[c], s, lanes) for (r, c), s in zip(cells, sums, strict=True)]
 
@@ -233,9 +248,11 @@ class MatrixWriter(RowWriter):
         targets = self._lines(here["target"], row, "target_row", spec.rows)
         beside = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else []
         totals = [self._together(sums[r * spec.columns : (r + 1) * spec.columns]) for r in range(spec.rows)]
-        ones = [self.line(f"extractelement <{DOTS} x float> {totals[r]}, i32 {c}") for r, c in cells]
+        ones = [
+            self.line(f"extractelement {value_type(self.dtype, DOTS)} {totals[r]}, i32 {c}") for r, c in cells
+        ]
         if not self.target.masks:
-            carried = [("float", t) for t in ones]
+            carried = [(value_type(self.dtype, 1), t) for t in ones]
             ones = self.loop(whole, depth, 1, lambda k, held: step(k, held, 1), carried)
         for (r, c), total in zip(cells, ones, strict=True):
             self._finish(total, beside[r] if beside else None, targets[r], place[c], 1)
@@ -243,8 +260,8 @@ class MatrixWriter(RowWriter):
     def _some(self, pointer: str, lanes: int, mask: str) -> str:
         """A vector; of the lanes that are masked out, 0 without a look at memory."""
         if not mask:
-            return self.load(pointer, FLOAT32, lanes)
-        loaded, declaration = masked_load(pointer, mask, FLOAT32, lanes)
+            return self.load(pointer, self.dtype, lanes)
+        loaded, declaration = masked_load(pointer, mask, self.dtype, lanes)
         self.declared.add(declaration)
         return self.line(loaded)
 
@@ -259,8 +276,8 @@ class MatrixWriter(RowWriter):
 
     def _folded(self, vectors: list[str], lanes: int, parts: int) -> str:
         """One or two vectors of so many parts each: the halves of every part, added up."""
-        x, y, half = read(0, FLOAT32), read(1, FLOAT32), lanes // parts // 2
-        kind, halves = value_type(FLOAT32, lanes), []
+        x, y, half = read(0, self.dtype), read(1, self.dtype), lanes // parts // 2
+        kind, halves = value_type(self.dtype, lanes), []
         for second in (0, half):
             begins = [v * lanes + p * 2 * half + second for v in range(len(vectors)) for p in range(parts)]
             places = [f"i32 {begin + k}" for begin in begins for k in range(half)]
@@ -279,17 +296,37 @@ class MatrixWriter(RowWriter):
         return found
 
     def _fma(self, x: str, y: str, total: str, lanes: int) -> str:
-        a, b, c = (read(k, FLOAT32) for k in range(3))
-        return self.evaluate(fma(a, b, c), lanes, {a: x, b: y, c: total})
+        a, b, c = (read(k, self.dtype) for k in range(3))
+        if not self.spec.pairs:
+            return self.evaluate(fma(a, b, c), lanes, {a: x, b: y, c: total})
+        if lanes == 1:
+            low, high = (
+                mul(shr(one, 16), shr(other, 16)) for one, other in ((shl(a, 16), shl(b, 16)), (a, b))
+            )
+            return self.evaluate(add(c, add(low, high)), lanes, {a: x, b: y, c: total})
+        kind, products = value_type(INT32, lanes), []
+        for first in range(2):  # processors have one instruction for all of this
+            places = ", ".join(f"i32 {2 * k + first}" for k in range(lanes))
+            factors = []
+            for vector in (x, y):
+                halves = self.line(f"bitcast {kind} {vector} to <{2 * lanes} x i16>")
+                mask = f"<{2 * lanes} x i16> poison, <{lanes} x i32> <{places}>"
+                part = self.line(f"shufflevector <{2 * lanes} x i16> {halves}, {mask}")
+                factors.append(self.line(f"sext <{lanes} x i16> {part} to {kind}"))
+            products.append(self.line(f"mul {kind} {', '.join(factors)}"))
+        both = self.line(f"add {kind} {', '.join(products)}")
+        return self.line(f"add {kind} {total}, {both}")
 
     def _zero(self, lanes: int) -> str:
-        return "0.0" if lanes == 1 else "zeroinitializer"
+        return "zeroinitializer" if lanes > 1 else "0" if self.spec.pairs else "0.0"
 
     def _finish(self, total: str, c: str | None, target: str, column: str, lanes: int) -> None:
-        known = {SUM: total}
+        known = {read(0, self.dtype): total}
         if c is not None:
             repeats = self.spec.c_repeats
-            found = self.load(c if repeats else self.at(c, column, FLOAT32), FLOAT32, 1 if repeats else lanes)
-            known[C] = self.splat(found, FLOAT32, lanes) if repeats else found
+            found = self.load(
+                c if repeats else self.at(c, column, self.dtype), self.dtype, 1 if repeats else lanes
+            )
+            known[read(1, self.dtype)] = self.splat(found, self.dtype, lanes) if repeats else found
         value = self.evaluate(self.spec.end, lanes, known)
-        self.store(value, self.at(target, column, FLOAT32), FLOAT32, lanes)
+        self.store(value, self.at(target, column, self.dtype), self.dtype, lanes)

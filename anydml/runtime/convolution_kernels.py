@@ -9,7 +9,7 @@ what views of the padded input have at each place of the window, and no columns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -40,7 +40,7 @@ def convolution_kernel(
     if not _is_able(tensors, attributes):
         return None
     filters, made = tensors["FilterTensor"].sizes, tensors["OutputTensor"].sizes
-    windows = _Windows(attributes, tensors["InputTensor"].sizes, filters, made, threads)
+    windows = Windows(attributes, tensors["InputTensor"].sizes, filters, made, threads)
     kind = _ByChannel if _is_by_channel(filters, attributes) else _Columns
     return kind(windows, attributes, "BiasTensor" in tensors)
 
@@ -67,7 +67,7 @@ def best_by_kernels(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, 
     return good and _is_able(tensors, attributes)
 
 
-class _Windows:
+class Windows:
     """What each window of a convolution sees, for an input of these sizes."""
 
     def __init__(
@@ -86,11 +86,16 @@ class _Windows:
         self._padded = (*sizes[:2], *(a + n + z for (a, z), n in zip(around, sizes[2:], strict=True)))
         self._copy = copying(UINT32, threads)
 
-    def seen(self, x: Array) -> Array:
-        """[N, C, taps..., places...]: a view of the input, or of one with zeros around."""
-        if self._padded != x.shape:
-            whole = between(np.zeros(self._padded, x.dtype))
-            self.copied(x, whole[(slice(None), slice(None), *self._inside)])
+    def seen(
+        self, x: Array, dtype: np.dtype | None = None, move: Callable[[Array, Array], object] | None = None
+    ) -> Array:
+        """[N, C, taps..., places...]: a view of the input, or of one with zeros around.
+
+        `move(x, into)`: what makes elements of another type of it.
+        """
+        if move is not None or self._padded != x.shape:
+            whole = between(np.zeros(self._padded, dtype or x.dtype))
+            (move or self.copied)(x, whole[(slice(None), slice(None), *self._inside)])
             x = whole
         spatial = x.strides[2:]
         within = (s * d for s, d in zip(spatial, self._dilations, strict=True))
@@ -111,7 +116,7 @@ class _Windows:
 
 
 class _Columns:
-    def __init__(self, windows: _Windows, attributes: Mapping[str, Any], bias: bool) -> None:
+    def __init__(self, windows: Windows, attributes: Mapping[str, Any], bias: bool) -> None:
         self._windows = windows
         end, self.activates = activated(add(SUM, C) if bias else SUM, attributes, 3)
         self._product = MatrixLaunches(end, windows.threads)
@@ -136,7 +141,7 @@ class _Columns:
 
 
 class _ByChannel:
-    def __init__(self, windows: _Windows, attributes: Mapping[str, Any], bias: bool) -> None:
+    def __init__(self, windows: Windows, attributes: Mapping[str, Any], bias: bool) -> None:
         self._windows, count = windows, prod(windows.taps)
         seen, weights = ([read(first + k, FLOAT32) for k in range(count)] for first in (0, count))
         total: Expr = mul(seen[0], weights[0])

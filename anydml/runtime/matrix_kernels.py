@@ -91,10 +91,10 @@ def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr
 
 
 class MatrixLaunches:
-    """Products with one end, of matrices of one size each."""
+    """Products with one end, of matrices of one size each; of pairs: see `MatrixSpec`."""
 
-    def __init__(self, end: Expr, threads: int | None) -> None:
-        self._end, self._threads = end, threads
+    def __init__(self, end: Expr, threads: int | None, pairs: bool = False) -> None:
+        self._end, self._threads, self._pairs = end, threads, pairs
         self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
         self._copy = copying(UINT32, threads)
 
@@ -115,6 +115,7 @@ class MatrixLaunches:
             dots=dots,
             turned=not _packed(a, -1),
             panels=panels,
+            pairs=self._pairs,
             c=bias is not None,
             c_repeats=bias is not None and not _packed(bias, -1),
         )

@@ -209,6 +209,9 @@ def test_products_of_matrices(processor):
         MatrixSpec(1, 7, add(SUM, C), c=True, c_repeats=True),
         MatrixSpec(*tile_of_dots(9, 9), SUM, dots=True),
         MatrixSpec(*tile_of_dots(9, 1), SUM, dots=True),
+        MatrixSpec(*tile_of(100, 100, target), read(0, INT32), pairs=True),
+        MatrixSpec(3, 1, read(0, INT32), pairs=True),
+        MatrixSpec(1, 7, read(0, INT32), pairs=True),
     ]
     for spec in specs:
         taken(body_text(MatrixWriter, spec, target), processor)

@@ -1,0 +1,269 @@
+"""Products of 8-bit integers by kernels, with scales on the way out.
+
+a - its zero point, b - its zero point    two by two along k, as integers of 16 bits side by side
+sums of their products                    exact, modulo 2^32, as processors have an instruction for that
+scaled, moved, rounded                    in FLOAT64, as the definitions say
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from anydml.codegen.kernel import group
+from anydml.codegen.matrix import WIDTH
+from anydml.ops.call import Call, empty
+from anydml.ops.dtypes import FLOAT32, FLOAT64, FROM_NUMPY, INT8, INT16, INT32, NUMPY, UINT8, UINT16
+from anydml.ops.enums import TensorDataType
+from anydml.ops.expr import (
+    Expr,
+    add,
+    and_,
+    convert,
+    div,
+    is_nan,
+    maximum,
+    minimum,
+    mul,
+    or_,
+    read,
+    rint,
+    select,
+    shl,
+    shr,
+    sub,
+)
+from anydml.ops.opdef import Operator
+from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.convolution_kernels import Windows
+from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
+from anydml.runtime.matrix_kernels import MAX_BYTES, MatrixLaunches
+
+_BYTES = (INT8, UINT8)
+MATRICES = (
+    *("MATRIX_MULTIPLY_INTEGER", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"),
+    "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
+)
+CONVOLUTIONS = ("CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION")
+_SUM = read(0, INT32)
+
+
+def integer_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Callable[[Call], Array] | None:
+    """What computes a `Call` of products of 8-bit integers by kernels; None where its definition does."""
+    if operator.name not in (*MATRICES, *CONVOLUTIONS):
+        return None
+    one, other = ("ATensor", "BTensor") if operator.name in MATRICES else ("InputTensor", "FilterTensor")
+    sizes = (tensors[name].sizes for name in (one, other, "OutputTensor"))
+    made = tensors["OutputTensor"]
+    if any(tensors[name].data_type not in _BYTES for name in (one, other)) or 0 in [
+        n for s in sizes for n in s
+    ]:
+        return None
+    if made.data_type not in (INT32, FLOAT32, *_BYTES):
+        return None
+    end = _End(operator, tensors, threads)
+    if operator.name in MATRICES:
+        depth = tensors["ATensor"].sizes[-1]
+        large = made.sizes[-1] > 1 and made.sizes[-2] * depth * WIDTH // 2 > MAX_BYTES
+        return None if large else _Product(end, threads)
+    windows = Windows(
+        attributes, tensors["InputTensor"].sizes, tensors["FilterTensor"].sizes, made.sizes, threads
+    )
+    return _Convolution(windows, end, threads)
+
+
+_ONE, _ROW, _COLUMN, _CHANNEL, _FILTER, _WHOLE = "one", "row", "column", "channel", "filter", "whole"
+"""How a tensor lies along others: one number for all, or for each column, row, channel, filter or element."""
+
+
+def _along(x: Array, how: str, rank: int, threads: int | None) -> Array:
+    """A view that broadcasts with tensors of a rank."""
+    if how == _WHOLE:
+        return x
+    ones = {_ONE: (), _ROW: (1, -1), _COLUMN: (-1, 1)}
+    behind = rank - 2 if how == _CHANNEL else rank - 1
+    return packed(x, threads).reshape(ones.get(how, (-1, *[1] * behind)))
+
+
+# ---- two by two ------------------------------------------------------------------------------------------
+
+
+def _difference(x: Expr, zero_point: Expr | None) -> Expr:
+    wide = convert(x, INT32)
+    return wide if zero_point is None else sub(wide, convert(zero_point, INT32))
+
+
+class _Pairs:
+    """Differences along an axis as pairs, the first one in the lower half; behind an odd number a 0."""
+
+    def __init__(self, threads: int | None) -> None:
+        self._threads = threads
+        self._launches: dict[tuple[TensorDataType, TensorDataType, int, bool], RepeatedLaunch] = {}
+
+    def of(self, x: Array, axis: int, zero_point: Array | None = None, how: str = _ONE) -> Array:
+        """`how`: the zero point lies along x."""
+        if zero_point is not None:
+            zero_point = _along(zero_point, how, x.ndim, self._threads)
+        dtype, count, sizes = FROM_NUMPY[x.dtype], x.shape[axis], list(x.shape)
+        sizes[axis] = -(-count // 2)
+        result = scratch(sizes, np.dtype(np.int32))
+        lead = (slice(None),) * axis
+        pairs, rest = (result[(*lead, slice(*ends))] for ends in ((0, count // 2), (count // 2, None)))
+        if dtype in _BYTES and axis == x.ndim - 1 and x.strides[-1] == 1 and count % 2 == 0:
+            self._launch(dtype, [x.view(np.uint16)], zero_point, pairs)
+        elif count > 1:
+            both = [x[(*lead, slice(k, count // 2 * 2, 2))] for k in range(2)]
+            self._launch(dtype, both, zero_point, pairs)
+        if count % 2:
+            self._launch(dtype, [x[(*lead, slice(count - 1, count))]], zero_point, rest)
+        return result
+
+    def _launch(
+        self, dtype: TensorDataType, parts: Sequence[Array], zero_point: Array | None, result: Array
+    ) -> None:
+        """Of first and second ones, of both as words, or of first ones alone."""
+        given, count, moved = FROM_NUMPY[parts[0].dtype], len(parts), zero_point is not None
+        key = dtype, given, count, moved
+        if key not in self._launches:
+            found = [read(k, given) for k in range(count)]
+            if given is UINT16 and dtype in _BYTES:
+                found = [convert(word, dtype) for word in (found[0], shr(found[0], 8))]
+            low, *high = (_difference(x, read(count, dtype) if moved else None) for x in found)
+            pair = and_(low, 0xFFFF)
+            if high:
+                pair = or_(pair, shl(high[0], 16))
+            kernel = group((given,) * count + (dtype,) * moved, (pair,))
+            self._launches[key] = RepeatedLaunch(kernel, self._threads)
+        beside = [] if zero_point is None else [zero_point]
+        self._launches[key].alone([*parts, *beside, result])
+
+
+# ---- what becomes of sums --------------------------------------------------------------------------------
+
+_Terms = Mapping[str, Expr]
+
+
+def _to_float(total: Expr, t: _Terms, made: TensorDataType) -> Expr:
+    product = mul(total, mul(t["a_scale"], t["b_scale"]))
+    return add(product, t["bias"]) if "bias" in t else product
+
+
+def _to_bytes(total: Expr, t: _Terms, made: TensorDataType) -> Expr:
+    return _requantized(mul(total, mul(t["a_scale"], t["b_scale"])), t, made)
+
+
+def _to_bytes_with_bias(total: Expr, t: _Terms, made: TensorDataType) -> Expr:
+    total = add(total, t["bias"]) if "bias" in t else total
+    return _requantized(mul(total, mul(t["input_scale"], t["filter_scale"])), t, made)
+
+
+def _requantized(x: Expr, t: _Terms, made: TensorDataType) -> Expr:
+    """As `quantized` of the definitions."""
+    x = rint(div(x, t["output_scale"]))
+    if "output_zero_point" in t:
+        x = add(x, t["output_zero_point"])
+    info = np.iinfo(NUMPY[made])
+    return minimum(maximum(select(is_nan(x), 0.0, x), float(info.min)), float(info.max))
+
+
+_ENDS: Mapping[str, tuple[Mapping[str, str], Callable[[Expr, _Terms, TensorDataType], Expr]]] = {
+    "MATRIX_MULTIPLY_INTEGER_TO_FLOAT": ({"a_scale": _COLUMN, "b_scale": _ROW, "bias": _WHOLE}, _to_float),
+    "QUANTIZED_LINEAR_MATRIX_MULTIPLY": (
+        {"a_scale": _COLUMN, "b_scale": _ROW, "output_scale": _COLUMN, "output_zero_point": _COLUMN},
+        _to_bytes,
+    ),
+    "QUANTIZED_LINEAR_CONVOLUTION": (
+        {
+            "input_scale": _ONE,
+            "filter_scale": _CHANNEL,
+            "bias": _CHANNEL,
+            "output_scale": _ONE,
+            "output_zero_point": _ONE,
+        },
+        _to_bytes_with_bias,
+    ),
+}
+"""What is read beside sums, with how it lies along them, and what it makes of them; others are the sums."""
+
+
+class _End:
+    """What an operator makes of the sums."""
+
+    def __init__(self, operator: Operator, tensors: Mapping[str, TensorDesc], threads: int | None) -> None:
+        made = tensors["OutputTensor"].data_type
+        self.dtype, self._threads = NUMPY[made], threads
+        how, meaning = _ENDS.get(operator.name, ({}, None))
+        fields = {s.parameter: s.name for s in operator.inputs}
+        self._how = {p: one for p, one in how.items() if fields[p] in tensors}
+        self._launch = None
+        if meaning is not None:
+            types = [tensors[fields[p]].data_type for p in self._how]
+            reads = [convert(read(k, dtype), FLOAT64) for k, dtype in enumerate((INT32, *types))]
+            result = meaning(reads[0], dict(zip(self._how, reads[1:], strict=True)), made)
+            self._launch = RepeatedLaunch(group((INT32, *types), (convert(result, made),)), threads)
+
+    def __call__(self, c: Call, sums: Callable[[Array], None]) -> Array:
+        """`sums(into)`: what computes these."""
+        result = empty(c.output, self.dtype)
+        if self._launch is None:
+            sums(result)
+            return result
+        total = scratch(result.shape, np.dtype(np.int32))
+        sums(total)
+        beside = [_along(getattr(c, p), how, total.ndim, self._threads) for p, how in self._how.items()]
+        self._launch.alone([total, *beside, result])
+        return result
+
+
+# ---- operators -------------------------------------------------------------------------------------------
+
+
+class _Product:
+    def __init__(self, end: _End, threads: int | None) -> None:
+        self._end, self._pairs = end, _Pairs(threads)
+        self._product = MatrixLaunches(_SUM, threads, pairs=True)
+
+    def __call__(self, c: Call) -> Array:
+        return self._end(c, lambda into: self._sums(c, into))
+
+    def _sums(self, c: Call, into: Array) -> None:
+        a = self._pairs.of(c.a, c.a.ndim - 1, c.a_zero_point, _COLUMN)
+        b = self._pairs.of(c.b, c.b.ndim - 2, c.b_zero_point, _ROW)
+        self._product.run([a, b, into])
+
+
+class _Convolution:
+    """As one of floats by columns, of integers of 16 bits and then of pairs of channels."""
+
+    def __init__(self, windows: Windows, end: _End, threads: int | None) -> None:
+        self._windows, self._end, self._pairs, self._threads = windows, end, _Pairs(threads), threads
+        self._moved: dict[tuple[TensorDataType, bool], RepeatedLaunch] = {}
+        self._product = MatrixLaunches(_SUM, threads, pairs=True)
+
+    def __call__(self, c: Call) -> Array:
+        return self._end(c, lambda into: self._sums(c, into))
+
+    def _sums(self, c: Call, into: Array) -> None:
+        w, (batch, filters) = self._windows, into.shape[:2]
+        seen = w.seen(c.input, np.dtype(np.int16), lambda x, home: self._move(x, c.input_zero_point, home))
+        channels = seen.reshape(batch, w.groups, c.filter.shape[1], *seen.shape[2:])
+        columns = self._pairs.of(channels, 2).reshape(batch, w.groups, -1, prod(w.places))
+        weights = self._pairs.of(c.filter, 1, c.filter_zero_point, _FILTER)
+        weights = weights.reshape(1, w.groups, filters // w.groups, -1)
+        if batch > 1:
+            weights = np.broadcast_to(weights, (batch, *weights.shape[1:]))
+        self._product.run([weights, columns, into.reshape(batch, w.groups, filters // w.groups, -1)])
+
+    def _move(self, x: Array, zero_point: Array | None, into: Array) -> None:
+        key = FROM_NUMPY[x.dtype], zero_point is not None
+        if key not in self._moved:
+            meaning = _difference(read(0, key[0]), read(1, key[0]) if key[1] else None)
+            kernel = group((key[0],) * (1 + key[1]), (convert(meaning, INT16),))
+            self._moved[key] = RepeatedLaunch(kernel, self._threads)
+        given = [x] if zero_point is None else [x, _along(zero_point, _ONE, x.ndim, self._threads)]
+        self._moved[key].alone([*given, into])

@@ -43,7 +43,7 @@ def rounds(
     """Seconds of one call of each, round by round."""
     calls = {}
     for name, call in contenders.items():
-        _until_quiet()
+        until_quiet()
         call()
         start = time.perf_counter()
         call()
@@ -52,12 +52,12 @@ def rounds(
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(count):
         for name, call in contenders.items():
-            _until_quiet()
+            until_quiet()
             found[name].append(_within(call, calls[name]))
     return found
 
 
-def _until_quiet() -> None:
+def until_quiet() -> None:
     """Return when this process has used next to no processor for 20 ms in a row."""
     deadline, calm = time.perf_counter() + PATIENCE, 0
     while calm < 5 and time.perf_counter() < deadline:

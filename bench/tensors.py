@@ -1,7 +1,16 @@
-"""DirectML's larger operators beside onnxruntime with bound memory, each by one operator of ONNX."""
+"""DirectML's larger operators beside onnxruntime with bound memory, each by one operator of ONNX.
+
+`python -m bench.tensors anydml|onnxruntime --threads N` is one library alone in its process: it is told
+places of operators, line by line, and answers with the seconds of one call.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,10 +21,61 @@ import onnxruntime as ort
 from onnx import helper
 
 import anydml as dml
+from bench.measure import middle, rounds, until_quiet
 
 Call = Callable[[], object]
 _PROVIDER = "CPUExecutionProvider"
 _RNG = np.random.default_rng(0)
+
+
+ROUNDS = 7
+
+
+def main() -> None:
+    """Answer each line, the place of an operator, with the seconds of one call of it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.tensors", description=__doc__)
+    parser.add_argument("library", choices=["anydml", "onnxruntime"])
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--only", default="", help="operators whose name contains this")
+    asked = parser.parse_args()
+    every = [pair for pair in pairs_of_tensors(asked.threads) if asked.only in pair[0]]
+    calls = [ours if asked.library == "anydml" else theirs for _, ours, theirs in every]
+    print(json.dumps([name for name, _, _ in every]), flush=True)
+    for line in sys.stdin:
+        seconds = rounds({"": calls[int(line)]}, 0.04, 1)[""][0]
+        until_quiet()  # threads that spin take the other process's cores
+        print(json.dumps(seconds), flush=True)
+
+
+def tensors_alone(threads: int, only: str = "") -> Iterator[tuple[str, float, float]]:
+    """Of each operator our seconds and onnxruntime's: each library alone in its process, in turns, so that
+    both meet the same machine and neither the other's threads."""
+    workers = [_worker(library, threads, only) for library in ("anydml", "onnxruntime")]
+
+    def answer(worker: subprocess.Popen[str], asked: str = "") -> Any:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(asked)
+        worker.stdin.flush()
+        return json.loads(worker.stdout.readline())
+
+    names, _ = (answer(worker) for worker in workers)
+    try:
+        for k, name in enumerate(names):
+            found = [tuple(answer(worker, f"{k}\n") for worker in workers) for _ in range(ROUNDS)]
+            yield name, *middle([(ours, theirs) for ours, theirs in found[1:]])
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def _worker(library: str, threads: int, only: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench.tensors", library, "--threads", str(threads), "--only", only]
+    around = os.environ | {"ANYDML_NUM_THREADS": str(threads)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=around, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    )
 
 
 def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
@@ -27,6 +87,12 @@ def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
     for n in (256, 512, 1024):
         a, b = _floats(n, n), _floats(n, n)
         yield f"GEMM {n}", partial(dml.gemm, a, b), bound("MatMul", [a, b])
+    whole, factors = (_RNG.integers(0, 128, (256, 256)).astype(t) for t in (np.uint8, np.int8))
+    yield (
+        "MATRIX_MULTIPLY_INTEGER 256",
+        lambda: dml.matrix_multiply_integer(whole, None, factors, None),
+        bound("MatMulInteger", [whole, factors]),
+    )
     heads, keys = _floats(1, 12, 128, 64), _floats(1, 12, 64, 128)
     yield "GEMM, 12 of 128 x 64 x 128", partial(dml.gemm, heads, keys), bound("MatMul", [heads, keys])
     for given in (
@@ -262,3 +328,7 @@ def _bound(op: str, inputs: list[Any], outputs: int, attributes: dict[str, Any],
     for name in made:
         binding.bind_output(name)
     return lambda: session.run_with_iobinding(binding)
+
+
+if __name__ == "__main__":
+    main()

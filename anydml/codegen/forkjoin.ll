@@ -7,7 +7,7 @@
 ;    8 ticket: generation << 32 | first << 16 | end         the chunks [first, end) nobody has taken
 ;   16 pending: chunks not finished
 ;   24 state: 0 running, 1 the caller sleeps, 2 finished
-;   32+8i parked (0 or 1), 33+8i lock of worker i
+;   32+8i parked (0 or 1), 33+8i lock of worker i      more of it: placement.ll
 ;
 ; Chunks are claimed by compare-and-swap on the ticket, the caller from the front and workers from the
 ; end, so that each keeps to its own part of the memory from one dispatch to the next. The generation
@@ -18,20 +18,22 @@ declare void @anydml_release(ptr)
 declare void @anydml_drive(ptr, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.readcyclecounter()
 
 define internal void @pause() {
   call void asm sideeffect "PAUSE_INSTRUCTION", ""()
   ret void
 }
 
-; Take chunks and work on them until none is left. `step` is 65536 from the front, -1 from the end.
-define internal void @claim(ptr %pool, i64 %step) {
+; Take chunks, so many at most, and work on them until none is left. `step` is 65536 from the front, -1 from the end.
+define internal void @claim(ptr %pool, i64 %step, i64 %most) {
 entry:
   %ticket.p = getelementptr i64, ptr %pool, i64 8
   %descriptor.p = getelementptr i64, ptr %pool, i64 1
   %front = icmp sgt i64 %step, 0
   br label %look
 look:
+  %done = phi i64 [ 0, %entry ], [ %done, %take ], [ %done1, %next ]
   %t = load atomic i64, ptr %ticket.p seq_cst, align 8
   %end = and i64 %t, 65535
   %t.f = lshr i64 %t, 16
@@ -48,27 +50,46 @@ work:
   %last = sub i64 %end, 1
   %index = select i1 %front, i64 %first, i64 %last
   call void @anydml_drive(ptr %descriptor, i64 %index)
+  %done1 = add i64 %done, 1
   %pending.p = getelementptr i64, ptr %pool, i64 16
   %was = atomicrmw sub ptr %pending.p, i64 1 seq_cst
   %final = icmp eq i64 %was, 1
-  br i1 %final, label %finish, label %look
+  br i1 %final, label %finish, label %next
 finish:                                  ; after this exchange the caller may start another launch
   %state.p = getelementptr i64, ptr %pool, i64 24
   %lock.p = getelementptr i64, ptr %pool, i64 4
   %lock = load ptr, ptr %lock.p
   %before = atomicrmw xchg ptr %state.p, i64 2 seq_cst
   %asleep = icmp eq i64 %before, 1
-  br i1 %asleep, label %rouse, label %look
+  br i1 %asleep, label %rouse, label %next
 rouse:
   call void @anydml_release(ptr %lock)
-  br label %look
+  br label %next
+next:
+  %enough = icmp uge i64 %done1, %most
+  br i1 %enough, label %return, label %look
 return:
   ret void
 }
 
-; Run a descriptor: alone if it has one chunk, or if the pool has no worker or another caller. Waking costs some
-; 20 us. Work of which that is a part wakes workers once in a while, ever more rarely if they sleep again by the
-; next call, and is done alone while they sleep; where calls come so quickly that they are awake, they join.
+; Wake all workers that sleep.
+define internal void @rouse_all(ptr %pool, i64 %workers) {
+entry:
+  br label %loop
+loop:
+  %w = phi i64 [ 0, %entry ], [ %w1, %loop ]
+  call void @rouse(ptr %pool, i64 %w)
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, %workers
+  br i1 %more, label %loop, label %return
+return:
+  ret void
+}
+
+; Run a descriptor: alone if it has one chunk, or if the pool has no worker or another caller. Workers that are
+; awake join. Those that sleep take 20 to 50 us to come: for very large work they are woken at once, else when the
+; first chunk has shown that the rest will take the caller much longer than that. Smaller work wakes them once in a
+; while, ever more rarely if they sleep again by the next call: where calls come quickly they are awake then.
 define void @anydml_run(ptr %descriptor) {
 entry:
   %chunks = load i64, ptr %descriptor
@@ -113,7 +134,7 @@ count:
   %left1 = sub i64 %left, 1
   store atomic i64 %left1, ptr %left.p monotonic, align 8
   %later = icmp sgt i64 %left1, 0
-  br i1 %later, label %serial, label %now
+  br i1 %later, label %own, label %now
 now:
   %twice = shl i64 %pause, 1
   %least = call i64 @llvm.umax.i64(i64 %twice, i64 8)
@@ -122,12 +143,13 @@ now:
   store atomic i64 %longer, ptr %left.p monotonic, align 8
   br label %own
 own:
+  %rouses = phi i1 [ true, %weigh ], [ true, %awake ], [ true, %now ], [ false, %count ]
   %got = cmpxchg ptr %pool, i64 0, i64 1 seq_cst seq_cst
   %ours = extractvalue { i64, i1 } %got, 1
   br i1 %ours, label %publish, label %serial
 
 serial:
-  %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %asleep ], [ 0, %count ], [ 0, %own ], [ %i1, %serial ]
+  %i = phi i64 [ 0, %many ], [ 0, %ask ], [ 0, %asleep ], [ 0, %own ], [ %i1, %serial ]
   call void @anydml_drive(ptr %descriptor, i64 %i)
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %chunks
@@ -147,20 +169,24 @@ publish:
   %new.g = shl i64 %g, 32
   %new = or i64 %new.g, %chunks
   store atomic i64 %new, ptr %ticket.p seq_cst, align 8
-  %wake.p = getelementptr i64, ptr %descriptor, i64 FIELD(wake)
-  %wake = load i64, ptr %wake.p
-  %wakes = icmp ne i64 %wake, 0
-  br i1 %wakes, label %waking, label %help
+  br i1 %rouses, label %waking, label %try
 waking:
-  %w = phi i64 [ 0, %publish ], [ %w1, %waking.next ]
-  call void @rouse(ptr %pool, i64 %w)
-  br label %waking.next
-waking.next:
-  %w1 = add i64 %w, 1
-  %w.more = icmp ult i64 %w1, %workers
-  br i1 %w.more, label %waking, label %help
+  %known = icmp ne i64 %large, 0
+  br i1 %known, label %call, label %help
+try:
+  %start = CLOCK
+  call void @claim(ptr %pool, i64 65536, i64 1)
+  %now.t = CLOCK
+  %each = sub i64 %now.t, %start
+  %rest = sub i64 %chunks, 1
+  %long = mul i64 %each, %rest
+  %pays = icmp uge i64 %long, WORTH
+  br i1 %pays, label %call, label %help
+call:
+  call void @rouse_all(ptr %pool, i64 %workers)
+  br label %help
 help:
-  call void @claim(ptr %pool, i64 65536)
+  call void @claim(ptr %pool, i64 65536, i64 -1)
   br label %wait
 wait:
   %spins = phi i64 [ 0, %help ], [ %spins1, %wait.on ]
@@ -218,6 +244,7 @@ entry:
   %was = extractvalue { i64, i1 } %swap, 1
   br i1 %was, label %release, label %return
 release:
+  call void @place(ptr %pool, i64 %w)
   %lock.p = getelementptr i64, ptr %parked.p, i64 1
   %lock = load ptr, ptr %lock.p
   call void @anydml_release(ptr %lock)
@@ -237,7 +264,7 @@ entry:
   %lock.p = getelementptr i64, ptr %parked.p, i64 1
   br label %work
 work:
-  call void @claim(ptr %pool, i64 -1)
+  call void @claim(ptr %pool, i64 -1, i64 -1)
   br label %spin
 spin:
   %spins = phi i64 [ 0, %work ], [ %spins1, %spin.on ]

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 SPINS = 3000
 """Pauses (about 20 ns each) that an idle worker waits before it sleeps: long enough to bridge the gap
 between two dispatches of a loop, too short to be seen in a processor's load."""
+
+HAS_CLOCK = platform.machine().lower() in ("x86_64", "amd64")
+"""Whether code may look at a clock without a call."""
+WORTH = 150_000
+"""Ticks of it, 40 to 70 us, that a caller would need for the rest of its work by itself, from which it wakes
+workers: they come later than they say where machines are virtual."""
 
 LONGEST = 5.0
 """Seconds that the end of the process waits for a kernel that is being made."""
@@ -360,6 +367,21 @@ class Driver:
 
 
 @lru_cache
+def places_workers() -> bool:
+    """Whether threads can be told which processors to leave to others."""
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None)
+    for name in ("sched_getcpu", "sched_setaffinity"):
+        if not hasattr(library, name):
+            return False
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        assert address is not None
+        add_symbol(name, address)
+    return True
+
+
+@lru_cache
 def driver() -> Driver:
     folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
@@ -372,6 +394,12 @@ def driver() -> Driver:
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
     text = with_layout(folder.joinpath("forkjoin.ll").read_text())
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
+    clock = "call i64 @llvm.readcyclecounter()" if HAS_CLOCK else "add i64 0, 0"
+    text = text.replace("CLOCK", clock).replace("WORTH", str(WORTH))
+    if places_workers():
+        text += folder.joinpath("placement.ll").read_text()
+    else:
+        text += "define internal void @place(ptr %pool, i64 %w) {\n  ret void\n}\n"
     entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")
     run, run_arrays, work, stop = compile_ir(text, entries, level=0)
     add_symbol("anydml_run", run)

@@ -14,7 +14,7 @@ from math import prod
 
 from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
-from anydml.codegen.jit import compile_ir, compiling, host
+from anydml.codegen.jit import HAS_CLOCK, compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
@@ -31,8 +31,8 @@ MIN_STREAMED_BYTES = 1 << 25
 MIN_SPLIT_BYTES = 1 << 15
 """Bytes moved, or other work that takes as long, from which a launch descriptor is cut into chunks that a
 waiting worker may take."""
-MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 5 << 19
-"""Bytes moved from which a sleeping worker may be woken, and from which it is: that costs some 20 us."""
+MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 1 << 24 if HAS_CLOCK else 5 << 19
+"""Bytes moved from which a sleeping worker may be woken, and from which it is without a look at the clock."""
 MIN_SHORT_ROW = 6
 """Elements: fewer go along the rows' first ones, then their second ones, and so on."""
 LONG_ENOUGH, PAGE = 32, 4096

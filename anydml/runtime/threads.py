@@ -15,12 +15,14 @@ import warnings
 from array import array
 from functools import cache
 
-from anydml.codegen.jit import driver
+from anydml.codegen.jit import driver, places_workers
 from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.runtime.process import leak, renew_after_fork
 
 MAX_WORKERS = 63
-_BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER = 0, 2, 3, 4, 8, 32
+_BUSY, _WORKERS, _STOP, _CALLER_LOCK, _TICKET, _FIRST_WORKER, _PROCESSORS = 0, 2, 3, 4, 8, 32, 544
+_PARKED, _LOCK, _THREAD, _LEFT = range(4)
+"""Of a worker's words."""
 
 
 @cache
@@ -61,7 +63,7 @@ class Pool:
     """One per process. `address` is what launch descriptors name; it never changes, also across a fork."""
 
     def __init__(self) -> None:
-        words = array("q", bytes(8 * (_FIRST_WORKER + 8 * MAX_WORKERS + 8)))
+        words = array("Q", bytes(8 * (_PROCESSORS + 16 + 8)))
         start = words.buffer_info()[0]
         skip = -start % 64 // 8  # begin on a cache line
         self._words, self._skip = words, skip
@@ -83,17 +85,29 @@ class Pool:
                 return
             if not self._threads:
                 self._set(_CALLER_LOCK, _new_lock())
+                self._note_processors()
             work = driver().work
             for w in range(len(self._threads), min(threads - 1, MAX_WORKERS)):
-                self._set(_FIRST_WORKER + 8 * w, 0)
-                self._set(_FIRST_WORKER + 8 * w + 1, _new_lock())
+                own = _FIRST_WORKER + 8 * w
+                self._set(own + _PARKED, 0)
+                self._set(own + _LOCK, _new_lock())
+                self._set(own + _LEFT, 0)
                 thread = threading.Thread(
                     target=work, args=(self.address, w), name=f"anydml-worker-{w}", daemon=True
                 )
                 thread.start()
+                self._set(own + _THREAD, thread.native_id or 0)
                 self._threads.append(thread)
                 self._set(_WORKERS, w + 1)
             self.size = len(self._threads) + 1
+
+    def _note_processors(self) -> None:
+        """Tell where workers may run: see placement.ll."""
+        if not places_workers():
+            return
+        every = sum(1 << k for k in os.sched_getaffinity(0) if k < 64 * 16)
+        for k in range(16):
+            self._set(_PROCESSORS + k, every >> 64 * k & (1 << 64) - 1)
 
     def stop(self) -> None:
         """End the workers. The next large dispatch starts others."""

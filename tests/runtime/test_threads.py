@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.codegen.jit import places_workers
 from anydml.runtime.threads import MAX_WORKERS, check_threads, pool
 
 LARGE = """
@@ -67,6 +68,24 @@ def test_workers_rest_when_there_is_nothing_to_do():
     before = time.process_time()
     time.sleep(1)
     assert time.process_time() - before < 0.5
+
+
+@pytest.mark.skipif(not places_workers(), reason="threads cannot be told where to run")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: "0")(0)) < 2, reason="one processor")
+def test_workers_leave_their_callers_processor_to_it():
+    code = """
+import ctypes, os, time
+every = os.sched_getaffinity(0)
+for here in sorted(every)[:2]:
+    time.sleep(0.2)  # until workers sleep
+    os.sched_setaffinity(0, {here})
+    z = np.zeros(1 << 23, np.float32)
+    dml.add(z, z, out=z)
+    seen = [os.sched_getaffinity(t.native_id) for t in pool._threads]
+    assert all(s == every - {here} for s in seen), (here, every, seen)
+    os.sched_setaffinity(0, every)
+print(os.sched_getaffinity(0) == every)"""
+    assert said(code, ANYDML_NUM_THREADS="3") == "True"
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", True])

@@ -140,6 +140,9 @@ def test_room_is_made():
             assert step.has_room([feeds["x"]])
     assert is_open(session)
     assert not step.has_room([np.empty((20000, 40), np.float32)])
+    assert session._program.plan([np.empty((20000, 40), np.float32)]).steps[0] is not step
+    assert session._program.plan([np.empty((500, 40), np.float32)]).steps[0] is step
+    assert "for longer inputs" in session.explain()
 
 
 def test_arrays_in_any_order():

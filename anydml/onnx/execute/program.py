@@ -79,6 +79,8 @@ class _Planned:
     """Makes the plan with code from the second run on: the first run of all does not wait for it."""
     larger: Callable[[Sequence[Any]], Plan] | None = None
     """Makes it with room for inputs like these, if it is a program for sizes that are not fixed."""
+    beyond: tuple[NativeStep, Plan] | None = None
+    """The program, and the plan for what is longer than programs are for."""
     used: int = 0
     """When it ran last, counted in runs."""
 
@@ -89,10 +91,17 @@ class _Planned:
             return False
         found = self.larger(values)
         if not isinstance(next(iter(found.steps), None), NativeStep):
-            self.larger = None  # more work than programs are for: this one stays for what it has room for
+            self.larger, self.beyond = None, (step, found)  # this program stays for what it has room for
             return False
         self.plan = found
         return True
+
+    def of(self, values: Sequence[Any]) -> Plan:
+        """The plan for these."""
+        if self.beyond is None:
+            return self.plan
+        step, other = self.beyond
+        return self.plan if step.has_room(values) else other
 
 
 class Program:
@@ -161,7 +170,7 @@ class Program:
                     self._met.clear()
                 self._met[key] = planned
         self._note(planned)
-        return planned.plan
+        return planned.of(values)
 
     def _note(self, planned: _Planned) -> None:
         """A plan is about to run. Where plans take turns, none shall spin while another one runs."""
@@ -187,7 +196,7 @@ class Program:
             return None
         if planned is not self._last:
             self._note(planned)
-        return planned.plan
+        return planned.of(values)
 
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
@@ -393,6 +402,10 @@ class Program:
             lines.append(f"plan for {self._guards(shapes, contents)}")
             lines += [f"  folded: {note}" for note in planned.folded]
             lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
+            if planned.beyond is not None:
+                _, others = planned.beyond
+                lines.append("  for longer inputs")
+                lines += ["    " + line for step in others.describe() for line in step.splitlines()]
             if not planned.plan.steps:
                 lines.append("  nothing to run")
         return "\n".join(lines)

@@ -141,11 +141,11 @@ class _WholeTensors(Behind):
     def _known_call(
         self, given: Sequence[Any], inputs: Sequence[Array], launches: Sequence[Watched], result: Any
     ) -> KnownCall | None:
-        """What a call that went well says of others like it; None if it is more than one launch."""
+        """What a call that went well says of others like it; None if it is more than launches."""
         results = list(result) if isinstance(result, tuple) else [result]
-        if len(launches) != 1 or not all(type(y) is np.ndarray and y.flags.c_contiguous for y in results):
+        if not all(type(y) is np.ndarray and y.flags.c_contiguous for y in results):
             return None
-        launched = launched_again(launches[0], inputs, results)
+        launched = launched_again(launches, inputs, results)
         if launched is None:
             return None
         *values, out = given

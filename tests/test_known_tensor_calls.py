@@ -17,6 +17,13 @@ SIZES = (2, 16, 32, 32)
 ENDS = {"start_padding": [0, 0, 1, 2], "end_padding": [0, 0, 1, 1], "padding_value": 0}
 SUMS = {"axis_direction": "INCREASING", "has_exclusive_sum": False}
 ROW = {"axes": [3], "normalize_variance": True}
+AROUND = {"start_padding": [1, 1], "end_padding": [1, 1]}
+TWICE = {
+    "interpolation_mode": "LINEAR",
+    "scales": [1, 1, 2, 2],
+    "input_pixel_offsets": [0.5] * 4,
+    "output_pixel_offsets": [-0.5] * 4,
+}
 CASES = {
     "gather": lambda f, d, **to: f(d(), d.places(1, 1, 1, 600, below=2), axis=0, index_dimensions=1, **to),
     "gather_elements": lambda f, d, **to: f(d(), d.places(*SIZES, below=32), axis=3, **to),
@@ -36,6 +43,18 @@ CASES = {
     "upsample_2d": lambda f, d, **to: f(d(), scale_size=[2, 1], interpolation_mode="NEAREST_NEIGHBOR", **to),
     "top_k": lambda f, d, **to: f(d(), axis=3, k=4, **to),
     "gemm": lambda f, d, **to: f(d(), d(2, 16, 32, 24), d(1, 1, 1, 24), fused_activation="RELU", **to),
+    "convolution": lambda f, d, **to: f(d(1, 8, 16, 16), d(8, 8, 3, 3), d(1, 8, 1, 1), **AROUND, **to),
+    "resample1": lambda f, d, **to: f(d(1, 4, 16, 16), **TWICE, **to),
+    "matrix_multiply_integer": lambda f, d, **to: f(
+        d.bytes(40, 50), d.bytes(40, 1), d.bytes(50, 60), d.bytes(1, 60), **to
+    ),
+    "quantized_linear_convolution": lambda f, d, **to: f(
+        *(d.bytes(2, 6, 16, 16), abs(d(1, 1, 1, 1)), d.bytes(1, 1, 1, 1)),
+        *(d.bytes(4, 3, 3, 3), abs(d(1, 4, 1, 1)), None, None, 300 * abs(d(1, 1, 1, 1)), d.bytes(1, 1, 1, 1)),
+        group_count=2,
+        **AROUND,
+        **to,
+    ),
     "cumulative_summation": lambda f, d, **to: f(d(), axis=2, **SUMS, **to),
 }
 
@@ -49,6 +68,9 @@ class Draw:
     def __call__(self, *sizes):
         return LAYOUTS[self.layout](self.rng.standard_normal(sizes or SIZES).astype(np.float32))
 
+    def bytes(self, *sizes):
+        return LAYOUTS[self.layout](self.rng.integers(0, 256, sizes).astype(np.uint8))
+
     def places(self, *sizes, below):
         return self.rng.integers(-below, below, sizes).astype(np.int32)
 
@@ -58,8 +80,8 @@ LAYOUTS = {
     "turned": lambda x: np.ascontiguousarray(x.T).T,
     "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "backwards": lambda x: x[::-1].copy()[::-1],
-    "read only": lambda x: np.frombuffer(x.tobytes(), np.float32).reshape(x.shape),
-    "unaligned": lambda x: np.frombuffer(b"-" + x.tobytes(), np.float32, offset=1).reshape(x.shape),
+    "read only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "unaligned": lambda x: np.frombuffer(b"-" + x.tobytes(), x.dtype, offset=1).reshape(x.shape),
 }
 
 
@@ -212,6 +234,34 @@ def test_a_list_that_changes_while_it_is_read():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("name", ["convolution", "matrix_multiply_integer"])
+def test_what_lies_between_launches_is_of_one_call_at_a_time(name):
+    """Threads call one function, of which each has arrays of its own."""
+    f, drawn = fresh(name), [Draw("packed") for _ in range(4)]
+    for k, d in enumerate(drawn):
+        d.rng = np.random.default_rng(k)
+    wanted = []
+    for d in drawn:
+        given = []
+        CASES[name](lambda *args, given=given, **to: given.append((args, to)), d)
+        (args, to), *_ = given
+        wanted.append((args, to, bits(f(*args, **to))))
+    for args, to, _ in wanted:
+        f(*args, **to)
+    wrong, start = [], threading.Barrier(len(wanted))
+
+    def call(args, to, result):
+        start.wait()
+        wrong.extend(1 for _ in range(400) if bits(f(*args, **to)) != result)
+
+    threads = [threading.Thread(target=call, args=one) for one in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 @pytest.mark.parametrize("activation", ["RELU", "SIGMOID"])

@@ -3,8 +3,8 @@
 ; What follows from the kinds of arguments is kept in records, which call.py writes: WORD(...) are numbers of
 ; its own, FIELD(...) places in launch descriptors. Arguments are compared with a record's, one after the
 ; other; what a list holds is compared as if it were one more argument. Records are of two kinds. Those without
-; a launch descriptor are for packed arrays of one shape, of whatever sizes, and one output; those with one are
-; for arrays of its layouts, and as many outputs as it says. Where all is as in a record the kernel runs;
+; launch descriptors are for packed arrays of one shape, of whatever sizes, and one output; those with some are
+; for arrays of their layouts, and as many outputs as they say. Where all is as in a record the kernel runs;
 ; everything else goes the ordinary way, to a Python function, which is the first word of the context.
 
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
@@ -433,7 +433,12 @@ far:                                     ; in chunks that other threads may take
   call void @PyEval_RestoreThread(ptr %state)
   ret ptr %result
 
-exact:                                   ; operands as in the record, with its launch descriptor
+exact:                                   ; operands as in the record, with its launch descriptors
+  %e.busy.p = getelementptr i64, ptr %record, i64 WORD(record.busy)
+  %e.busy = load i64, ptr %e.busy.p
+  %e.free = icmp eq i64 %e.busy, 0
+  br i1 %e.free, label %e.begin, label %miss
+e.begin:
   %e.last = call i64 @word(ptr %record, i64 WORD(record.operands))
   %e.outputs = call i64 @word(ptr %record, i64 WORD(record.outputs))
   %e.targets.p = getelementptr ptr, ptr %record, i64 WORD(record.targets)
@@ -514,46 +519,60 @@ e.ready:
   call void @Py_IncRef(ptr %out)
   store ptr %out, ptr %results
   br label %e.run
-e.run:                                   ; the descriptor, whose addresses are seen from where arrays begin
+e.run:                                   ; one descriptor after the other; addresses are seen from where arrays begin
   %e.bases = add i64 %e.last, %e.outputs
   %e.bases.bytes = mul i64 %e.bases, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %moved.bases, ptr %bases, i64 %e.bases.bytes, i1 false)
-  %e.words = call i64 @word(ptr %record, i64 WORD(record.words))
-  %e.bytes = mul i64 %e.words, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %descriptor, ptr %template, i64 %e.bytes, i1 false)
-  %e.addresses = call i64 @word(ptr %template, i64 FIELD(operands))
-  %e.places.p = getelementptr ptr, ptr %record, i64 WORD(record.places)
+  %e.count = call i64 @word(ptr %record, i64 WORD(record.launches))
+  %e.alone = call i64 @word(ptr %record, i64 WORD(record.exclusive))
+  store i64 %e.alone, ptr %e.busy.p
+  %e.long = call i64 @word(ptr %record, i64 WORD(record.width))
+  %e.near = icmp ult i64 %e.long, WORD(split)
+  br i1 %e.near, label %e.each, label %e.leave
+e.leave:
+  %e.thread = call ptr @PyEval_SaveThread()
+  br label %e.each
+e.each:
+  %e.j = phi i64 [ 0, %e.run ], [ 0, %e.leave ], [ %e.j1, %e.start ]
+  %e.state = phi ptr [ null, %e.run ], [ %e.thread, %e.leave ], [ %e.state, %e.start ]
+  %e.j1 = add i64 %e.j, 1
+  %e.j3 = mul i64 %e.j, 3
+  %e.step = getelementptr i64, ptr %template, i64 %e.j3
+  %e.source = load ptr, ptr %e.step
+  %e.words = call i64 @word(ptr %e.step, i64 1)
+  %e.places.p = getelementptr i64, ptr %e.step, i64 2
   %e.places = load ptr, ptr %e.places.p
+  %e.bytes = mul i64 %e.words, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %descriptor, ptr %e.source, i64 %e.bytes, i1 false)
+  %e.addresses = call i64 @word(ptr %e.source, i64 FIELD(operands))
   br label %e.shift
 e.shift:                                 ; -1: an address that is always the same
-  %e.q = phi i64 [ 0, %e.run ], [ %e.q1, %e.shifted ]
+  %e.q = phi i64 [ 0, %e.each ], [ %e.q1, %e.shifted ]
   %e.q1 = add i64 %e.q, 1
   %e.place = call i64 @word(ptr %e.places, i64 %e.q)
   %e.fixed = icmp slt i64 %e.place, 0
   br i1 %e.fixed, label %e.shifted, label %e.add
 e.add:
-  %e.begin = call i64 @word(ptr %moved.bases, i64 %e.place)
+  %e.origin = call i64 @word(ptr %moved.bases, i64 %e.place)
   %e.at.p = getelementptr i64, ptr %bases, i64 %e.q
   %e.offset = load i64, ptr %e.at.p
-  %e.at = add i64 %e.begin, %e.offset
+  %e.at = add i64 %e.origin, %e.offset
   store i64 %e.at, ptr %e.at.p
   br label %e.shifted
 e.shifted:
   %e.q.more = icmp ult i64 %e.q1, %e.addresses
   br i1 %e.q.more, label %e.shift, label %e.start
 e.start:
-  %e.long = call i64 @word(ptr %record, i64 WORD(record.width))
-  %e.near = icmp ult i64 %e.long, WORD(split)
-  br i1 %e.near, label %e.here, label %e.away
-e.here:
   call void @anydml_run(ptr %descriptor)
-  br label %e.done
-e.away:
-  %e.state = call ptr @PyEval_SaveThread()
-  call void @anydml_run(ptr %descriptor)
+  %e.j.more = icmp ult i64 %e.j1, %e.count
+  br i1 %e.j.more, label %e.each, label %e.over
+e.over:
+  br i1 %e.near, label %e.done, label %e.enter
+e.enter:
   call void @PyEval_RestoreThread(ptr %e.state)
   br label %e.done
 e.done:
+  store i64 0, ptr %e.busy.p
   call void @release(ptr %objects, i64 %e.last)
   %e.result = load ptr, ptr %results
   %e.several = icmp ugt i64 %e.outputs, 1

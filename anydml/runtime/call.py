@@ -111,19 +111,19 @@ class Packed:
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch over arrays of exactly these layouts."""
+    """Launches over arrays of exactly these layouts."""
 
-    descriptor: array[int]
-    """With addresses as they are seen from where arrays begin."""
-    places: Sequence[int]
-    """Of each address, the array that it is seen from: the operands among a call's arguments, then the
-    outputs. -1: it is one for itself."""
+    launches: Sequence[tuple[array[int], Sequence[int]]]
+    """Each descriptor, with addresses as they are seen from where arrays begin; and from which array each is:
+    the operands among a call's arguments, then the outputs. -1: it is an address for itself."""
     targets: Sequence[np.ndarray[Any, Any]]
     """Outputs like those that are to be made."""
     cost: int
     """About how many bytes all of it is like."""
     kept: object = None
-    """What the descriptor leads to."""
+    """What descriptors lead to."""
+    exclusive: bool = False
+    """Whether they write to memory of their own, so that they run once at a time."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def kernel_launched(kernel: KernelSpec, operands: Sequence[np.ndarray[Any, Any]]
     for k, operand in enumerate(memory):
         made[ADDRESSES + k] -= operand.address
     extents = Fields(*made[:ADDRESSES]).operands - len(operands)
-    return Launched(made, [*range(len(operands)), *[-1] * extents], [target], target.size * kernel.cost)
+    places = [*range(len(operands)), *[-1] * extents]
+    return Launched([(made, places)], [target], target.size * kernel.cost)
 
 
 def an_object(x: object) -> Argument:
@@ -263,22 +264,26 @@ class KnownCalls:
 
     def _of_layouts(self, how: Launched, listed: Sequence[_Entry], words: list[int]) -> object:
         """Of others; None if that is too long."""
-        if len(how.descriptor) > MAX_DESCRIPTOR_WORDS:
+        if any(len(descriptor) > MAX_DESCRIPTOR_WORDS for descriptor, _ in how.launches):
             return None
         layouts = [array("q", layout_words(y, y, False, True)) for y in how.targets]
         targets = array(
             "q", [w for x, y in zip(layouts, how.targets, strict=True) for w in (start(x), id(y.dtype))]
         )
-        places = array("q", how.places)
         operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
         written = sum(a.kind is Kind.LAYOUT_OUT for a, _, _ in listed)
-        assert len(places) == Fields(*how.descriptor[:ADDRESSES]).operands
-        assert all(k < operands - written + len(how.targets) for k in places)
+        every = [array("q", places) for _, places in how.launches]
+        for places, (descriptor, _) in zip(every, how.launches, strict=True):
+            assert len(places) == Fields(*descriptor[:ADDRESSES]).operands
+            assert all(k < operands - written + len(how.targets) for k in places)
+        steps = array("q")
+        for places, (descriptor, _) in zip(every, how.launches, strict=True):
+            steps.extend((start(descriptor), len(descriptor), start(places)))
         words[_Record.OPERANDS], words[_Record.OUTPUTS] = operands - written, len(how.targets)
-        words[_Record.DESCRIPTOR], words[_Record.WORDS] = start(how.descriptor), len(how.descriptor)
-        words[_Record.TARGETS], words[_Record.PLACES] = start(targets), start(places)
+        words[_Record.DESCRIPTOR], words[_Record.LAUNCHES] = start(steps), len(every)
+        words[_Record.TARGETS], words[_Record.EXCLUSIVE] = start(targets), int(how.exclusive)
         words[_Record.WIDTH] = how.cost
-        return how, layouts, targets, places
+        return how, layouts, targets, every, steps
 
     def forget(self) -> None:
         """Know none any more."""
@@ -342,14 +347,17 @@ class _Record(IntEnum):
     RESULT = 5
     """The type of a new output."""
     DESCRIPTOR = 6
-    """The address of one, or 0; then how many words it has, and what else calls with a descriptor need."""
-    WORDS = 7
+    """Where it says of each descriptor where it is, how many words it has, and where it says from which array
+    each address is seen; or 0. Then how many there are, and what else calls with descriptors need."""
+    LAUNCHES = 7
     OUTPUTS = 8
     TARGETS = 9
     """Where the addresses of the outputs' layouts and types are."""
-    PLACES = 10
-    """Where it says from which array each address is seen."""
-    STRIDES = 11
+    EXCLUSIVE = 10
+    """1: one call at a time..."""
+    BUSY = 11
+    """...and 1 while there is one."""
+    STRIDES = 12
     KINDS = STRIDES + MAX_ARGUMENTS
     """Of each entry its kind, two words, and where it is: in which list (0: the arguments), and at which
     place."""

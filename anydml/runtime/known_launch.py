@@ -1,8 +1,8 @@
-"""Calls of operators of whole tensors that are one launch of a kernel: what the next one need not ask Python.
+"""Calls of operators of whole tensors that are launches of kernels: what the next one need not ask Python.
 
-A launch that computes an operator alone (`RepeatedLaunch.alone`) does the same on other arrays of the same
-layouts. Each address in its descriptor must be of an argument, of a result, or of a table of its own: an
-operator that has a copy in between, or is more than its launch, keeps to the ordinary way.
+Launches that compute an operator alone (`RepeatedLaunch.alone`) do the same on other arrays of the same
+layouts. Each address in a descriptor must be of an argument, of a result, of a table of its own, or of what
+lies between launches: an operator that is more than its launches keeps to the ordinary way.
 """
 
 from __future__ import annotations
@@ -19,23 +19,47 @@ from anydml.codegen.python_objects import ALIGNED
 from anydml.runtime.call import Argument, Launched, a_list, an_object, laid_out
 from anydml.runtime.launch import Array, Watched, address
 
+MAX_OWN_BYTES = 1 << 19
+"""Of memory that a known call keeps for what lies between its launches."""
 
-def launched_again(launch: Watched, inputs: Sequence[Array], results: Sequence[Array]) -> Launched | None:
-    """The launch for other arrays in the place of these; None if it has to do with others, too.
+
+def launched_again(
+    launches: Sequence[Watched], inputs: Sequence[Array], results: Sequence[Array]
+) -> Launched | None:
+    """The launches for other arrays in the place of these; None if they have to do with others, too. What
+    lies between them gets memory of its own.
 
     `inputs`: those among a call's arguments, in their order.
     """
-    if launch.template is None or any(np.may_share_memory(x, y) for x, y in combinations(inputs, 2)):
+    if not launches or any(np.may_share_memory(x, y) for x, y in combinations(inputs, 2)):
         return None
     arrays = (*inputs, *results)
-    places = _places(launch, arrays)
-    if places is None or not {*range(len(inputs), len(arrays))} <= {*places}:
+    given = launches[0].between
+    if sum(x.nbytes for x in given) > MAX_OWN_BYTES:
         return None
-    begins = [0 if k < 0 else address(arrays[k]) for k in places]
-    offsets = [address(x) - begin for x, begin in zip(launch.arrays, begins, strict=True)]
-    extents = launch.template.operands - len(places)
-    moved = sum(x.nbytes for x in arrays)
-    return Launched(launch.template.at(offsets), [*places, *[-1] * extents], results, moved, launch)
+    own = [np.zeros(x.nbytes, np.uint8) for x in given]
+    moved = [
+        address(new) - np.lib.array_utils.byte_bounds(old)[0] for old, new in zip(given, own, strict=True)
+    ]
+    found, seen = [], set[int]()
+    for launch in launches:
+        places = None if launch.template is None else _places(launch, (*arrays, *given))
+        if launch.template is None or places is None:
+            return None
+        seen |= {*places}
+        addresses = []
+        for x, k in zip(launch.arrays, places, strict=True):
+            between = k - len(arrays)
+            addresses.append(
+                address(x) + (moved[between] if between >= 0 else -address(arrays[k]) if k >= 0 else 0)
+            )
+        extents = launch.template.operands - len(places)
+        kept = [k if k < len(arrays) else -1 for k in places]
+        found.append((launch.template.at(addresses), [*kept, *[-1] * extents]))
+    if not {*range(len(inputs), len(arrays))} <= seen:
+        return None
+    size = sum(x.nbytes for x in (*arrays, *given))
+    return Launched(found, results, size, (launches, own), exclusive=bool(own))
 
 
 def bound_launches(launches: Sequence[Watched], memory: Sequence[Array]) -> list[array[int]] | None:

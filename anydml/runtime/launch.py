@@ -146,7 +146,7 @@ class RepeatedLaunch:
     def alone(self, arrays: Sequence[Array], shape: tuple[int, ...] | None = None) -> None:
         """As a call, where such calls are all there is to an operator, whatever the arrays hold."""
         seen = _watching.seen
-        template = self(arrays, shape) if _watching.runs else self._known_template(arrays, shape)
+        template = self._run(arrays, shape) if _watching.runs else self._known_template(arrays, shape)
         if seen is not None:
             seen.append(Watched(template, arrays, self.tables, _watching.between))
 
@@ -158,8 +158,10 @@ class RepeatedLaunch:
         Returns:
             The descriptor without addresses; None where more of it depends on them.
         """
-        if not _watching.runs:
-            raise NotAlone
+        _not_alone()
+        return self._run(arrays, shape)
+
+    def _run(self, arrays: Sequence[Array], shape: tuple[int, ...] | None) -> DescriptorTemplate | None:
         template = self._known_template(arrays, shape)
         if template is None:
             self._once(arrays, shape)

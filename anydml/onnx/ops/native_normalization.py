@@ -147,16 +147,22 @@ def layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     beside = [scale] if len(inputs) < 3 or inputs[2] is None else [scale, inputs[2]]
     axes, epsilon = _last_axes(n, x), n.float("epsilon")
 
+    def statistics(s: Steps, x: Any) -> tuple[Any, Any, Any]:
+        apart, deviation, mean = _standard(s, x, epsilon)
+        return apart, s.keep(s.each(expr.div(1.0, ONE), deviation)), mean
+
     def rule(s: Steps, x: Any, *scale_and_bias: Any) -> Any:
-        apart, deviation, _ = _standard(s, x, epsilon)
-        meaning = expr.add(_SCALED, FOURTH) if scale_and_bias[1:] else _SCALED
-        return s.each(meaning, apart, deviation, *scale_and_bias)
+        apart, inverse, _ = statistics(s, x)
+        scaled = expr.mul(expr.mul(ONE, OTHER), THIRD)
+        return s.each(
+            expr.add(scaled, FOURTH) if scale_and_bias[1:] else scaled, apart, inverse, *scale_and_bias
+        )
 
     if not any(n.outputs[1:]):
         return [by_rows(b, x, axes, beside, rule)]
     s, x = Passes(b, axes), b.use(x)
-    _, deviation, mean = _standard(s, x, epsilon)
-    return [rule(s, x, *beside), mean, s.each(expr.div(1.0, ONE), deviation)][: len(n.outputs)]
+    _, inverse, mean = statistics(s, x)
+    return [rule(s, x, *beside), mean, inverse][: len(n.outputs)]
 
 
 @before_axis

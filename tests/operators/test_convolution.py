@@ -9,7 +9,7 @@ import pytest
 import anydml as dml
 from anydml import eager_tensors, heavy
 from anydml.onnx.from_directml import library
-from anydml.runtime import convolution_kernels
+from anydml.runtime import convolution_kernels, integer_kernels
 
 from ..onnx.ops.checking import computed
 from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, scales
@@ -17,21 +17,26 @@ from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, s
 
 @pytest.fixture
 def routes(monkeypatch):
-    """The same call by NumPy, by kernels where there are such, and by the library, which both are seen to
-    compute; worth None: of its usual work."""
+    """The same call by NumPy, by kernels where there are such, and by the library where that has it, which
+    all are seen to compute; worth None: of its usual work."""
     made, original, usual = [], library.implementation, heavy.WORTH
-    kernels, of_kernels = [], convolution_kernels.convolution_kernel
+    kernels, by_kernels = [], (convolution_kernels.convolution_kernel, integer_kernels.integer_kernel)
     monkeypatch.setattr(library, "implementation", lambda *a: made.append(original(*a)) or made[-1])
     monkeypatch.setattr(heavy, "best_by_kernels", lambda *_: False)
-    monkeypatch.setattr(heavy, "KERNELS", [lambda *a: kernels.append(of_kernels(*a)) or kernels[-1]])
+    noted = [lambda *a, by=by: kernels.append(by(*a)) or kernels[-1] for by in by_kernels]
+    monkeypatch.setattr(heavy, "KERNELS", noted)
     never = 1 << 60
 
     def run(function, *args, worth=1, **kwargs):
         found = []
         forward = kwargs.get("direction") != "BACKWARD" and not any(kwargs.get("output_padding", ()))
-        able = function is dml.convolution and forward and kwargs.get("mode") != "CONVOLUTION"
-        by_kernels = [(never, 1)] if function is dml.convolution else []
-        for least, elements in ((never, never), *by_kernels, (worth or usual, 1)):
+        able = function is not dml.convolution or (forward and kwargs.get("mode") != "CONVOLUTION")
+        ways = [(never, never)]
+        if function in (dml.convolution, dml.convolution_integer):
+            ways.append((never, 1))
+        if function is not dml.convolution_integer:
+            ways.append((worth or usual, 1))
+        for least, elements in ways:
             monkeypatch.setattr(heavy, "WORTH", least)
             monkeypatch.setattr(heavy, "MIN_ELEMENTS", elements)
             eager_tensors.forget()
@@ -246,14 +251,14 @@ def test_long_sums_are_exact_and_taken_modulo_2_to_32(routes, count):
         np.testing.assert_array_equal(y, np.full((1, 1, 1), 255 * 255 * count).astype(np.int32))
 
 
-def test_convolution_integer_as_large_as_the_library_takes_by_itself(routes):
+def test_larger_convolutions_of_integers(routes):
     rng = np.random.default_rng(8)
     x, w = anything(rng, "uint8", (2, 12, 20, 21)), anything(rng, "int8", (32, 6, 3, 3))
     p, q = np.full((1, 1, 1, 1), 200, np.uint8), anything(rng, "int8", (1, 32, 1, 1))
     names = ("strides", "dilations", "start_padding", "end_padding", "group_count")
     a = dict(zip(names, ([1, 1], [1, 2], [1, 0], [0, 2], 2), strict=True))
     wanted = plain(whole(x, p), whole(w, q, 3), a, (19, 19))
-    for y in routes(dml.convolution_integer, x, p, w, q, worth=None, **a):
+    for y in routes(dml.convolution_integer, x, p, w, q, **a):
         np.testing.assert_array_equal(y, wanted)
 
 

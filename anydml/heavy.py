@@ -17,7 +17,7 @@ from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
 from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
-from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, integer_kernel
+from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, MAX_COLUMNS_BYTES, has_room, integer_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
@@ -168,6 +168,8 @@ def how_computed(operator: Operator) -> str:
         ways.append(f"{which or ''}{compiled}")
     if operator.name in RECURRENT:
         ways.append(f"from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime")
+    elif operator.name in CONVOLUTIONS and operator.name in LIBRARY:
+        ways.append(f"of windows that see more than {MAX_COLUMNS_BYTES:,} bytes, onnxruntime")
     elif operator.name in LIBRARY:
         ways.append(f"from {WORTH:,} multiply-adds on, onnxruntime")
     return "; ".join(ways)
@@ -180,13 +182,15 @@ def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:
 
 
 RECURRENT = ("RNN", "GRU", "LSTM")
-LIBRARY = ("CONVOLUTION", *RECURRENT)
+LIBRARY = ("CONVOLUTION", "CONVOLUTION_INTEGER", *RECURRENT)
 """Operators that a library computes where that is worth it."""
 
 
 def _work(operator: Operator, tensors: Mapping[str, TensorDesc]) -> int:
     """Multiply-adds, about, of the operators that the library does faster; 0 of all others."""
-    if operator.name == "CONVOLUTION":
+    if operator.name == "CONVOLUTION_INTEGER" and has_room(tensors):
+        return 0
+    if operator.name in ("CONVOLUTION", "CONVOLUTION_INTEGER"):
         return prod(tensors["OutputTensor"].sizes) * prod(tensors["FilterTensor"].sizes[1:])
     if operator.name in RECURRENT:
         _, steps, batch, _ = tensors["InputTensor"].sizes

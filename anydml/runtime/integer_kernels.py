@@ -47,6 +47,8 @@ MATRICES = (
     *("MATRIX_MULTIPLY_INTEGER", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"),
     "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
 )
+MAX_COLUMNS_BYTES = 1 << 26
+"""Of what windows see, which is in memory at once."""
 CONVOLUTIONS = ("CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION")
 _SUM = read(0, INT32)
 
@@ -60,21 +62,27 @@ def integer_kernel(
     one, other = ("ATensor", "BTensor") if operator.name in MATRICES else ("InputTensor", "FilterTensor")
     sizes = (tensors[name].sizes for name in (one, other, "OutputTensor"))
     made = tensors["OutputTensor"]
-    if any(tensors[name].data_type not in _BYTES for name in (one, other)) or 0 in [
-        n for s in sizes for n in s
-    ]:
-        return None
-    if made.data_type not in (INT32, FLOAT32, *_BYTES):
+    typed = all(tensors[name].data_type in _BYTES for name in (one, other))
+    if not typed or made.data_type not in (INT32, FLOAT32, *_BYTES) or 0 in (n for s in sizes for n in s):
         return None
     end = _End(operator, tensors, threads)
     if operator.name in MATRICES:
         depth = tensors["ATensor"].sizes[-1]
         large = made.sizes[-1] > 1 and made.sizes[-2] * depth * WIDTH // 2 > MAX_BYTES
         return None if large else _Product(end, threads)
+    if not has_room(tensors):
+        return None
     windows = Windows(
         attributes, tensors["InputTensor"].sizes, tensors["FilterTensor"].sizes, made.sizes, threads
     )
     return _Convolution(windows, end, threads)
+
+
+def has_room(tensors: Mapping[str, TensorDesc]) -> bool:
+    """Whether what the windows of a convolution see is little enough to be written side by side."""
+    (batch, channels, *_), made = tensors["InputTensor"].sizes, tensors["OutputTensor"].sizes
+    taps = prod(tensors["FilterTensor"].sizes[2:])
+    return batch * -(-channels // 2) * taps * prod(made[2:]) * WIDTH <= MAX_COLUMNS_BYTES
 
 
 _ONE, _ROW, _COLUMN, _CHANNEL, _FILTER, _WHOLE = "one", "row", "column", "channel", "filter", "whole"

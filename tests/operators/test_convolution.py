@@ -31,12 +31,12 @@ def routes(monkeypatch):
         found = []
         forward = kwargs.get("direction") != "BACKWARD" and not any(kwargs.get("output_padding", ()))
         able = function is not dml.convolution or (forward and kwargs.get("mode") != "CONVOLUTION")
-        ways = [(never, never)]
+        ways = [(never, never), (worth or usual, 1)]
         if function in (dml.convolution, dml.convolution_integer):
-            ways.append((never, 1))
-        if function is not dml.convolution_integer:
-            ways.append((worth or usual, 1))
+            ways.insert(1, (never, 1))
         for least, elements in ways:
+            most = 1 << 26 if least == never else 0  # integers have kernels where columns are not too many
+            monkeypatch.setattr(integer_kernels, "MAX_COLUMNS_BYTES", most)
             monkeypatch.setattr(heavy, "WORTH", least)
             monkeypatch.setattr(heavy, "MIN_ELEMENTS", elements)
             eager_tensors.forget()

@@ -1,95 +1,195 @@
-"""Rows that stay in registers, in programs: normalizations, with what comes after them; and elements between
-two of their neighbours."""
+"""Programs whose outputs have sizes that only the data decides: rows of loops that it ends, and branches."""
+
+import sys
+import threading
+import tracemalloc
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
-from tests.onnx.test_native import agree, numbers
-from tests.onnx.test_native_ends import ENDS, beside, check, node
-from tests.onnx.test_native_products import made
+import anydml as dml
+from tests.onnx.test_native import agree, expected, model, native, same
 
-LENGTHS = [2, 5, 16, 17, 33, 64, 77, 128, 129, 300]
-BY_ROWS = {
-    "softmax": [node("Softmax", "x", "y")],
-    "log": [node("LogSoftmax", "x", "y")],
-    "layer": [node("LayerNormalization", "x", "scale", "shift", "y")],
-    "without bias": [node("LayerNormalization", "x", "scale", "y", epsilon=0.1)],
-    "one for all": [node("LayerNormalization", "x", "single", "row", "y")],
-    "of rows": [node("LayerNormalization", "x", "each", "y")],
-    "of matrices": [node("LayerNormalization", "x", "matrix", "y", axis=1)],
-    "norm": [node("LpNormalization", "x", "y", p=1, axis=-1)],
-    "length": [node("LpNormalization", "x", "y")],
-    "of two axes": [node("MeanVarianceNormalization", "x", "y", axes=[1, 2])],
-    "of axes apart": [node("MeanVarianceNormalization", "x", "y", axes=[0, 2])],
-    "computed scale": [node("Exp", "row", "e"), node("LayerNormalization", "x", "e", "y")],
-}
+DOUBLING = """y, rows, numbers = Loop (trips, begin, x) <body = b (int64 k, bool c, float[3] v)
+    => (bool go, float[3] w, float[3] row, int64 number) {
+        w = Add (v, v) s = ReduceMax <keepdims = 0> (w) go = Less (s, limit) row = Neg (w) number = Add (k, one) }>"""
+CONSTANTS = "<float limit = {100}, int64 one = {1}, int64 trips = {12}, bool begin = {1}>"
 
 
-def weights(sizes):
-    n = sizes[-1]
-    more = {"scale": numbers(n), "shift": numbers(n), "single": numbers(1), "matrix": numbers(*sizes[1:])}
-    return beside(sizes, len(sizes) - 1) | more | {"each": numbers(*sizes[:-1], 1)}
+def doubling(after="", outputs="float[3] y, float[n,3] rows, int64[n] numbers", inputs="float[3] x"):
+    return model(f"m ({inputs}) => ({outputs}) {CONSTANTS} {{ {DOUBLING} {after} }}")
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("rule", BY_ROWS)
-def test_of_a_length(rule, length):
-    sizes = (3, 4, length)
-    check([*BY_ROWS[rule], node("Identity", "y", "z")], sizes, weights(sizes))
+def starts(*firsts):
+    return [{"x": np.float32([first, -1, 0.5])} for first in firsts]
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("rule", BY_ROWS)
-def test_with_an_end(rule, end):
-    sizes = (2, 3, 21)
-    check([*BY_ROWS[rule], *ENDS[end]], sizes, weights(sizes))
+def test_rows_of_a_loop_that_data_ends():
+    least = {"x": np.float32([1e-9, -1, 1e-9])}
+    session = agree(doubling(), *starts(1, 60, 20, 3, 3), least)
+    assert [len(session.run(None, feeds)[1]) for feeds in (*starts(60, 20, 3), least)] == [1, 3, 6, 12]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_of_newer_operators(length):
-    nodes = [node("RMSNormalization", "x", "row", "y"),
-             node("GroupNormalization", "y", "scale", "shift", "z", num_groups=2)]  # fmt: skip
-    model = made(nodes, (2, 6, length), {"row": numbers(length), "scale": numbers(6), "shift": numbers(6)})
-    model.opset_import[0].version, model.ir_version = 23, 11
-    agree(model, {"x": numbers(2, 6, length)}, rtol=1e-4, atol=1e-4)
+def test_rows_are_the_callers():
+    session = native(doubling())
+    (first,) = starts(20)
+    _, rows, numbers = session.run(None, first)
+    kept = rows.copy(), numbers.copy()
+    rows += 1
+    for feeds in starts(1, 1e-9, 60):
+        session.run(None, feeds)
+    np.testing.assert_array_equal(rows, kept[0] + 1)
+    np.testing.assert_array_equal(numbers, kept[1])
+    assert rows.base is None
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_of_each_channel(length):
-    scales = {"scale": numbers(6), "shift": numbers(6)}
-    check([node("InstanceNormalization", "x", "scale", "shift", "z")], (2, 6, length), scales)
+def test_no_iteration_gives_no_rows():
+    made = doubling(inputs="float[3] x, bool begin")
+    del made.graph.initializer[3]
+    x = starts(1)[0]
+    session = native(made)
+    for begin in (False, True, False):
+        feeds = {**x, "begin": np.array(begin)}
+        found, wanted = session.run(None, feeds), expected(made, feeds)
+        assert found[1].shape == ((7, 3) if begin else (0, 3))
+        same(found, [w.reshape(f.shape) for f, w in zip(found, wanted, strict=True)])
+    assert "program: " in session.explain()
 
 
-@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 2, 3)])
-def test_in_memory_of_another_order(order):
-    """Rows that lie side by side, though their axis is not the last one; and those that do not, though it is."""
-    sizes = (1, 9, 20, 33)
-    channels = sizes[order[1]]
-    nodes = [node("Relu", "x", "r"), node("Transpose", "r", "t", perm=order),
-             node("InstanceNormalization", "t", "scale", "shift", "n"), node("Softmax", "n", "s"),
-             node("Add", "s", "t", "z")]  # fmt: skip
-    check(nodes, sizes, {"scale": numbers(channels), "shift": numbers(channels)})
+def test_what_computes_with_such_rows():
+    after = "z = ReduceSum <keepdims = 0> (rows) n = Shape (rows) r = Exp (rows) last = Gather <axis = 0> (numbers, back)"
+    made = doubling(after, "float z, int64[2] n, float[k,3] r, int64 last")
+    made.graph.initializer.append(numpy_helper.from_array(np.array(-1), "back"))
+    agree(made, *starts(1, 20, 60, 1e-9), rtol=1e-5)
 
 
-def test_what_is_not_finite():
-    x = numbers(8, 40)
-    x[0, 3], x[1, 5], x[2, :] = np.inf, np.nan, -np.inf
-    for rule in ("softmax", "log", "layer"):
-        nodes = [*BY_ROWS[rule], node("Identity", "y", "z")]
-        used = {n: w for n, w in weights((8, 40)).items() if any(n in one.input for one in nodes)}
-        session = agree(made(nodes, (8, 40), used), {"x": numbers(8, 40)}, rtol=1e-4, atol=1e-4)
-        result = session.run(None, {"x": x})[0]
-        assert np.isnan(result[:3]).any(1).all(), rule
-        assert np.isfinite(result[3:]).all(), rule
+def test_loops_without_a_bound_are_left_to_others():
+    made = doubling()
+    made.graph.node[0].input[0] = ""
+    session = native(made)
+    for feeds in starts(1, 20):
+        same(session.run(None, feeds), expected(made, feeds))
+    assert "program: " not in session.explain()
 
 
-@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
-@pytest.mark.parametrize("after", [(3, 7), (16, 16), (24, 20), (50, 33), (2, 90), (24, 3), (9, 20)])
-@pytest.mark.parametrize("turned", [False, True])
-def test_between_neighbours(mode, after, turned):
-    order, before = ([0, 1, 3, 2], (2, 3, 20, 24)) if turned else ([0, 1, 2, 3], (2, 3, 24, 20))
-    nodes = [node("Relu", "x", "r"), node("Transpose", "r", "t", perm=order),
-             node("Resize", "t", "", "", "sizes", "y", mode="linear", coordinate_transformation_mode=mode),
-             node("Mul", "y", "y", "z")]  # fmt: skip
-    sizes = {"sizes": np.array([2, 3, *after], np.int64)}
-    agree(made(nodes, before, sizes), {"x": numbers(*before)}, rtol=1e-4, atol=1e-4)
+def test_many_rows_are_left_to_others():
+    """Of which a run would make room for all, however few there are."""
+    made = doubling()
+    made.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.array(100_000), "trips"))
+    session = native(made)
+    for feeds in starts(1, 20):
+        same(session.run(None, feeds), expected(made, feeds))
+    assert "program: " not in session.explain()
+
+
+def branches(one, other, more=""):
+    return model(
+        f"m (float[6] x, float[4] y) => (float[n] z, float w) <float zero = {{0}}> {{"
+        f" s = ReduceSum <keepdims = 0> (x) c = Less (s, zero) {more}"
+        f" z = If (c) <then_branch = t () => (float[a] p) {{ {one} }},"
+        f" else_branch = e () => (float[b] q) {{ {other} }}> w = ReduceMax <keepdims = 0> (z) }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("p = Neg (x)", "q = Abs (y)"),
+        ("p = Abs (y)", "q = Neg (x)"),
+        ("p = Concat <axis = 0> (x, y, x)", "q = Sigmoid (y)"),
+    ],
+)
+def test_branches_of_other_sizes_as_outputs(one, other):
+    x, y = np.float32([1, 2, -3, 4, 5, 6]), np.float32([3, -4, 5, -6])
+    session = agree(branches(one, other), {"x": x, "y": y}, {"x": -x, "y": y}, {"x": x, "y": -y})
+    program = next(iter(session._program._plans.values())).plan.steps[0].program
+    for pattern in (0x00, 0xFF, 0x7F):
+        block, address = program._memory()
+        block[:] = pattern
+        program._spare[:] = [(block, address)]
+        for feeds in ({"x": x, "y": y}, {"x": -x, "y": y}):
+            same(session.run(None, feeds), expected(branches(one, other), feeds))
+
+
+def test_branches_and_rows_at_once():
+    after = """m1 = ReduceMin <keepdims = 0> (x) d = Less (m1, limit)
+        z = If (d) <then_branch = t () => (float[2,a] p) { two = Constant <value_ints = [2, 3]> () p = Expand (x, two) },
+                    else_branch = e () => (float[2,b] q) { r = Concat <axis = 0> (x, x) four = Constant <value_ints = [2, 6]> ()
+                        q = Expand (r, four) }>"""
+    made = doubling(after, "float[3] y, float[n,3] rows, float[2,k] z")
+    feeds = [*starts(1, 20), {"x": np.float32([500, 400, 300])}]
+    agree(made, *feeds)
+
+
+def test_several_threads():
+    session, wrong = native(doubling()), []
+    wanted = {first: expected(doubling(), starts(first)[0]) for first in (1, 20, 60)}
+
+    def work(first):
+        for _ in range(300):
+            for a, b in zip(session.run(None, starts(first)[0]), wanted[first], strict=True):
+                if a.shape != b.shape or not np.allclose(a, b):
+                    wrong.append(first)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (1, 20, 60, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_bound_run_goes_the_ordinary_way():
+    session, (feeds,) = native(doubling()), starts(20)
+    wanted = session.run(None, feeds)
+    outputs = {"rows": np.zeros((3, 3), np.float32)}
+    found = session.bind(feeds, outputs).run()
+    same(found, wanted)
+    np.testing.assert_array_equal(outputs["rows"], wanted[1])
+
+
+def test_a_c_function_has_outputs_of_fixed_sizes():
+    with pytest.raises(dml.Unsupported, match="the data decides the sizes of its outputs"):
+        dml.compile_model(doubling())
+
+
+def test_many_outputs_of_open_sizes():
+    """More sizes than programs tell."""
+    names = [f"z{k}" for k in range(40)]
+    made = branches("p = Neg (x)", "q = Abs (y)")
+    made.graph.node.extend(helper.make_node("Neg", ["z"], [name]) for name in names)
+    made.graph.output.extend(
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in names
+    )
+    session = native(made)
+    x, y = np.float32([1, 2, -3, 4, 5, 6]), np.float32([3, -4, 5, -6])
+    for feeds in ({"x": x, "y": y}, {"x": -x, "y": y}):
+        same(session.run(None, feeds), expected(made, feeds))
+    assert "program: " not in session.explain()
+
+
+def test_the_entry_makes_what_the_data_decides():
+    """Arrays of their own; nothing stays behind, and none are taken to write to."""
+    session, (feeds,) = native(doubling()), starts(20)
+    wanted = session.run(None, feeds)
+    entry = session._program.entry
+    assert entry is not None
+    assert entry(feeds, [np.empty_like(y) for y in wanted]) is None
+    for one in starts(20, 1, 60, 1e-9, 20):
+        same(entry(one), expected(doubling(), one))
+    found = entry(feeds)
+    assert all(y.flags.owndata and y.flags.writeable and y.base is None for y in found)
+    types = [y.dtype for y in wanted]
+    before = [sys.getrefcount(dtype) for dtype in types]
+    tracemalloc.start()
+    for _ in range(50):
+        entry(feeds)
+    least = tracemalloc.get_traced_memory()[0]
+    for _ in range(2000):
+        entry(feeds)
+    grown = tracemalloc.get_traced_memory()[0] - least
+    tracemalloc.stop()
+    assert grown < 1000
+    assert [sys.getrefcount(dtype) for dtype in types] == before

@@ -21,14 +21,11 @@ import onnxruntime as ort
 from onnx import helper
 
 import anydml as dml
-from bench.measure import middle, rounds, until_quiet
+from bench.measure import ROUNDS, middle, rounds, until_quiet
 
 Call = Callable[[], object]
 _PROVIDER = "CPUExecutionProvider"
 _RNG = np.random.default_rng(0)
-
-
-ROUNDS = 7
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -208,6 +209,23 @@ def test_nothing_is_left_behind(ordinary):
     assert (sys.getrefcount(x), [sys.getrefcount(p) for p in parts]) == before[:2]
     assert len(gc.get_objects()) <= before[2] + 5
     assert ordinary.count("top_k") == 0
+
+
+@pytest.mark.parametrize("name", ["convolution", "reduce"])
+def test_arrays_of_watched_calls_go(name, ordinary):
+    """Those by which a call became known are nobody's any more."""
+    f, d, seen = fresh(name), Draw("packed"), []
+
+    def noted(*given, **to):
+        seen.extend(weakref.ref(x) for x in given if isinstance(x, np.ndarray))
+        made = f(*given, **to)
+        seen.append(weakref.ref(made))
+
+    for _ in range(4):
+        CASES[name](noted, d)
+    gc.collect()
+    assert ordinary.count(name) == 2
+    assert not any(one() is not None for one in seen)
 
 
 def test_a_list_that_changes_while_it_is_read():

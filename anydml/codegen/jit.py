@@ -40,7 +40,7 @@ HAS_CLOCK = platform.machine().lower() in ("x86_64", "amd64")
 """Whether code may look at a clock without a call."""
 WORTH = 150_000
 """Ticks of it, 40 to 70 us, that a caller would need for the rest of its work by itself, from which it wakes
-workers: they come later than they say where machines are virtual."""
+workers: on virtual machines they come some 50 us later."""
 
 LONGEST = 5.0
 """Seconds that the end of the process waits for a kernel that is being made."""

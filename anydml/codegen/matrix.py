@@ -131,7 +131,7 @@ class MatrixWriter(RowWriter):
                 ones = [self.load(self.at(r, a_at), self.dtype, 1) for r in rows]
                 wide = [self.splat(one, self.dtype, lanes) for one in ones]
                 sums = [
-                    self._fma(wide[r], vectors[v], total, lanes)
+                    self._multiply_add(wide[r], vectors[v], total, lanes)
                     for (r, v), total in zip(cells, sums, strict=True)
                 ]
                 a_at = self.number("add", a_at, self.base["a_along"] if spec.turned else WIDTH)
@@ -188,7 +188,7 @@ class MatrixWriter(RowWriter):
                 total = self.load(home, self.dtype, lanes)
                 for one, row in zip(ones, rows, strict=True):
                     vector = self.load(self.at(row, place, self.dtype), self.dtype, lanes)
-                    total = self._fma(self.splat(one, self.dtype, lanes), vector, total, lanes)
+                    total = self._multiply_add(self.splat(one, self.dtype, lanes), vector, total, lanes)
                 self.store(total, home, self.dtype, lanes)
 
             over(some)
@@ -232,7 +232,7 @@ class MatrixWriter(RowWriter):
                 [self._some(self.at(p, k, self.dtype), lanes, mask) for p in lines]
                 for lines in (rows, columns)
             )
-            return [self._fma(xs[r], ys[c], s, lanes) for (r, c), s in zip(cells, sums, strict=True)]
+            return [self._multiply_add(xs[r], ys[c], s, lanes) for (r, c), s in zip(cells, sums, strict=True)]
 
         depth = self.base["depth"]
         whole = self.number("sub", depth, self.number("urem", depth, lanes))
@@ -295,7 +295,7 @@ class MatrixWriter(RowWriter):
             found.append(self.at(found[-1], self.base[pitch]))
         return found
 
-    def _fma(self, x: str, y: str, total: str, lanes: int) -> str:
+    def _multiply_add(self, x: str, y: str, total: str, lanes: int) -> str:
         a, b, c = (read(k, self.dtype) for k in range(3))
         if not self.spec.pairs:
             return self.evaluate(fma(a, b, c), lanes, {a: x, b: y, c: total})

@@ -244,7 +244,7 @@ class KnownCalls:
         for argument, source, place in listed:
             words += [argument.kind, *argument.words, source, place]
         record = array("q", words)
-        self._made.append((record, call, kept))
+        self._made.append((record, call.arguments, kept))
         self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
         self._known += 1
         self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
@@ -260,7 +260,7 @@ class KnownCalls:
         words[_Record.KERNEL] = kernel_address(how.group, KernelVariant(access))
         words[_Record.WIDTH] = how.group.cost
         words[_Record.STRIDES : _Record.STRIDES + len(strides)] = strides
-        return how.group
+        return how
 
     def _of_layouts(self, how: Launched, listed: Sequence[_Entry], words: list[int]) -> object:
         """Of others; None if that is too long."""
@@ -273,17 +273,17 @@ class KnownCalls:
         operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
         written = sum(a.kind is Kind.LAYOUT_OUT for a, _, _ in listed)
         every = [array("q", places) for _, places in how.launches]
+        steps = array("q")
         for places, (descriptor, _) in zip(every, how.launches, strict=True):
             assert len(places) == Fields(*descriptor[:ADDRESSES]).operands
             assert all(k < operands - written + len(how.targets) for k in places)
-        steps = array("q")
-        for places, (descriptor, _) in zip(every, how.launches, strict=True):
             steps.extend((start(descriptor), len(descriptor), start(places)))
         words[_Record.OPERANDS], words[_Record.OUTPUTS] = operands - written, len(how.targets)
         words[_Record.DESCRIPTOR], words[_Record.LAUNCHES] = start(steps), len(every)
         words[_Record.TARGETS], words[_Record.EXCLUSIVE] = start(targets), int(how.exclusive)
         words[_Record.WIDTH] = how.cost
-        return how, layouts, targets, every, steps
+        types = [y.dtype for y in how.targets]  # and not their memory, which is the caller's
+        return how.launches, how.kept, types, layouts, targets, every, steps
 
     def forget(self) -> None:
         """Know none any more."""

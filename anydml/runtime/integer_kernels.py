@@ -8,6 +8,7 @@ scaled, moved, rounded                    in FLOAT64, as the definitions say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -43,10 +44,7 @@ from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
 from anydml.runtime.matrix_kernels import MAX_BYTES, MatrixLaunches
 
 _BYTES = (INT8, UINT8)
-MATRICES = (
-    *("MATRIX_MULTIPLY_INTEGER", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"),
-    "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
-)
+MATRICES = "MATRIX_MULTIPLY_INTEGER", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT", "QUANTIZED_LINEAR_MATRIX_MULTIPLY"
 MAX_COLUMNS_BYTES = 1 << 26
 """Of what windows see, which is in memory at once."""
 CONVOLUTIONS = ("CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION")
@@ -75,7 +73,7 @@ def integer_kernel(
     windows = Windows(
         attributes, tensors["InputTensor"].sizes, tensors["FilterTensor"].sizes, made.sizes, threads
     )
-    return _Convolution(windows, end, threads)
+    return _Convolution(windows, end, tensors, threads)
 
 
 def has_room(tensors: Mapping[str, TensorDesc]) -> bool:
@@ -215,14 +213,14 @@ class _End:
             result = meaning(reads[0], dict(zip(self._how, reads[1:], strict=True)), made)
             self._launch = RepeatedLaunch(group((INT32, *types), (convert(result, made),)), threads)
 
-    def __call__(self, c: Call, sums: Callable[[Array], None]) -> Array:
-        """`sums(into)`: what computes these."""
+    def __call__(self, c: Call, sums: Callable[[Call, Array], None]) -> Array:
+        """`sums(c, into)`: what computes these."""
         result = empty(c.output, self.dtype)
         if self._launch is None:
-            sums(result)
+            sums(c, result)
             return result
         total = scratch(result.shape, np.dtype(np.int32))
-        sums(total)
+        sums(c, total)
         beside = [_along(getattr(c, p), how, total.ndim, self._threads) for p, how in self._how.items()]
         self._launch.alone([total, *beside, result])
         return result
@@ -237,7 +235,7 @@ class _Product:
         self._product = MatrixLaunches(_SUM, threads, pairs=True)
 
     def __call__(self, c: Call) -> Array:
-        return self._end(c, lambda into: self._sums(c, into))
+        return self._end(c, self._sums)
 
     def _sums(self, c: Call, into: Array) -> None:
         a = self._pairs.of(c.a, c.a.ndim - 1, c.a_zero_point, _COLUMN)
@@ -248,17 +246,22 @@ class _Product:
 class _Convolution:
     """As one of floats by columns, of integers of 16 bits and then of pairs of channels."""
 
-    def __init__(self, windows: Windows, end: _End, threads: int | None) -> None:
+    def __init__(
+        self, windows: Windows, end: _End, tensors: Mapping[str, TensorDesc], threads: int | None
+    ) -> None:
         self._windows, self._end, self._pairs, self._threads = windows, end, _Pairs(threads), threads
-        self._moved: dict[tuple[TensorDataType, bool], RepeatedLaunch] = {}
+        dtype, moved = tensors["InputTensor"].data_type, "InputZeroPointTensor" in tensors
+        difference = _difference(read(0, dtype), read(1, dtype) if moved else None)
+        kernel = group((dtype,) * (1 + moved), (convert(difference, INT16),))
+        self._move = RepeatedLaunch(kernel, threads)
         self._product = MatrixLaunches(_SUM, threads, pairs=True)
 
     def __call__(self, c: Call) -> Array:
-        return self._end(c, lambda into: self._sums(c, into))
+        return self._end(c, self._sums)
 
     def _sums(self, c: Call, into: Array) -> None:
         w, (batch, filters) = self._windows, into.shape[:2]
-        seen = w.seen(c.input, np.dtype(np.int16), lambda x, home: self._move(x, c.input_zero_point, home))
+        seen = w.seen(c.input, np.dtype(np.int16), partial(self._differences, c.input_zero_point))
         channels = seen.reshape(batch, w.groups, c.filter.shape[1], *seen.shape[2:])
         columns = self._pairs.of(channels, 2).reshape(batch, w.groups, -1, prod(w.places))
         weights = self._pairs.of(c.filter, 1, c.filter_zero_point, _FILTER)
@@ -267,11 +270,6 @@ class _Convolution:
             weights = np.broadcast_to(weights, (batch, *weights.shape[1:]))
         self._product.run([weights, columns, into.reshape(batch, w.groups, filters // w.groups, -1)])
 
-    def _move(self, x: Array, zero_point: Array | None, into: Array) -> None:
-        key = FROM_NUMPY[x.dtype], zero_point is not None
-        if key not in self._moved:
-            meaning = _difference(read(0, key[0]), read(1, key[0]) if key[1] else None)
-            kernel = group((key[0],) * (1 + key[1]), (convert(meaning, INT16),))
-            self._moved[key] = RepeatedLaunch(kernel, self._threads)
-        given = [x] if zero_point is None else [x, _along(zero_point, _ONE, x.ndim, self._threads)]
-        self._moved[key].alone([*given, into])
+    def _differences(self, zero_point: Array | None, x: Array, into: Array) -> None:
+        beside = [] if zero_point is None else [_along(zero_point, _ONE, x.ndim, self._threads)]
+        self._move.alone([x, *beside, into])

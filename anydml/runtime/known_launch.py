@@ -59,7 +59,7 @@ def launched_again(
     if not {*range(len(inputs), len(arrays))} <= seen:
         return None
     size = sum(x.nbytes for x in (*arrays, *given))
-    return Launched(found, results, size, (launches, own), exclusive=bool(own))
+    return Launched(found, results, size, ([x.tables for x in launches], own), exclusive=bool(own))
 
 
 def bound_launches(launches: Sequence[Watched], memory: Sequence[Array]) -> list[array[int]] | None:

@@ -127,14 +127,11 @@ class ProgramBuilder(ElementWriter):
         order = sorted(range(offsets.ndim), key=lambda k: -float(np.ptp(lines[k])) / len(lines[k]))
         *outer, axis = order
         line, dtype = lines[axis], UINT8 if tensor.dtype is BOOL else tensor.dtype
-        lanes = min(self.vector_lanes(SIZE[dtype]), len(line))
-        begins = starts(len(line), lanes)
-        vectors = [line[k : k + lanes] for k in begins]
+        found = self.near_vectors([line], dtype)
         every = [nested(lines[k]) for k in outer]
-        if lanes < 4 or len(begins) > MAX_ROW_VECTORS or None in every:
+        if found is None or None in every:
             return None
-        if max(int(np.ptp(v)) for v in vectors) >= MAX_NEAR * lanes:
-            return None
+        lanes, vectors = found
         steps = strides_in(order, offsets.shape)
         result = self.room(tensor.dtype, offsets.shape, steps)
         dims: list[tuple[int, tuple[int, int]]] = []
@@ -146,11 +143,10 @@ class ProgramBuilder(ElementWriter):
         repeated = [(n, (to,)) for n, (step, to) in dims if step == 0]
 
         def row(pointers: list[str]) -> None:
-            found = [self.code.near(pointers[0], vector.tolist(), dtype) for vector in vectors]
+            loaded = [(start, self.near(pointers[0], line, dtype)) for start, (line,) in vectors]
 
             def store(pointers: list[str]) -> None:
-                for start, vector in zip(begins, found, strict=True):
-                    assert vector, "they are near"
+                for start, vector in loaded:
                     self.code.store(vector, self.code.at(pointers[0], start, dtype), dtype, lanes)
 
             self.over(repeated, [(dtype, pointers[1])], store)
@@ -158,6 +154,26 @@ class ProgramBuilder(ElementWriter):
         begin = self.code.at(tensor.pointer, int(offsets.flat[0]), dtype)
         self.over([d for d in dims if d[1][0]], [(dtype, begin), (dtype, result.pointer)], row)
         return result
+
+    def near_vectors(
+        self, lines: Sequence[NDArray[np.int64]], dtype: ScalarType
+    ) -> tuple[int, list[tuple[int, list[list[int]]]]] | None:
+        """Lanes of vectors of a row of elements, which lines tell the places of; and of each vector where it
+        begins and the places, line by line. None where too many elements lie between them."""
+        count = len(lines[0])
+        lanes = min(self.vector_lanes(SIZE[dtype]), count)
+        begins = starts(count, lanes)
+        parts = [[line[k : k + lanes] for line in lines] for k in begins]
+        reach = max(int(np.ptp(part)) for every in parts for part in every)
+        if lanes < 4 or len(begins) > MAX_ROW_VECTORS or reach >= MAX_NEAR * lanes:
+            return None
+        return lanes, [(k, [part.tolist() for part in every]) for k, every in zip(begins, parts, strict=True)]
+
+    def near(self, pointer: str, places: list[int], dtype: ScalarType) -> str:
+        """A vector of those."""
+        found = self.code.near(pointer, places, dtype)
+        assert found is not None, "they are near"
+        return found
 
     def _pick(self, tensor: Memory, offsets: NDArray[np.int64], result: Memory) -> None:
         """Elements in an order that is none, one by one, by a table."""

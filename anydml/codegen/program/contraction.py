@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from anydml.codegen.emit import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides, over, starts
-from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor
+from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor, work_of
 from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
-from anydml.ops.expr import Expr, add, read, walk
+from anydml.ops.expr import Expr, add, read
 from anydml.ops.expr import sub as subtract
 
 UNROLLED = 4
@@ -158,7 +158,7 @@ def pending(
     """
 
     def write(end: Expr, others: Sequence[Tensor]) -> Memory | None:
-        if sum(e.opcode not in ("read", "constant") for e in walk(end, deep=True)) > MAX_END_OPS:
+        if work_of(end) > MAX_END_OPS:
             return None
         beside = [laid(over(b.memory(t), sizes)) for t in others]
         found = [t for t in beside if t is not None]

@@ -237,8 +237,9 @@ class ElementWriter:
         """Have all that is written to a tensor's memory written to other memory, `home`, from the beginning;
         False where there is more or less in it than the tensor."""
         buffer = self._begins.get(tensor.pointer)
-        whole = buffer is not None and buffer.used == tensor.count * SIZE[tensor.dtype] and tensor.packed
-        if buffer is None or not whole or tensor.lies_in != (buffer,):
+        if buffer is None or tensor.lies_in != (buffer,):
+            return False
+        if not tensor.packed or buffer.used != tensor.count * SIZE[tensor.dtype]:
             return False
         for pointer in [p for p, other in self._begins.items() if other is buffer]:
             del self._begins[pointer]

@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.function_writer import MAX_NEAR
-from anydml.codegen.program.geometry import loops, starts, strides_like
+from anydml.codegen.program.geometry import loops, strides_like
 from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
 from anydml.ops.dtypes import INT32, SIZE, ScalarType
 from anydml.ops.expr import Expr, read
 
-MAX_ROW_VECTORS = 16
-"""Of a row whose elements are mixed among themselves."""
 _Sides = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -77,17 +74,13 @@ def _in_rows(
     b: ProgramBuilder, x: Memory, axis: int, sides: _Sides, shares: NDArray[Any], meaning: Expr
 ) -> Memory | None:
     """Vectors of elements of the same row; None where too many lie between them."""
-    code, dtype, count = b.code, x.dtype, len(shares)
-    lanes = min(b.vector_lanes(SIZE[dtype]), count)
-    begins = starts(count, lanes)
-    blocks = [[side[k : k + lanes] for side in sides] for k in begins]
-    reach = max(int(np.ptp(part)) for block in blocks for part in block)
-    if lanes < 4 or len(begins) > MAX_ROW_VECTORS or reach >= MAX_NEAR * lanes:
-        return None
-    sizes = (*x.sizes[:axis], count, *x.sizes[axis + 1 :])
+    code, dtype = b.code, x.dtype
+    found = b.near_vectors(sides, dtype)
+    sizes = (*x.sizes[:axis], len(shares), *x.sizes[axis + 1 :])
     strides = strides_like(sizes, [x])
-    if strides[axis] != 1:
+    if found is None or strides[axis] != 1:
         return None
+    lanes, vectors = found
     result = b.room(dtype, sizes, strides)
     share = b.memory(Known.of(shares))
     kept = [k for k in range(len(sizes)) if k != axis]
@@ -95,10 +88,8 @@ def _in_rows(
     b.work += 2 * result.count
 
     def row(pointers: list[str]) -> None:
-        for start, block in zip(begins, blocks, strict=True):
-            one, two = (code.near(pointers[1], part.tolist(), dtype) for part in block)
-            assert one, "they are near"
-            assert two, "they are near"
+        for start, places in vectors:
+            one, two = (b.near(pointers[1], line, dtype) for line in places)
             part = code.load(code.at(share.pointer, start, dtype), dtype, lanes)
             (value,) = code.evaluate([meaning], lanes, _known(dtype, one, two, part))
             code.store(value, code.at(pointers[0], start, dtype), dtype, lanes)

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import loops, over, reshaped_strides, strides_like
 from anydml.codegen.program.reductions import Folding, fold_axes, folded_row
-from anydml.codegen.program.values import Bounded, Memory, Pending, Tensor
+from anydml.codegen.program.values import Bounded, Memory, Pending, Tensor, work_of
 from anydml.ops.dtypes import SIZE, ScalarType
-from anydml.ops.expr import Expr, read, walk
+from anydml.ops.expr import Expr, read
 
 MAX_VECTORS = 8
 """Of a row that stays in registers."""
@@ -120,7 +120,7 @@ class _Row:
         """Of a product that is pending."""
 
         def write(end: Expr, others: Sequence[Tensor]) -> Memory | None:
-            if sum(e.opcode not in ("read", "constant") for e in walk(end, deep=True)) > MAX_END_OPS:
+            if work_of(end) > MAX_END_OPS:
                 return None
             more = [over(self.b.memory(t), self.sizes) for t in others]
             if not self.leads_through(more) or end.dtype is not self.dtype:

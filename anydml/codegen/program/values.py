@@ -4,7 +4,7 @@
     Register    up to 16 elements in an LLVM value: a scalar, or a vector in row-major order
     Memory      elements at a pointer, with strides
     Lazy        an expression over others, element by element; computed where somebody needs it
-    Pending     a product that is computed where somebody needs it, together with what is done to its sums
+    Pending     a product, or what is made of rows, computed where somebody needs it, with what is done to it
     Bounded     one of those, of which the data decides how much there is along an axis
 
 All others have sizes that are numbers. A tensor is never written to once it is one.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from anydml.codegen.emit import element_type
 from anydml.ops.dtypes import BFLOAT16, BOOL, FROM_NUMPY, NUMPY, ScalarType
-from anydml.ops.expr import Expr, bitcast, constant, read
+from anydml.ops.expr import Expr, bitcast, constant, read, walk
 from anydml.ops.tensor_desc import packed_strides
 
 MAX_REGISTER_ELEMENTS = 16
@@ -170,11 +170,12 @@ class Lazy(Tensor):
 
 @dataclass(frozen=True, eq=False)
 class Pending(Tensor):
-    """Each element is a sum that takes long. One reader has it computed, and only once."""
+    """Each element takes long: a sum, or what its row's statistics make of it. One reader has it computed,
+    and only once."""
 
     write: Callable[[Expr, Sequence[Tensor]], Memory | None]
-    """(what is done to each sum, read(0), with others, read(1) and so on, which broadcast to the sizes) ->
-    where it is; None if that had better be done by itself. To do nothing, read(0), is always done."""
+    """(what is done to each element, read(0), with others, read(1) and so on, which broadcast to the sizes)
+    -> where it is; None if that had better be done by itself. To do nothing, read(0), is always done."""
     given: tuple[Tensor, ...]
     """What it is computed of."""
 
@@ -182,6 +183,11 @@ class Pending(Tensor):
     def buffers(self) -> Iterator[Buffer]:
         for tensor in self.given:
             yield from tensor.buffers
+
+
+def work_of(end: Expr) -> int:
+    """Operations of what is done to each element."""
+    return sum(e.opcode not in ("read", "constant") for e in walk(end, deep=True))
 
 
 def seen_as(tensor: Tensor, dtype: ScalarType) -> Tensor:

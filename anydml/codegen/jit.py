@@ -185,15 +185,25 @@ def _processor() -> _Processor:
 def _mark() -> str | None:
     """What tells this LLVM and this processor from others; None where the system does not say."""
     spec = find_spec("llvmlite")
+    binding = Path(str(spec and spec.origin)).parent / "binding"
     try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        libraries = sorted(Path(str(spec and spec.origin)).parent.glob("binding/libllvmlite*"))
+        lines = _first_processor().splitlines()
+        libraries = [binding / n for n in sorted(os.listdir(binding)) if n.startswith("libllvmlite")]
         built = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in libraries]
     except OSError:
         return None
     kinds = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
     said = [line for line in lines if line.partition(":")[0].strip() in kinds]
     return f"{said} {built} {_without()}" if len(said) == len(kinds) and built else None
+
+
+def _first_processor() -> str:
+    """What Linux says of it; of each one it takes time to say so."""
+    with open("/proc/cpuinfo", "rb", buffering=0) as file:
+        said = b""
+        while b"\n\n" not in said and (more := file.read(4096)):
+            said += more
+    return said.partition(b"\n\n")[0].decode("utf-8", "replace")
 
 
 @lru_cache
@@ -261,19 +271,14 @@ def _identity(level: int) -> str:
 
 def note_made(what: str) -> None:
     """Note on the disk that all code for something is there."""
-    if not is_made(what) and (key := _key_of_note(what)) is not None:
-        cache.store(key, b"")
+    if not is_made(what) and (mark := _mark()) is not None:
+        cache.store(cache.key_of("made", what), mark.encode())
 
 
 def is_made(what: str) -> bool:
     """Whether all code for something was made once on this machine, and so is likely to be on its disk."""
-    key = _key_of_note(what)
-    return key is not None and cache.load(key) is not None
-
-
-def _key_of_note(what: str) -> str | None:
-    mark = _mark()
-    return None if mark is None else cache.key_of("made", what, mark)
+    noted = cache.load(cache.key_of("made", what))
+    return noted is not None and (mark := _mark()) is not None and noted == mark.encode()
 
 
 _symbols: dict[str, int] = {}

@@ -130,8 +130,7 @@ class Form:
 @cache
 def form_of(op: OnnxOp) -> Form | None:
     if not op.domain and op.version <= _table().opset:
-        line = _table().operators.get(op.name)
-        revisions = [] if line is None else json.loads(line)
+        revisions = _table().revisions(op.name)
         found = next((r for r in revisions if r[0] <= op.version), None)
         return None if found is None else _read(found)
     schema = schema_of(op)
@@ -172,18 +171,25 @@ def form_from(schema: onnx.defs.OpSchema) -> Form:
 
 @dataclass(frozen=True)
 class _Table:
-    """The lines of schemas.txt, most of which nobody needs."""
+    """What schemas.txt has, of which only the lines are looked at that somebody needs."""
 
     opset: int
-    types: Sequence[str]
-    operators: Mapping[str, str]
+    types: Sequence[bytes]
+    operators: bytes
+
+    def revisions(self, name: str) -> Any:
+        """Of an operator, the newest first."""
+        start = self.operators.find(f"\n{name} ".encode()) if name.isalnum() else -1
+        if start < 0:
+            return []
+        line = self.operators[start + len(name) + 2 : self.operators.index(b"\n", start + 1)]
+        return json.loads(line)
 
 
 @cache
 def _table() -> _Table:
-    head, types, operators = Path(__file__).with_name("schemas.txt").read_text("utf-8").split("\n\n")
-    pairs = (line.split(" ", 1) for line in operators.splitlines())
-    return _Table(int(head), types.splitlines(), dict(pairs))
+    head, types, operators = Path(__file__).with_name("schemas.txt").read_bytes().split(b"\n\n")
+    return _Table(int(head), types.splitlines(), b"\n" + operators)
 
 
 def _read(revision: list[Any]) -> Form:

@@ -1,6 +1,6 @@
 """Sines, tangents and their inverses, written in the language of ops.expr, in float32.
 
-A quarter turn is known in three float32 numbers. Angles beyond 2^15 are reduced by way of float64, or of
+A quarter turn is a sum of three float32 numbers. Angles beyond 2^15 are reduced by way of float64, or of
 integers, in a branch that is rarely taken. What rounding leaves of a quotient or a root is carried along
 where an addition would show it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import inf, nan, pi
+from math import inf, pi
 
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from anydml.ops.elementary import MAGIC, copysign, polynomial, single
@@ -28,12 +28,10 @@ from anydml.ops.expr import (
     fma,
     ge,
     gt,
-    is_nan,
     lt,
     mul,
     ne,
     neg,
-    not_,
     or_,
     select,
     select_lazy,
@@ -49,8 +47,12 @@ HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
 """The same in float64."""
 
+TURN = (1.5707963705062866, -4.377216100692749e-08, 6.07710062827671e-11)
+"""Their sum to within 2^-59: the second one has 8 bits, so that times n below 2^15 it is exact."""
+
 Turned = tuple[Expr, Expr, Expr]
-"""An angle as r + low + n * π/2: float32, what r lacks, and the lowest bits of n."""
+"""An angle as r + low + n * π/2: float32, what r lacks, which may be more than its last place, and the lowest
+bits of n."""
 OfTurns = Callable[[Expr, Expr, Expr], Expr]
 
 
@@ -58,27 +60,28 @@ OfTurns = Callable[[Expr, Expr, Expr], Expr]
 
 
 def _quarter_turns(x: Expr) -> Turned:
-    """For |x| up to 2^15. The first step is exact, since r and n * HALF_PI[0] end with the same bit."""
+    """For |x| up to 2^15.
+
+    The first step is exact, since its result and n * TURN[0] end with the same bit. What the second one lacks
+    is: where r is at least 2^-9 it is what a sum loses to its larger part, else nothing, as all bits of
+    n * TURN[1] fit.
+    """
     shifted = fma(x, 2 / pi, MAGIC)
     n = sub(shifted, MAGIC)
-    first = fma(n, -HALF_PI[0], x)
-    taken = mul(n, HALF_PI[1])
-    second = sub(first, taken)
-    moved = sub(second, first)  # what a sum has lost, after Knuth
-    lost = sub(sub(first, sub(second, moved)), add(taken, moved))
-    rest = fma(n, -HALF_PI[2], sub(lost, fma(n, HALF_PI[1], neg(taken))))
-    r = add(second, rest)
-    return r, sub(rest, sub(r, second)), bitcast(shifted, INT32)
+    first = fma(n, -TURN[0], x)
+    r = fma(n, -TURN[1], first)
+    lost = fma(n, -TURN[1], sub(first, r))
+    return r, fma(n, -TURN[2], lost), bitcast(shifted, INT32)
 
 
 def _quarter_turns_of_large(x: Expr) -> Turned:
-    """For any finite x: by way of float64 up to 2^30."""
+    """For any x: by way of float64 up to 2^30, and of infinities, that become NaN."""
     w = convert(x, FLOAT64)
     shifted = fma(w, 2 / pi, MAGIC64)
     n = sub(shifted, MAGIC64)
     near = fma(n, -HALF_PI_LOW, fma(n, -HALF_PI_HIGH, w))
     huge, turned = _quarter_turns_of_huge(x)
-    is_huge = ge(absolute(x), 2.0**30)
+    is_huge = and_(ge(absolute(x), 2.0**30), lt(absolute(x), inf))
     wide = select(is_huge, huge, near)
     r = convert(wide, FLOAT32)
     low = convert(sub(wide, convert(r, FLOAT64)), FLOAT32)
@@ -125,11 +128,12 @@ def _quarter_turns_of_half(x: Expr) -> Turned:
 
 
 def _of_angle(of_turns: OfTurns, x: Expr) -> Expr:
-    large = and_(ge(absolute(x), 2.0**15), lt(absolute(x), inf))
+    large = ge(absolute(x), 2.0**15)
     return select_lazy(large, of_turns(*_quarter_turns_of_large(x)), of_turns(*_quarter_turns(x)))
 
 
 def _sine(r: Expr, low: Expr, turns: Expr) -> Expr:
+    r = add(r, low)
     square = mul(r, r)
     sine = fma(mul(r, square), polynomial(square, SIN), r)
     half = mul(square, 0.5)
@@ -226,11 +230,8 @@ def acos(x: Expr) -> Expr:
 @single
 def atan_yx(y: Expr, x: Expr) -> Expr:
     a, b = absolute(y), absolute(x)
-    alike = or_(and_(eq(a, inf), eq(b, inf)), not_(or_(ne(a, b), is_nan(a))))  # inf / inf, 0 / 0, a / a
-    ratio = select(alike, constant(1.0, FLOAT32), div(a, b))
-    ratio = select(eq(a, 0.0), a, ratio)
-    angle = _atan(ratio)
+    alike = select(gt(a, 0.0), constant(1.0, FLOAT32), a)  # inf / inf, 0 / 0
+    angle = _atan(select(eq(a, b), alike, div(a, b)))
     negative = lt(bitcast(x, INT32), 0)
     angle = select(negative, sub(2 * HALF_PI[0], sub(angle, 2 * HALF_PI[1])), angle)
-    angle = select(or_(is_nan(a), is_nan(b)), nan, angle)
     return copysign(angle, y)

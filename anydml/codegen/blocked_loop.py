@@ -168,7 +168,8 @@ class BlockedLoopEmitter(LoopEmitter):
         self.flush(emitter)
         for k, value in zip(stored, values, strict=True):
             dtype = self.types[k]
-            stream = self.shape.stream and k != self.hold and self.is_(k, Access.PACKED)
+            stream = self.shape.stream and not self.shape.staged
+            stream = stream and k != self.hold and self.is_(k, Access.PACKED)
             align = stream_alignment(dtype, lanes) if stream else 1
             mark = ", !nontemporal !0" if stream else ""
             self.emit_lines(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")

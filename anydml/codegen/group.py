@@ -52,6 +52,8 @@ class KernelVariant:
     """A copy turns its tiles where they are to stand: best as long as that stays in a cache."""
     short: bool = False
     """An element is a row, which is short."""
+    staged: bool = False
+    """Rows, which follow each other, are computed on the stack; from there a batch at a time is streamed."""
     columns: int = 0
     """Vectors of FLOAT32 of reduced rows that lie beside each other and go together; `access` is how operands
     advance from one to the next."""

@@ -209,7 +209,10 @@ def _layout_of_rows(
     aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
     fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
     large = moved >= MIN_STREAMED_BYTES
-    stream = large and fits and aligned and host().streams and can_stream(group, access, addresses)
+    stream = large and fits and host().streams and can_stream(group, access, addresses)
+    staged = stream and not aligned
+    if staged:
+        stream = host().masks and group.widths[-1] == 4 and steps[-1] == 4 * length <= host().scratch // 2
     single = all(s[k] == 0 for n, s in within if n > 1 for k in range(len(group.inputs), len(s)))
     single = single and length > 1
     if columns:
@@ -222,7 +225,9 @@ def _layout_of_rows(
         hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
     block = 2 * host().vector_bytes  # eight vectors of FLOAT32
     long = length >= 512 or length % block == 0
-    shape = KernelVariant(access, stream, len(within), hold, single, long and not columns, columns=columns)
+    long = long and not columns
+    staged = staged and stream
+    shape = KernelVariant(access, stream, len(within), hold, single, long, columns=columns, staged=staged)
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]

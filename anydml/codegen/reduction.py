@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.emit import element_type, value_type
+from anydml.codegen.masks import first_lanes, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of
 from anydml.ops.dtypes import BOOL, SIZE
 from anydml.ops.expr import Expr, convert, read, walk
@@ -20,6 +21,8 @@ BATCH_ELEMENTS = 1024
 class ReductionEmitter(BlockedLoopEmitter):
     def write(self) -> None:
         self.memory()
+        if self.shape.staged:
+            self.emit_lines(f"%staged = alloca [{self.target.scratch // 2 + 64} x i8], align 64")
         self.extents()
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in self.stages]
         for s, stage in enumerate(reductions):
@@ -92,6 +95,13 @@ class ReductionEmitter(BlockedLoopEmitter):
                 known[r.expr] = f"%{name}.v" if single else self.broadcast(f"%{name}.v", r.expr.dtype, name)
         if single:
             self._store_row(pointers, known)
+        elif last and self.shape.staged:
+            self.emit_lines(
+                f"%{b}.so.far = mul i64 %{b}.i, %s{self.count}",
+                f"%{b}.staged = getelementptr i8, ptr %staged, i64 %{b}.so.far",
+            )
+            pointers[self.count] = f"%{b}.staged"
+            self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         elif last:
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
@@ -106,6 +116,8 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
         self.emit_lines(f"%{b}.more = icmp slt i64 %{b}.next, %rows")
         self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
+        if last and self.shape.staged:
+            self._stream_batch()
 
     def _store_row(self, pointers: Sequence[str], known: Mapping[Expr, str]) -> None:
         """The outputs of a row that is one element of theirs, and of what is the same for all of it."""
@@ -121,6 +133,58 @@ class ReductionEmitter(BlockedLoopEmitter):
         self.flush(emitter)
         for e, value, pointer in zip(self.group.outputs, values, pointers[self.count :], strict=False):
             self.emit_lines(f"store {element_type(e.dtype)} {value}, ptr {pointer}, align 1")
+
+    def _stream_batch(self) -> None:
+        """What stands on the stack goes past the caches, but for its ends, which share lines with others."""
+        p, k = self.label(), self.count
+        dtype, size = self.group.operands[k], self.target.vector_bytes
+        lanes = size // SIZE[dtype]
+        kind, element = value_type(dtype, lanes), element_type(dtype)
+
+        def places(name: str, index: str) -> list[str]:
+            return [
+                f"%{p}.{name}.s = getelementptr {element}, ptr %staged, i64 {index}",
+                f"%{p}.{name}.t = getelementptr {element}, ptr %{p}.target, i64 {index}",
+                f"%{p}.{name}.x = load {kind}, ptr %{p}.{name}.s, align 1",  # a vector more is there
+            ]
+
+        def end(name: str, index: str, count: str) -> None:
+            stored, declaration = masked_store(
+                f"%{p}.{name}.x", f"%{p}.{name}.t", f"%{p}.{name}", dtype, lanes
+            )
+            self.declared.add(declaration)
+            self.emit_lines(*first_lanes(f"{p}.{name}", count, lanes), *places(name, index), stored)
+
+        self.emit_lines(
+            f"%{p}.offset = mul i64 %from, %s{k}",
+            f"%{p}.target = getelementptr i8, ptr %p{k}, i64 %{p}.offset",
+            f"%{p}.count = mul i64 %rows, %size0",
+            f"%{p}.address = ptrtoint ptr %{p}.target to i64",
+            f"%{p}.negated = sub i64 0, %{p}.address",
+            f"%{p}.ahead = and i64 %{p}.negated, {size - 1}",
+            f"%{p}.ahead.n = lshr i64 %{p}.ahead, {SIZE[dtype].bit_length() - 1}",
+            f"%{p}.head = call i64 @llvm.umin.i64(i64 %{p}.ahead.n, i64 %{p}.count)",
+            f"%{p}.rest = sub i64 %{p}.count, %{p}.head",
+            f"%{p}.whole = and i64 %{p}.rest, {-lanes}",
+            f"%{p}.end = add i64 %{p}.head, %{p}.whole",
+            f"%{p}.left = sub i64 %{p}.count, %{p}.end",
+        )
+        end("first", "0", f"%{p}.head")
+        self.emit_lines(
+            f"%{p}.any = icmp ne i64 %{p}.whole, 0",
+            f"br label %{p}.pre",
+            f"{p}.pre:",
+            f"br i1 %{p}.any, label %{p}, label %{p}.done",
+            f"{p}:",
+            f"%{p}.j = phi i64 [ %{p}.head, %{p}.pre ], [ %{p}.next, %{p} ]",
+            *places("each", f"%{p}.j"),
+            f"store {kind} %{p}.each.x, ptr %{p}.each.t, align {size}, !nontemporal !0",
+            f"%{p}.next = add i64 %{p}.j, {lanes}",
+            f"%{p}.more = icmp slt i64 %{p}.next, %{p}.end",
+            f"br i1 %{p}.more, label %{p}, label %{p}.done",
+            f"{p}.done:",
+        )
+        end("last", f"%{p}.end", f"%{p}.left")
 
     def _vector(self, r: Reduction) -> str:
         return value_type(r.dtype, r.lanes(self.lanes))

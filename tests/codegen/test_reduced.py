@@ -70,26 +70,41 @@ def test_nothing_beyond_the_rows_is_touched(length):
     assert (memory[-32:] == 7).all()
 
 
-@pytest.mark.parametrize(
-    ("length", "streams"),
-    [(64, True), (80, True), (1040, True), (77, False), (32_768, True), (40_000, False)],
-)
+STREAMED = [(length, 0, True) for length in (64, 80, 1040, 32_768)]
+"""Lengths of rows, how many elements behind a cache line they begin, and whether they stream as they are."""
+STAGED = [(length, 0, False) for length in (1, 2, 5, 77, 1030)]
+STAGED += [(length, shift, False) for length in (1, 3, 24, 64, 100, 1024, 16_384) for shift in (1, 4, 15)]
+"""These stream by way of the stack."""
+HELD = [(40_000, 0, None), (32_768, 4, None)]
+"""These are too long for it."""
+
+
+@pytest.mark.parametrize(("length", "shift", "direct"), [*STREAMED, *STAGED, *HELD])
 @pytest.mark.parametrize("name", RESULTS)
-def test_streaming(monkeypatch, name, length, streams):
-    """Rows are streamed if all begin on a vector, and if the stack can hold one."""
+def test_streaming(monkeypatch, name, length, shift, direct):
+    """Rows are streamed if all begin on a vector, or follow each other, and if the stack can hold them."""
     monkeypatch.setattr(kernel, "MIN_STREAMED_BYTES", 0)
     x = numbers((19, length), seed=1)
     graph = compiled(RESULTS[name], x.shape)
     for step in graph._plan.steps:
         step.group.rows.clear()
     memory = np.full(x.size + 64, 7, np.float32)
-    start = -memory.ctypes.data // 4 % 16 + 16
+    start = -memory.ctypes.data // 4 % 16 + 16 + shift
     y = memory[start : start + x.size].reshape(x.shape)
     graph.bind({"x": x}, {"y": y}).dispatch()
     np.testing.assert_array_equal(y, wanted(graph, x))
     assert (memory[:start] == 7).all()
     assert (memory[start + x.size :] == 7).all()
-    assert [s.stream for s in shapes_of(graph)] == [streams and kernel.host().streams]
+    host = kernel.host()
+    staged = direct is False and host.streams and host.masks
+    assert [s.stream for s in shapes_of(graph)] == [bool(direct and host.streams) or staged]
+    assert [s.staged for s in shapes_of(graph)] == [staged]
+
+
+def test_streaming_of_rows_with_gaps(monkeypatch):
+    """Of rows that do not follow each other none is written beyond."""
+    monkeypatch.setattr(kernel, "MIN_STREAMED_BYTES", 0)
+    test_nothing_beyond_the_rows_is_touched(77)
 
 
 def test_where_values_are_held():

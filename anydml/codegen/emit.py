@@ -256,7 +256,24 @@ class Emitter:
         return self.line(f"bitcast {self.type(arg.dtype)} {self.value(arg)} to {self.type(expr.dtype)}")
 
     def _call(self, expr: Expr) -> str:
+        if expr.value.scales and self.target.scales and self.lanes % 16 == 0:
+            return self._scale(self.lanes, *(self.value(a) for a in expr.args[:2]))
         return self.value(inline_calls(expr))
+
+    def _scale(self, lanes: int, x: str, n: str) -> str:
+        """x * 2^n by AVX-512, which rounds once, whatever 2^n is."""
+        kind, half = vector("float", lanes), lanes // 2
+        if lanes == 16:
+            rest = ((kind, "zeroinitializer"), ("i16", "-1"), ("i32", "4"))  # all lanes, rounded as usual
+            return self.intrinsic("x86.avx512.mask.scalef.ps.512", kind, (kind, x), (kind, n), *rest)
+
+        def picked(a: str, b: str, kind: str, lanes: range) -> str:
+            order = ", ".join(f"i32 {k}" for k in lanes)
+            return self.line(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{order}>")
+
+        halves = [[picked(v, v, kind, range(k, k + half)) for v in (x, n)] for k in (0, half)]
+        low, high = (self._scale(half, *parts) for parts in halves)
+        return picked(low, high, vector("float", half), range(lanes))
 
     def _convert(self, expr: Expr) -> str:
         (arg,) = expr.args
@@ -410,15 +427,7 @@ _INSTRUCTIONS = {  # by op and kind of the result: float, signed, unsigned, or a
     ("or", ""): "or",
     ("xor", ""): "xor",
 }
-_INTRINSICS = {
-    "fma": "fma",
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "rint": "rint",
-    "popcount": "ctpop",
-}
+_INTRINSICS = {n: n for n in ("fma", "sqrt", "floor", "ceil", "trunc", "rint")} | {"popcount": "ctpop"}
 _WORDS: dict[str, Callable[[Emitter, Expr], str]] = {
     "constant": Emitter._constant,
     "select": Emitter._select,

@@ -218,7 +218,8 @@ def host() -> Target:
         width = 16
     half = arm or bool(features.get("f16c"))
     scratch = 0 if os.name == "nt" else SCRATCH
-    return Target(width, half, streams=not arm, masks=width >= 32, saturates=arm, scratch=scratch)
+    scales = width == 64
+    return Target(width, half, not arm, scales, masks=width >= 32, saturates=arm, scratch=scratch)
 
 
 class Code(Protocol):

@@ -12,6 +12,7 @@ class Target:
     vector_bytes: int
     converts_half: bool  # float16 <-> float32 in hardware; without it LLVM would call a library
     streams: bool  # non-temporal vector stores
+    scales: bool  # multiplies by powers of two, 64 bytes at a time
     masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
     saturates: bool  # floats become integers with saturation in hardware
     scratch: int  # bytes that a function may take of the stack; Windows wants every page of it probed
@@ -20,10 +21,20 @@ class Target:
 SCRATCH = 1 << 17
 
 PROCESSORS = {
-    "x86-64": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
-    "x86-64-v2": Target(16, converts_half=False, streams=True, masks=False, saturates=False, scratch=SCRATCH),
-    "x86-64-v3": Target(32, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
-    "x86-64-v4": Target(64, converts_half=True, streams=True, masks=True, saturates=False, scratch=SCRATCH),
-    "aarch64": Target(16, converts_half=True, streams=False, masks=False, saturates=True, scratch=SCRATCH),
+    "x86-64": Target(
+        16, converts_half=False, streams=True, scales=False, masks=False, saturates=False, scratch=SCRATCH
+    ),
+    "x86-64-v2": Target(
+        16, converts_half=False, streams=True, scales=False, masks=False, saturates=False, scratch=SCRATCH
+    ),
+    "x86-64-v3": Target(
+        32, converts_half=True, streams=True, scales=False, masks=True, saturates=False, scratch=SCRATCH
+    ),
+    "x86-64-v4": Target(
+        64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH
+    ),
+    "aarch64": Target(
+        16, converts_half=True, streams=False, scales=False, masks=False, saturates=True, scratch=SCRATCH
+    ),
 }
 """What code can be made for beside the processor at hand, by LLVM's names."""

@@ -115,38 +115,65 @@ def single(function: Callable[..., Expr], name: str = "") -> Callable[..., Expr]
 
 
 def _reduce_range(x: Expr, low: Expr | None, bias: int) -> tuple[Expr, Expr, Expr]:
-    """x + low = n * ln 2 + r: r, n, and an integer whose lowest bits are n + bias."""
+    """x + low = n * ln 2 + r: r, n, and a float32 whose lowest bits are n + bias."""
     shifted = fma(x, LOG2_E, MAGIC + bias)
     n = sub(shifted, MAGIC + bias)
     r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
-    return (r if low is None else add(r, low)), n, bitcast(shifted, INT32)
+    return (r if low is None else add(r, low)), n, shifted
 
 
 def _exp_of_reduced(r: Expr) -> Expr:
     return fma(fma(polynomial(r, EXP), r, 1.0), r, 1.0)
 
 
-def exp_in_parts(x: Expr) -> tuple[Expr, Expr]:
-    """exp(x) as a fraction times 2^n: of |x| up to some hundreds."""
-    r, _, marked = _reduce_range(x, None, 0)
-    return _exp_of_reduced(r), sub(marked, bitcast(constant(MAGIC, FLOAT32), INT32))
-
-
-@single
-def exp(x: Expr) -> Expr:
-    fraction, n = exp_in_parts(at_least(at_most(x, 89.0), -104.0))
-    half = shr(n, 1)  # in two steps, since 2^n alone may overflow or be denormal
-    return mul(mul(fraction, power_of_two(half)), power_of_two(sub(n, half)))
-
-
 def power_of_two(n: Expr) -> Expr:
     return bitcast(shl(add(n, 127), 23), FLOAT32)
 
 
+def _scaled(name: str, body: Callable[..., Expr]) -> Callable[..., Expr]:
+    """x * 2^n for a whole n, a float32 whose lowest bits are n and a bias as the third argument."""
+    named = Function(name, body, scales=True)
+    return lambda x, n, biased: call(named, FLOAT32, x, n, biased)
+
+
+def _times_power(x: Expr, n: Expr, biased: Expr) -> Expr:
+    """In two steps, since 2^n alone may overflow or be denormal."""
+    whole = sub(bitcast(biased, INT32), bitcast(constant(MAGIC, FLOAT32), INT32))
+    half = shr(whole, 1)
+    return mul(mul(x, power_of_two(half)), power_of_two(sub(whole, half)))
+
+
+def _times_small_power(x: Expr, n: Expr, biased: Expr) -> Expr:
+    return mul(_times_normal_power(x, n, biased), 2.0**-64)
+
+
+def _times_normal_power(x: Expr, n: Expr, biased: Expr) -> Expr:
+    return mul(x, bitcast(shl(bitcast(biased, INT32), 23), FLOAT32))
+
+
+times_power = _scaled("times_power", _times_power)
+"""|n| below 254, no bias."""
+times_small_power = _scaled("times_small_power", _times_small_power)
+"""n from -190 to 63, a bias of 127 + 64: 2^n may be denormal."""
+times_normal_power = _scaled("times_normal_power", _times_normal_power)
+"""2^n is a normal number, the bias 127."""
+
+
+def exp_times_power(x: Expr, k: int) -> Expr:
+    """exp(x) * 2^k, of |x| up to some hundreds and a small k."""
+    r, n, biased = _reduce_range(x, None, 0)
+    return times_power(_exp_of_reduced(r), add(n, k) if k else n, add(biased, k) if k else biased)
+
+
+@single
+def exp(x: Expr) -> Expr:
+    return exp_times_power(at_least(at_most(x, 89.0), -104.0), 0)
+
+
 def _exp_of_negative(x: Expr, low: Expr | None = None) -> Expr:
     """exp(x + low) for x <= 0 and tiny `low`; denormal results are right, too."""
-    r, _, marked = _reduce_range(at_least(x, -104.0), low, 127 + 64)
-    return mul(mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32)), 2.0**-64)
+    r, n, biased = _reduce_range(at_least(x, -104.0), low, 127 + 64)
+    return times_small_power(_exp_of_reduced(r), n, biased)
 
 
 def _small(low: Expr) -> Expr:
@@ -180,8 +207,8 @@ def exp_above(x: Expr, most: Expr) -> Expr:
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:
-    r, _, marked = _reduce_range(at_least(at_most(x, 88.0), -20.0), low, 127)
-    scale = bitcast(shl(marked, 23), FLOAT32)
+    r, _, biased = _reduce_range(at_least(at_most(x, 88.0), -20.0), low, 127)
+    scale = bitcast(shl(bitcast(biased, INT32), 23), FLOAT32)
     grown = fma(scale, fma(mul(r, r), polynomial(r, EXPM1), r), sub(scale, 1.0))
     return select(gt(x, 88.0), inf, grown)
 
@@ -263,8 +290,8 @@ def _product(x: Expr, factor: Expr) -> tuple[Expr, Expr]:
 def _sigmoid(z: Expr, low: Expr | None = None) -> Expr:
     """1 / (1 + exp(-z - low)), both parts times 2^-64, so that only the quotient may underflow."""
     near = at_most(at_least(z, -120.0), 30.0)
-    r, _, marked = _reduce_range(neg(near), None if low is None else neg(low), 127 - 64)
-    e = mul(_exp_of_reduced(r), bitcast(shl(marked, 23), FLOAT32))
+    r, _, biased = _reduce_range(neg(near), None if low is None else neg(low), 127 - 64)
+    e = mul(_exp_of_reduced(r), bitcast(shl(bitcast(biased, INT32), 23), FLOAT32))
     return div(2.0**-64, add(e, 2.0**-64))
 
 
@@ -282,9 +309,10 @@ def swish(x: Expr, scale: Expr) -> Expr:
 
 def _exp2(x: Expr) -> Expr:
     """2^x where that is a normal number."""
-    shifted = add(x, MAGIC + 127)
-    r = sub(x, sub(shifted, MAGIC + 127))
-    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    biased = add(x, MAGIC + 127)
+    n = sub(biased, MAGIC + 127)
+    r = sub(x, n)
+    return times_normal_power(fma(polynomial(r, EXP2), r, 1.0), n, biased)
 
 
 @single

@@ -69,6 +69,8 @@ class Function:
 
     name: str
     body: Callable[..., Expr]
+    scales: bool = False
+    """It is the first argument times 2 to the power of the second, for which AVX-512 has an instruction."""
 
 
 Arg = Expr | int | float

@@ -12,10 +12,9 @@ from anydml.ops.dtypes import FLOAT32, INT32
 from anydml.ops.elementary import (
     at_most,
     copysign,
-    exp_in_parts,
+    exp_times_power,
     log_of_split,
     polynomial,
-    power_of_two,
     single,
 )
 from anydml.ops.elementary_tables import ACOSH, ASINH, ATANH, SINH
@@ -53,9 +52,7 @@ def _odd(t: Expr, coefficients: tuple[float, ...]) -> Expr:
 
 def _half_exp(t: Expr) -> Expr:
     """exp(t) / 2 for 0 <= t, which may be more than any float32 where exp(t) / 2 is not."""
-    fraction, n = exp_in_parts(at_most(t, 91.0))
-    half = shr(n, 1)
-    return mul(mul(fraction, power_of_two(half)), power_of_two(sub(sub(n, half), 1)))
+    return exp_times_power(at_most(t, 91.0), -1)
 
 
 @single

@@ -9,7 +9,14 @@ from __future__ import annotations
 from math import inf, nan
 
 from anydml.ops.dtypes import FLOAT32, INT32
-from anydml.ops.elementary import MAGIC, bits_for_logarithm, polynomial, power_of_two, single
+from anydml.ops.elementary import (
+    MAGIC,
+    bits_for_logarithm,
+    polynomial,
+    power_of_two,
+    single,
+    times_normal_power,
+)
 from anydml.ops.elementary_tables import EXP2, LOG2_OF_QUOTIENT
 from anydml.ops.expr import (
     Expr,
@@ -81,7 +88,7 @@ def pow(x: Expr, y: Expr) -> Expr:
     n = sub(shifted, MAGIC + 127)
     r = fma(y, low, fma(y, high, neg(n)))
     fraction = fma(polynomial(r, EXP2), r, 1.0)
-    usual = mul(fraction, bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    usual = times_normal_power(fraction, n, shifted)
     rare = or_(odd_base, not_(lt(absolute(p), NORMAL)))
     return select_lazy(
         rare, _special(x, y, rough, fraction, sub(bitcast(shifted, INT32), MAGIC_BITS + 127)), usual

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anydml.codegen.emit import Emitter, element_type, value_type
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
-from anydml.codegen.masks import first_lanes, iota, masked_load
+from anydml.codegen.masks import first_lanes, iota, masked_load, masked_store
 from anydml.codegen.stages import (
     Reduction,
     kept_value,
@@ -309,15 +309,21 @@ class BlockedLoopEmitter(LoopEmitter):
 
     def _moves(self, b: str, size: str, operands: Sequence[int], *, inward: bool) -> None:
         """Packed memory between an operand and its block."""
-        masked = [k for k in operands if inward and self.target.masks and SIZE[self.types[k]] in (4, 8)]
+        # AVX2 has masked stores, too, but slow ones
+        quick = self.target.masks and (inward or self.target.vector_bytes == 64)
+        masked = [k for k in operands if quick and SIZE[self.types[k]] in (4, 8)]
+        mask = f"{b}.given" if inward else f"{b}.taken"
         if masked:
-            self.emit_lines(*first_lanes(f"{b}.given", size, self.lanes))
+            self.emit_lines(*first_lanes(mask, size, self.lanes))
         for k in masked:
-            kind = value_type(self.types[k], self.lanes)
-            loaded, declaration = masked_load(f"%{b}.d{k}", f"%{b}.given", self.types[k], self.lanes)
+            dtype, kind = self.types[k], value_type(self.types[k], self.lanes)
+            if inward:
+                moved, declaration = masked_load(f"%{b}.d{k}", f"%{mask}", dtype, self.lanes)
+                self.emit_lines(f"%{b}.in{k} = {moved}", f"store {kind} %{b}.in{k}, ptr %block{k}, align 64")
+            else:
+                moved, declaration = masked_store(f"%{b}.out{k}", f"%{b}.d{k}", f"%{mask}", dtype, self.lanes)
+                self.emit_lines(f"%{b}.out{k} = load {kind}, ptr %block{k}, align 64", moved)
             self.declared.add(declaration)
-            self.emit_lines(f"%{b}.in{k} = {loaded}")
-            self.emit_lines(f"store {kind} %{b}.in{k}, ptr %block{k}, align 64")
         copied = [k for k in operands if k not in masked]
         if copied:
             self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")

@@ -2,33 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.emit import element_type, value_type
+from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.masks import first_lanes, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of
+from anydml.codegen.target import Target
 from anydml.ops.dtypes import BOOL, SIZE
 from anydml.ops.expr import Expr, convert, read, walk
 from anydml.ops.reductions import needed_for
 
 MAX_BATCH_ROWS = 16
 """Rows of a batch, at most: while one is folded to a number, the next one's elements are on their way."""
-BATCH_ELEMENTS = 1024
+BATCH_ELEMENTS = 4096
 """Elements of a batch, about: what the nearest cache holds from one stage to the next."""
 
 
 class ReductionEmitter(BlockedLoopEmitter):
+    def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
+        super().__init__(group, shape, target)
+        self.entry: list[str] = []
+        """What stands before everything else: memory of the stack."""
+
     def write(self) -> None:
         self.memory()
+        start = len(self.lines)
         if self.shape.staged:
             self.emit_lines(f"%staged = alloca [{self.target.scratch // 2 + 64} x i8], align 64")
         self.extents()
         reductions = [[Reduction(w, accumulator_of(w)) for w in stage] for stage in self.stages]
         for s, stage in enumerate(reductions):
             for j, r in enumerate(stage):
-                self.emit_lines(f"%row{s}.{j} = alloca [{MAX_BATCH_ROWS} x {self._element(r)}], align 64")
+                self._one_for_each_row(f"row{s}.{j}", r.expr)
         self._batches(reductions)
+        self.lines[start:start] = self.entry  # known by now
+
+    def _one_for_each_row(self, name: str, e: Expr) -> None:
+        """Memory for a number for each row of a batch. What no row is of is zero, so that nothing is odd."""
+        kind = value_type(e.dtype, MAX_BATCH_ROWS)
+        self.entry += [
+            f"  %{name} = alloca {kind}, align 64",
+            f"  store {kind} zeroinitializer, ptr %{name}, align 64",
+        ]
+
+    def _of_batch(self, s: int, done: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
+        """What follows from a stage's results alone, for all rows of the batch at once, and where it is."""
+        found = [e for e in self._same_for_a_row(done, wanted) if e.dtype is not BOOL]
+        if not found:
+            return {}
+        known, lanes, p = {}, MAX_BATCH_ROWS, self.label()
+        for k, (e, rows) in enumerate(done.items()):
+            known[e] = f"%{p}.{k}"
+            self.emit_lines(f"{known[e]} = load {value_type(e.dtype, lanes)}, ptr {rows}, align 64")
+        emitter = self.emitter(known, lanes)
+        values = [emitter.value(e) for e in found]
+        self.flush(emitter)
+        for k, (e, value) in enumerate(zip(found, values, strict=True)):
+            self._one_for_each_row(f"{p}.row{k}", e)
+            self.emit_lines(f"store {value_type(e.dtype, lanes)} {value}, ptr %{p}.row{k}, align 64")
+        return {e: f"%{p}.row{k}" for k, e in enumerate(found)}
 
     def extents(self) -> None:
         """%size<d>, %step<d>.<k>: of the reduced dimensions."""
@@ -69,6 +103,10 @@ class ReductionEmitter(BlockedLoopEmitter):
     def _stage(self, s: int, reductions: Sequence[Sequence[Reduction]]) -> None:
         """One pass over each row of the batch: the reductions of stage `s`, or after the last the outputs."""
         b, last = self.label(), s == len(reductions)
+        single = last and self.shape.single
+        done = {r.expr: f"%row{t}.{j}" for t, stage in enumerate(reductions[:s]) for j, r in enumerate(stage)}
+        wanted = self.group.outputs if last else [r.expr.args[0] for r in reductions[s]]
+        at_hand = done if single else done | self._of_batch(s, done, wanted)
         self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
         self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
         self.emit_lines(f"%{b}.r = add i64 %from, %{b}.i")
@@ -86,13 +124,11 @@ class ReductionEmitter(BlockedLoopEmitter):
         elif self.kept:
             pointers.append(pointers[self.count])
         known: dict[Expr, str] = {}
-        single = last and self.shape.single
-        for t, stage in enumerate(reductions[:s]):
-            for j, r in enumerate(stage):
-                name, kind = f"{b}.w{t}.{j}", self._element(r)
-                self.emit_lines(f"%{name}.p = getelementptr {kind}, ptr %row{t}.{j}, i64 %{b}.i")
-                self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
-                known[r.expr] = f"%{name}.v" if single else self.broadcast(f"%{name}.v", r.expr.dtype, name)
+        for e, rows in at_hand.items():
+            name, kind = f"{b}.w{len(known)}", element_type(e.dtype)
+            self.emit_lines(f"%{name}.p = getelementptr {kind}, ptr {rows}, i64 %{b}.i")
+            self.emit_lines(f"%{name}.v = load {kind}, ptr %{name}.p")
+            known[e] = f"%{name}.v" if single else self.broadcast(f"%{name}.v", e.dtype, name)
         if single:
             self._store_row(pointers, known)
         elif last and self.shape.staged:
@@ -236,6 +272,15 @@ class ReductionEmitter(BlockedLoopEmitter):
 
     def _with_constants(self, known: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
         """`known`, and what can be computed from it once for the whole row."""
+        constant = self._same_for_a_row(known, wanted)
+        emitter = self.emitter(known)
+        result = {**known, **{e: emitter.value(e) for e in constant}}
+        self.some |= {e: emitter.any_lane(result[e]) for e in constant if e.dtype is BOOL}
+        self.flush(emitter)
+        return result
+
+    def _same_for_a_row(self, known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr]:
+        """What is needed from one element to the next, and follows from what is known of their row."""
         varying: set[Expr] = set()
 
         def varies(e: Expr) -> bool:
@@ -246,18 +291,14 @@ class ReductionEmitter(BlockedLoopEmitter):
         for e in words:
             if e.opcode in ("read", "row_index") or any(map(varies, e.args)):
                 varying.add(e)
-        constant = [
+        found = [
             a
             for e in words
             if e in varying
             for a in e.args
             if a not in known and a.opcode != "constant" and not varies(a)
         ]
-        emitter = self.emitter(known)
-        result = {**known, **{e: emitter.value(e) for e in dict.fromkeys(constant)}}
-        self.some |= {e: emitter.any_lane(result[e]) for e in dict.fromkeys(constant) if e.dtype is BOOL}
-        self.flush(emitter)
-        return result
+        return list(dict.fromkeys(found))
 
     def _reduce_lanes(self, r: Reduction, accumulator: str) -> str:
         """The lanes of an accumulator as one number."""

@@ -291,9 +291,13 @@ def _softmax(x: Expr, axes: Axes) -> Expr:
 
 def _log_softmax(x: Expr, axes: Axes) -> Expr:
     wide, most = elementary.wide(x), elementary.wide(row_max(x, axes))
-    total = row_sum(convert(elementary.exp_of_difference(wide, most), FLOAT64), axes)
-    log_total = select(ge(total, 1.0), elementary64.log64(total), nan)  # 1 at least, or NaN
-    return convert(sub(sub(convert(wide, FLOAT64), convert(most, FLOAT64)), log_total), FLOAT32)
+    total = row_sum(convert(elementary.exp_above(wide, most), FLOAT64), axes)
+    # as the greatest term has the error of this one, the sum's is that of the others, where it is near 1
+    share = div(total, convert(elementary.exp_above(most, most), FLOAT64))
+    logarithm = add(convert(most, FLOAT64), elementary64.log64(share))
+    logarithm = select(ge(share, 1.0), logarithm, nan)  # 1 at least, or NaN
+    high = convert(logarithm, FLOAT32)
+    return sub(sub(wide, high), convert(sub(logarithm, convert(high, FLOAT64)), FLOAT32))
 
 
 def _hardmax(x: Expr, axes: Axes) -> Expr:

@@ -182,14 +182,6 @@ def _small(low: Expr) -> Expr:
 
 
 @single
-def exp_of_difference(x: Expr, most: Expr) -> Expr:
-    """exp(x - most) for x <= most, as exact as if the difference were not rounded."""
-    d = sub(x, most)
-    part = sub(d, x)
-    return _exp_of_negative(d, _small(sub(sub(x, sub(d, part)), add(most, part))))
-
-
-@single
 def exp_above(x: Expr, most: Expr) -> Expr:
     """exp(x) / 2^n for x <= most, where n is whole and next to most * log2(e) - 64: around 2^64 at most.
 

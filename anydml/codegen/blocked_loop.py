@@ -276,6 +276,14 @@ class BlockedLoopEmitter(LoopEmitter):
             self.declared |= emitter.declared
         return value
 
+    def reduce_lanes(self, r: Reduction, accumulator: str, lanes: int) -> str:
+        """The lanes of an accumulator as one number."""
+        value = self.folded(self.lines, r, accumulator, lanes, 1)
+        emitter = self.emitter({read(-1, r.dtype): value}, 1)
+        single = emitter.value(convert(read(-1, r.dtype), r.expr.dtype))
+        self.flush(emitter)
+        return single
+
     def _copies(
         self,
         b: str,

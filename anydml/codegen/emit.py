@@ -79,6 +79,11 @@ class Emitter:
             stack.pop()
         return self._known[expr]
 
+    @property
+    def known(self) -> Mapping[Expr, str]:
+        """What is in registers by now."""
+        return self._known
+
     def line(self, instruction: str) -> str:
         self._count += 1
         register = f"%{self.prefix}{self._count}"

@@ -54,6 +54,8 @@ class KernelVariant:
     """An element is a row, which is short."""
     staged: bool = False
     """Rows, which follow each other, are computed on the stack; from there a batch at a time is streamed."""
+    registers: int = 0
+    """Vectors of FLOAT32 of a row, the last one of which need not be whole: a row stays in registers."""
     columns: int = 0
     """Vectors of FLOAT32 of reduced rows that lie beside each other and go together; `access` is how operands
     advance from one to the next."""

@@ -16,6 +16,7 @@ from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import HAS_CLOCK, compile_ir, compiling, host
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.register_rows import registers_of
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
 from anydml.ops.dtypes import SIZE
@@ -217,6 +218,10 @@ def _layout_of_rows(
     single = single and length > 1
     if columns:
         access, stream = access_of(group, inner, steps), False
+    alone = len(within) == 1 and not (columns or single or stream or Access.STRIDED in access)
+    if alone and (registers := registers_of(group, length, host())):
+        shape = KernelVariant(access, dims=1, registers=registers)
+        return _rows_laid_out(inner, addresses, steps, rows, within, shape, length)
     if single:
         hold, stream = Hold.NOWHERE, False
     elif not columns and (stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS)):
@@ -228,10 +233,23 @@ def _layout_of_rows(
     long = long and not columns
     staged = staged and stream
     shape = KernelVariant(access, stream, len(within), hold, single, long, columns=columns, staged=staged)
+    return _rows_laid_out(inner, addresses, steps, rows, within, shape, length)
+
+
+def _rows_laid_out(
+    inner: int,
+    addresses: list[int],
+    steps: Sequence[int],
+    rows: Sequence[tuple[int, tuple[int, ...]]],
+    within: Sequence[tuple[int, tuple[int, ...]]],
+    shape: KernelVariant,
+    length: int,
+) -> _Layout:
+    """What the kernel body must know of the rows follows the operands' addresses."""
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
-    together = columns * host().vector_bytes // 4 or 1
+    together = shape.columns * host().vector_bytes // 4 or 1
     return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length, together)
 
 

@@ -11,7 +11,8 @@ of cheap expressions are short, an "element" is a row.
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
 passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
-rows go through the stages in batches; rows that lie beside each other go together, a lane for each.
+rows go through the stages in batches, or stay in registers; rows that lie beside each other go together, a
+lane for each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.columns import ColumnEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.reduction import ReductionEmitter
+from anydml.codegen.register_rows import RegisterRowEmitter
 from anydml.codegen.short_rows import ShortRowEmitter
 from anydml.codegen.target import Target
 from anydml.codegen.tiles import tiled_body
@@ -38,6 +40,8 @@ def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
         if group.axes is None
         else ColumnEmitter
         if shape.columns
+        else RegisterRowEmitter
+        if shape.registers
         else ReductionEmitter
     )
     writer = kind(group, shape, target)

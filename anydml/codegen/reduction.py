@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.masks import first_lanes, masked_store
-from anydml.codegen.stages import Reduction, accumulator_of
+from anydml.codegen.stages import Reduction, accumulator_of, same_for_a_row
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import BOOL, SIZE
-from anydml.ops.expr import Expr, convert, read, walk
+from anydml.ops.expr import Expr
 from anydml.ops.reductions import needed_for
 
 MAX_BATCH_ROWS = 16
@@ -49,7 +49,7 @@ class ReductionEmitter(BlockedLoopEmitter):
 
     def _of_batch(self, s: int, done: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
         """What follows from a stage's results alone, for all rows of the batch at once, and where it is."""
-        found = [e for e in self._same_for_a_row(done, wanted) if e.dtype is not BOOL]
+        found = [e for e in same_for_a_row(done, wanted) if e.dtype is not BOOL]
         if not found:
             return {}
         known, lanes, p = {}, MAX_BATCH_ROWS, self.label()
@@ -146,7 +146,7 @@ class ReductionEmitter(BlockedLoopEmitter):
             keep = self.kept if s == len(reductions) - 1 else None
             ends = self._pass(pointers, known, (), starts, keep)
             for j, (r, end) in enumerate(zip(stage, ends, strict=True)):
-                kind, value = self._element(r), self._reduce_lanes(r, end)
+                kind, value = self._element(r), self.reduce_lanes(r, end, r.lanes(self.lanes))
                 self.emit_lines(f"%{b}.at{j} = getelementptr {kind}, ptr %row{s}.{j}, i64 %{b}.i")
                 self.emit_lines(f"store {kind} {value}, ptr %{b}.at{j}")
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
@@ -272,38 +272,9 @@ class ReductionEmitter(BlockedLoopEmitter):
 
     def _with_constants(self, known: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
         """`known`, and what can be computed from it once for the whole row."""
-        constant = self._same_for_a_row(known, wanted)
+        constant = same_for_a_row(known, wanted)
         emitter = self.emitter(known)
         result = {**known, **{e: emitter.value(e) for e in constant}}
         self.some |= {e: emitter.any_lane(result[e]) for e in constant if e.dtype is BOOL}
         self.flush(emitter)
         return result
-
-    def _same_for_a_row(self, known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr]:
-        """What is needed from one element to the next, and follows from what is known of their row."""
-        varying: set[Expr] = set()
-
-        def varies(e: Expr) -> bool:
-            """A call does if any of its arguments does; whatever else, `varying` tells."""
-            return e in varying or (e.opcode == "call" and e not in known and any(map(varies, e.args)))
-
-        words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
-        for e in words:
-            if e.opcode in ("read", "row_index") or any(map(varies, e.args)):
-                varying.add(e)
-        found = [
-            a
-            for e in words
-            if e in varying
-            for a in e.args
-            if a not in known and a.opcode != "constant" and not varies(a)
-        ]
-        return list(dict.fromkeys(found))
-
-    def _reduce_lanes(self, r: Reduction, accumulator: str) -> str:
-        """The lanes of an accumulator as one number."""
-        value = self.folded(self.lines, r, accumulator, r.lanes(self.lanes), 1)
-        emitter = self.emitter({read(-1, r.dtype): value}, 1)
-        single = emitter.value(convert(read(-1, r.dtype), r.expr.dtype))
-        self.flush(emitter)
-        return single

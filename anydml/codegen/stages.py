@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.emit import literal
@@ -51,8 +51,8 @@ class Reduction:
 def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     """Elements of one block: as many vectors as hide latencies without spilling too much."""
     wide = any(e.dtype is FLOAT64 for e in group.words)
-    vectors = 8 if shape.long else 4
-    return (vectors // 2 if wide else vectors) * target.vector_bytes // 4
+    vectors = 2 if wide and not shape.long else 4
+    return vectors * target.vector_bytes // 4
 
 
 def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
@@ -68,3 +68,25 @@ def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | No
 
 def accumulator_of(reduction: Expr) -> ScalarType:
     return FLOAT64 if reduction.opcode == "row_sum" and reduction.dtype in FLOATING else reduction.dtype
+
+
+def same_for_a_row(known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr]:
+    """What is needed from one element to the next, and follows from what is known of their row."""
+    varying: set[Expr] = set()
+
+    def varies(e: Expr) -> bool:
+        """A call does if any of its arguments does; whatever else, `varying` tells."""
+        return e in varying or (e.opcode == "call" and e not in known and any(map(varies, e.args)))
+
+    words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
+    for e in words:
+        if e.opcode in ("read", "row_index") or any(map(varies, e.args)):
+            varying.add(e)
+    found = [
+        a
+        for e in words
+        if e in varying
+        for a in e.args
+        if a not in known and a.opcode != "constant" and not varies(a)
+    ]
+    return list(dict.fromkeys(found))

@@ -107,6 +107,21 @@ def test_streaming_of_rows_with_gaps(monkeypatch):
     test_nothing_beyond_the_rows_is_touched(77)
 
 
+@pytest.mark.parametrize(("length", "vectors"), [(1, 1), (16, 1), (40, 3), (77, 5), (197, 13), (250, 16)])
+def test_rows_in_registers(length, vectors):
+    """Where a vector is 64 bytes long; of shorter ones fewer go."""
+    graph = compiled(RESULTS["softmax"], (7, length))
+    for step in graph._plan.steps:
+        step.group.rows.clear()
+    x = numbers((7, length))
+    np.testing.assert_array_equal(graph({"x": x})["y"], wanted(graph, x))
+    host = kernel.host()
+    if host.masks and host.vector_bytes == 64:
+        assert [s.registers for s in shapes_of(graph)] == [vectors]
+    elif host.masks:
+        assert [s.registers for s in shapes_of(graph)] == [n if (n := -(-length // 8)) <= 4 else 0]
+
+
 def test_where_values_are_held():
     for length, near in ((64, True), (40_000, False)):
         graph = compiled(RESULTS["softmax"], (3, length))

@@ -103,7 +103,7 @@ def _watch_jobs() -> None:
         if min(layout.addresses[: len(group.operands)]) > 0:  # else only compiled, not run
             kinds = {"rows": group.axes, "streamed": layout.shape.stream, "in chunks": words[0] > 1}
             kinds |= {"in tiles": bool(layout.shape.turned), "in columns": bool(layout.shape.columns)}
-            kinds |= {"staged": layout.shape.staged}
+            kinds |= {"staged": layout.shape.staged, "in registers": bool(layout.shape.registers)}
             _jobs_seen.update(kind for kind, is_so in kinds.items() if is_so)
         return words
 

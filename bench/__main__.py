@@ -31,6 +31,7 @@ from bench.functions import pairs_of_functions
 from bench.layouts import pairs_of_layouts
 from bench.measure import geometric_mean, medians, middle, rounds
 from bench.models import cases
+from bench.operators import ALL, WAYS, contenders
 from bench.peers import PEERS, calls, versions
 from bench.small import small_models
 from bench.tensors import tensors_alone
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--models", action="store_true", help="only models")
     parser.add_argument("--tensors", action="store_true", help="only the larger operators of DirectML")
     parser.add_argument("--functions", action="store_true", help="only functions and casts beside NumPy's")
+    parser.add_argument("--operators", action="store_true", help="only every operator in every type")
     asked = parser.parse_args()
     sizes = [int(p) for p in asked.sizes.split(",")]
     print(
@@ -56,7 +58,7 @@ def main() -> None:
     )
     print("Operators: medians of one process. Models: the round whose ratio is the median of all rounds.")
     print("A ratio below 1 means that anydml is faster.")
-    one_table = asked.models or asked.tensors or asked.functions
+    one_table = asked.models or asked.tensors or asked.functions or asked.operators
     all_rows = () if one_table else (*rows.SINGLE, *rows.FUSED)
     chosen = [r for r in all_rows if asked.only.lower() in r.name.lower()]
     jobs = [(r, p) for r in chosen for p in sizes]
@@ -81,6 +83,14 @@ def main() -> None:
             )
     if asked.tensors:
         show(LARGER, heads, larger_operators(asked.only), asked.markdown)
+    if asked.operators:
+        heads = ["what", "rows", "mean", "above 1.1", "above 1.2", "worst"]
+        show(
+            "Every operator in every type, 2^20 elements: ours / the fastest peer's",
+            heads,
+            operators(),
+            asked.markdown,
+        )
     if asked.functions or not (one_table or asked.only):
         functions = [compared(n, *pair, seconds=0.2) for n, pair in pairs_of_functions().items()]
         show("Functions and casts, 2^16 elements: ours / NumPy's", heads, functions, asked.markdown)
@@ -100,6 +110,26 @@ LARGER = "Larger operators, each library alone: ours / onnxruntime's, bound"
 def larger_operators(only: str = "") -> list[Row]:
     found = tensors_alone(default_threads(), only)
     return [[n, microseconds(own), microseconds(its), f"{own / its:.2f}"] for n, own, its in found]
+
+
+def operators() -> list[Row]:
+    """By type, and of all."""
+    by_type: dict[str, list[tuple[float, str]]] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress, np.errstate(all="ignore"):
+        for name, calls in progress.track(contenders(), total=len(WAYS) * len(ALL), description="operators"):
+            times = medians(calls, 0.1)
+            own = times.pop("anydml")
+            if times:
+                operator, dtype = name.split(", ")
+                by_type.setdefault(dtype, []).append((own / min(times.values()), operator))
+    by_type["all"] = [row for found in by_type.values() for row in found]
+    table = []
+    for dtype, found in by_type.items():
+        ratios = [ratio for ratio, _ in found]
+        worst = ", ".join(f"{operator} {ratio:.2f}" for ratio, operator in sorted(found)[:-4:-1])
+        above = (str(sum(ratio > limit for ratio in ratios)) for limit in (1.1, 1.2))
+        table.append([dtype, str(len(found)), f"{geometric_mean(ratios):.2f}", *above, worst])
+    return table
 
 
 def processor() -> str:

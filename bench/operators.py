@@ -1,6 +1,6 @@
-"""Every element-wise operator in every type that it takes, beside NumPy, torch and onnxruntime: 2^20 elements, as
-functions into memory that is there already (`python -m bench --operators`).
+"""Every element-wise operator in every type that it takes, beside NumPy, torch and onnxruntime.
 
+Functions on 2^20 elements into memory that is there already (`python -m bench --operators`).
 A peer's way is what its users would write; where it has none for a type, it is left out.
 """
 

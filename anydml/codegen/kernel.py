@@ -206,51 +206,54 @@ def _layout_of_rows(
     if not columns:
         rows = collapse(*across)
     inner, steps = rows.pop()
-    moved = length * inner * prod(n for n, _ in rows) * group.width
-    aligned = all(n % 64 == 0 for n in (addresses[-1], steps[-1], *(s[-1] for _, s in rows)))
-    fits = len(within) == 1 and length * group.widths[len(group.inputs)] <= host().scratch
-    large = moved >= MIN_STREAMED_BYTES
-    stream = large and fits and host().streams and can_stream(group, access, addresses)
-    staged = stream and not aligned
-    if staged:
-        stream = host().masks and group.widths[-1] == 4 and steps[-1] == 4 * length <= host().scratch // 2
-    single = all(s[k] == 0 for n, s in within if n > 1 for k in range(len(group.inputs), len(s)))
-    single = single and length > 1
+    single = length > 1 and all(
+        s[k] == 0 for n, s in within if n > 1 for k in range(len(group.inputs), len(s))
+    )
+    apart = not single and _outputs_apart(group, sizes, addresses, strides)
+    hold = Hold.OUTPUT if apart else Hold.NOWHERE
     if columns:
-        access, stream = access_of(group, inner, steps), False
-    alone = len(within) == 1 and not (columns or single or stream or Access.STRIDED in access)
-    if alone and (registers := registers_of(group, length, host())):
-        shape = KernelVariant(access, dims=1, registers=registers)
-        return _rows_laid_out(inner, addresses, steps, rows, within, shape, length)
-    if single:
-        hold, stream = Hold.NOWHERE, False
-    elif not columns and (stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS)):
-        hold = Hold.SCRATCH
+        shape = KernelVariant(
+            access_of(group, inner, steps), False, len(within), hold, single, columns=columns
+        )
+    elif single or len(within) > 1:
+        shape = KernelVariant(access, False, len(within), hold, single, _is_long(length))
     else:
-        hold = Hold.OUTPUT if _outputs_apart(group, sizes, addresses, strides) else Hold.NOWHERE
-    block = 2 * host().vector_bytes  # eight vectors of FLOAT32
-    long = length >= 512 or length % block == 0
-    long = long and not columns
-    staged = staged and stream
-    shape = KernelVariant(access, stream, len(within), hold, single, long, columns=columns, staged=staged)
-    return _rows_laid_out(inner, addresses, steps, rows, within, shape, length)
-
-
-def _rows_laid_out(
-    inner: int,
-    addresses: list[int],
-    steps: Sequence[int],
-    rows: Sequence[tuple[int, tuple[int, ...]]],
-    within: Sequence[tuple[int, tuple[int, ...]]],
-    shape: KernelVariant,
-    length: int,
-) -> _Layout:
-    """What the kernel body must know of the rows follows the operands' addresses."""
+        moved = length * inner * prod(n for n, _ in rows) * group.width
+        starts = (addresses[-1], steps[-1], *(s[-1] for _, s in rows))
+        shape = _variant_of_rows(group, access, length, moved, starts, hold)
     extents = [word for size, steps in within for word in (size, *steps)]
     still = (0,) * len(extents)
     outer = [(n, (*s, *still)) for n, s in rows]
-    together = shape.columns * host().vector_bytes // 4 or 1
+    together = columns * host().vector_bytes // 4 or 1
     return _Layout(inner, [*addresses, *extents], (*steps, *still), outer, shape, length, together)
+
+
+def _variant_of_rows(
+    group: KernelSpec,
+    access: tuple[Access, ...],
+    length: int,
+    moved: int,
+    starts: tuple[int, ...],
+    hold: Hold,
+) -> KernelVariant:
+    """For rows of one dimension whose outputs are rows. `moved`: bytes of all operands; `starts`: the
+    address of the last output, and how far its rows are from each other, the innermost dimension first;
+    `hold`: where values of rows are that the stack does not take."""
+    bytes = length * group.widths[len(group.inputs)]
+    fits, large = bytes <= host().scratch, moved >= MIN_STREAMED_BYTES
+    stream = large and fits and host().streams and can_stream(group, access, starts[:1])
+    staged = stream and any(n % 64 for n in starts)
+    if staged:
+        stream = host().masks and group.widths[-1] == 4 and starts[1] == bytes <= host().scratch // 2
+    if not stream and Access.STRIDED not in access and (registers := registers_of(group, length, host())):
+        return KernelVariant(access, dims=1, registers=registers)
+    if stream or (fits and not large and length <= MAX_SCRATCH_ROW_ELEMENTS):
+        hold = Hold.SCRATCH
+    return KernelVariant(access, stream, 1, hold, long=_is_long(length), staged=staged and stream)
+
+
+def _is_long(length: int) -> bool:
+    return length >= 512 or length % (2 * host().vector_bytes) == 0  # eight vectors of FLOAT32
 
 
 def _columns_of(group: KernelSpec, count: int, steps: Sequence[int]) -> int:
@@ -372,7 +375,7 @@ def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequenc
     outputs = range(first, len(group.operands))
     if Access.STRIDED in access or len(outputs) != 1:
         return False
-    return addresses[first] % SIZE[group.operands[first]] == 0
+    return addresses[-1] % SIZE[group.operands[first]] == 0
 
 
 def collapse(

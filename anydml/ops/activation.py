@@ -294,10 +294,8 @@ def _log_softmax(x: Expr, axes: Axes) -> Expr:
     total = row_sum(convert(elementary.exp_above(wide, most), FLOAT64), axes)
     # as the greatest term has the error of this one, the sum's is that of the others, where it is near 1
     share = div(total, convert(elementary.exp_above(most, most), FLOAT64))
-    logarithm = add(convert(most, FLOAT64), elementary64.log64(share))
-    logarithm = select(ge(share, 1.0), logarithm, nan)  # 1 at least, or NaN
-    high = convert(logarithm, FLOAT32)
-    return sub(sub(wide, high), convert(sub(logarithm, convert(high, FLOAT64)), FLOAT32))
+    logarithm = select(ge(share, 1.0), elementary64.log64(share), nan)  # 1 at least, or NaN
+    return sub(sub(wide, most), convert(logarithm, FLOAT32))  # of one sign, so that nothing cancels
 
 
 def _hardmax(x: Expr, axes: Axes) -> Expr:

@@ -138,3 +138,10 @@ def test_joint_axes_that_do_not_collapse():
     e = g.input("x", "FLOAT32", x.shape)
     graph = g.compile({"y": dml.activation_softmax1(e, axes=[0, 2])})
     np.testing.assert_array_equal(graph({"x": x})["y"], wanted(graph, x))
+
+
+@pytest.mark.parametrize("most", [0, 1e10, 3e38, -3e38])
+def test_log_softmax_beside_a_large_maximum(most):
+    """The sum's logarithm is not lost in it."""
+    got = dml.activation_log_softmax(np.full((3, 8), most, np.float32))
+    np.testing.assert_allclose(got, -np.log(8), rtol=1e-6)

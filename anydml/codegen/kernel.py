@@ -19,7 +19,6 @@ from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.register_rows import registers_of
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
-from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 from anydml.ops.reductions import MIN_COLUMNS
@@ -187,7 +186,7 @@ def _lay_out(
     access = access_of(group, inner, steps)
     moved = inner * prod(size for size, _ in outer) * group.width
     large = moved >= MIN_STREAMED_BYTES and inner >= 4096 and host().streams
-    stream = large and can_stream(group, access, addresses)
+    stream = large and can_stream(group, access, addresses[-1])
     return _Layout(inner, addresses, steps, outer, KernelVariant(access, stream))
 
 
@@ -241,7 +240,7 @@ def _variant_of_rows(
     `hold`: where values of rows are that the stack does not take."""
     bytes = length * group.widths[len(group.inputs)]
     fits, large = bytes <= host().scratch, moved >= MIN_STREAMED_BYTES
-    stream = large and fits and host().streams and can_stream(group, access, starts[:1])
+    stream = large and fits and host().streams and can_stream(group, access, starts[0])
     staged = stream and any(n % 64 for n in starts)
     if staged:
         stream = host().masks and group.widths[-1] == 4 and starts[1] == bytes <= host().scratch // 2
@@ -369,13 +368,11 @@ def shared_out(
     return write_descriptor(fields, addresses, steps, outer)
 
 
-def can_stream(group: KernelSpec, access: tuple[Access, ...], addresses: Sequence[int]) -> bool:
-    """Streaming needs packed outputs that reach a vector's alignment at the same element."""
-    first = len(group.inputs)
-    outputs = range(first, len(group.operands))
-    if Access.STRIDED in access or len(outputs) != 1:
+def can_stream(group: KernelSpec, access: tuple[Access, ...], address: int) -> bool:
+    """Streaming needs one packed output, here at this address, whose elements reach a vector's alignment."""
+    if Access.STRIDED in access or len(group.outputs) != 1:
         return False
-    return addresses[-1] % SIZE[group.operands[first]] == 0
+    return address % group.widths[-1] == 0
 
 
 def collapse(

@@ -47,7 +47,7 @@ class ReductionEmitter(BlockedLoopEmitter):
             f"  store {kind} zeroinitializer, ptr %{name}, align 64",
         ]
 
-    def _of_batch(self, s: int, done: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
+    def _of_batch(self, done: Mapping[Expr, str], wanted: Sequence[Expr]) -> dict[Expr, str]:
         """What follows from a stage's results alone, for all rows of the batch at once, and where it is."""
         found = [e for e in same_for_a_row(done, wanted) if e.dtype is not BOOL]
         if not found:
@@ -106,7 +106,7 @@ class ReductionEmitter(BlockedLoopEmitter):
         single = last and self.shape.single
         done = {r.expr: f"%row{t}.{j}" for t, stage in enumerate(reductions[:s]) for j, r in enumerate(stage)}
         wanted = self.group.outputs if last else [r.expr.args[0] for r in reductions[s]]
-        at_hand = done if single else done | self._of_batch(s, done, wanted)
+        at_hand = done if single else done | self._of_batch(done, wanted)
         self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
         self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.latch ]")
         self.emit_lines(f"%{b}.r = add i64 %from, %{b}.i")

@@ -20,8 +20,6 @@ from anydml.ops.reductions import stages_of
 
 MOST_VECTORS = 4
 """Of a part: more at a time would not fit registers."""
-
-
 MAX_WORDS = 1000
 """Of all vectors of a row: more would take long to compile."""
 

@@ -13,9 +13,9 @@ from anydml.ops.elementary import (
     MAGIC,
     bits_for_logarithm,
     polynomial,
-    power_of_two,
     single,
     times_normal_power,
+    times_power,
 )
 from anydml.ops.elementary_tables import EXP2, LOG2_OF_QUOTIENT
 from anydml.ops.expr import (
@@ -54,8 +54,6 @@ CENTRE, LOG2_OF_CENTRE = 1.414363145828247, 0.500152587890625
 NORMAL = 125.0
 """Powers of 2 up to this, and the numbers next to them, are normal."""
 
-MAGIC_BITS = 0x4B400000
-
 
 def _log2(bits: Expr) -> tuple[Expr, Expr]:
     """log2 of a positive number in two parts: e + log2(c) + log2(m / c). The last is 2 * atanh(s) / ln 2 of
@@ -90,16 +88,14 @@ def pow(x: Expr, y: Expr) -> Expr:
     fraction = fma(polynomial(r, EXP2), r, 1.0)
     usual = times_normal_power(fraction, n, shifted)
     rare = or_(odd_base, not_(lt(absolute(p), NORMAL)))
-    return select_lazy(
-        rare, _special(x, y, rough, fraction, sub(bitcast(shifted, INT32), MAGIC_BITS + 127)), usual
-    )
+    beyond = times_power(fraction, n, sub(shifted, 127.0))
+    return select_lazy(rare, _special(x, y, rough, beyond), usual)
 
 
-def _special(x: Expr, y: Expr, p: Expr, fraction: Expr, n: Expr) -> Expr:
-    """Powers as they are beyond normal ones: fraction * 2^n, which may be denormal or overflow, unless x is
+def _special(x: Expr, y: Expr, p: Expr, power: Expr) -> Expr:
+    """Powers as they are beyond normal ones: `power`, which may be denormal or overflow, unless x is
     negative, or one of both is 0, 1, infinity or NaN. `p` tells roughly how large they are."""
-    a, half_n = absolute(x), shr(n, 1)
-    power = mul(mul(fraction, power_of_two(half_n)), power_of_two(sub(n, half_n)))
+    a = absolute(x)
     power = select(gt(p, 140.0), inf, select(lt(p, -170.0), 0.0, power))
     inverse = select(eq(a, 0.0), inf, constant(0.0, FLOAT32))
     power = select(or_(eq(a, 0.0), eq(a, inf)), select(lt(y, 0.0), inverse, a), power)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from textwrap import wrap
 from typing import Any, Literal
 
+from anydml.cached import cached_property
 from anydml.display import page, table, text
 from anydml.errors import counted
 from anydml.ir.graph import OnnxOp

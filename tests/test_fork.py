@@ -243,32 +243,6 @@ def test_a_child_keeps_the_plans():
     assert said(script) == "0"
 
 
-def test_locks_of_properties_that_another_thread_held():
-    script = """
-        from functools import cached_property
-        from anydml.ir.graph import TensorType
-
-        lock = getattr(vars(TensorType)["known_sizes"], "lock", threading.RLock())  # from Python 3.12 on there is none
-        held, leave = threading.Event(), threading.Event()
-
-        def hold():
-            with lock:
-                held.set()
-                leave.wait()
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait()
-        child = os.fork()
-        if child == 0:
-            new_session()
-            sys.exit(7)
-        print(status(child))
-        leave.set()
-    """
-    assert said(script) == "7"
-
-
 USER = """
 import onnxruntime
 options = onnxruntime.SessionOptions()

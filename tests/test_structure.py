@@ -15,7 +15,7 @@ from tools import generate_docs, generate_functions
 
 ROOT = Path(anydml.__file__).parent
 LAYERS = """
-errors files display ops ir directml codegen runtime
+cached errors files display ops ir directml codegen runtime
 onnx.types onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.from_directml onnx.serde onnx.partial_eval
 onnx.targets onnx.node_builder onnx.input_shapes onnx.conditions onnx.feeds onnx.rewrites onnx.opsets onnx.if_conversion onnx.execute onnx.random_inputs onnx.verification
 heavy expression eager lazy templates eager_tensors names functions compiled_graph device builder session flatten_report flattening check_report checking comparison compilation drawing inspection benchmark backend sample
@@ -55,7 +55,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
             found.add(node.module or "")
-            found |= {f"{node.module}.{a.name}" for a in node.names if node.module == "anydml"}
+            found |= {f"{node.module}.{a.name}" for a in node.names if node.module in ("anydml", "functools")}
     return found
 
 
@@ -77,6 +77,12 @@ def test_imports_point_one_way(path):
         if package == "anydml" and (its := layer_of(inner)) is not None:
             assert LAYERS.index(its) <= LAYERS.index(layer), f"{name} imports {target}, a layer below"
         assert layer in LIBRARIES.get(package, {layer}), f"{name} imports {package}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_property_has_a_lock(path):
+    """Before Python 3.12 that of functools has one, which another thread may hold when a process forks."""
+    assert "functools.cached_property" not in imports(path)
 
 
 def loaded_by(statement: str, names: list[str]) -> str:

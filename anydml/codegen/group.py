@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
+from anydml.cached import cached_property
 from anydml.codegen.descriptor import DescriptorTemplate
 from anydml.ops.dtypes import BOOL, FLOAT64, SIZE
 from anydml.ops.enums import TensorDataType

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from anydml.cached import cached_property
 from anydml.ir.dims import Dim
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
@@ -172,8 +172,7 @@ def _read_only(content: Any) -> Any:
     return content
 
 
-@dataclass(frozen=True)
-class OnnxOp:
+class OnnxOp(NamedTuple):
     """An ONNX operator: its domain ("" is ONNX's own), name, and the opset version of its meaning."""
 
     domain: str
@@ -240,7 +239,7 @@ class Node(_Named):
 
     def is_onnx(self, name: str) -> bool:
         """Whether it is this operator of ONNX's own domain."""
-        return (self.op.domain, self.op.name) == ("", name)
+        return self.op.name == name and not self.op.domain
 
     @cached_property
     def reads(self) -> tuple[Value, ...]:

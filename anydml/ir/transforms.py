@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from anydml.ir.graph import Body, Constant, DirectMLGraph, DirectMLNode, Graph, If, Node, Value
 
@@ -20,7 +20,7 @@ Constants = Mapping[Value, Constant]
 
 def eliminate_dead_code(graph: G) -> G:
     """The graph without nodes, results of Ifs, optional ones of DirectML's operators, and constants that no
-    output needs, in branches too."""
+    output needs, in branches and bodies too."""
     needed = set(graph.outputs)
     kept: list[Any] = []
     nodes: tuple[Any, ...] = graph.nodes
@@ -30,10 +30,26 @@ def eliminate_dead_code(graph: G) -> G:
                 node = keep_outputs(node, [v for v in node.writes if v in needed])
             elif isinstance(node, DirectMLNode):
                 node = _without_unread(node, needed)
+            elif node.bodies:
+                node = _with_live_bodies(node)
             kept.append(node)
             needed.update(node.reads)
     constants = {v: c for v, c in graph.constants.items() if v in needed}
     return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def _with_live_bodies(node: Node) -> Node:
+    """The node whose bodies have and capture what their outputs need; itself, where they do already."""
+    bodies = {name: _live_body(body) for name, body in node.bodies.items()}
+    return node if bodies == node.bodies else replace(node, bodies=bodies)
+
+
+def _live_body(body: Body) -> Body:
+    live = cast("Body", eliminate_dead_code(body))
+    if live.nodes == body.nodes and len(live.constants) == len(body.constants):
+        return body
+    used = {*live.outputs, *(v for node in live.nodes for v in node.reads)}
+    return replace(live, inputs=tuple(v for v in body.inputs if v in used))
 
 
 def _without_unread(node: DirectMLNode, needed: Collection[Value]) -> DirectMLNode:

@@ -7,14 +7,15 @@ compiles the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.schema import MAX_VARIADIC, form_of, wrong_type
+from anydml.onnx.ops.opinfo import OpInfo
+from anydml.onnx.schema import MAX_VARIADIC, Form, form_of, wrong_type
 
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
 _INTEGERS = (AttributeProto.INT, AttributeProto.INTS)
@@ -40,62 +41,70 @@ def check_types(node: Node) -> None:
 
 def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:
     """The names of a node's inputs without those left out at the end, on which onnxruntime can crash."""
-    names, form = list(proto.input), form_of(op)
-    while form is not None and len(names) > form.inputs[0] and not names[-1]:
-        names.pop()
+    names = list(proto.input)
+    if names and not names[-1] and (form := form_of(op)) is not None:
+        while len(names) > form.inputs[0] and not names[-1]:
+            names.pop()
     return names
 
 
 def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
     """What is wrong with a node, in words; `given` are its inputs as `inputs_given` tells them."""
-    for attribute in proto.attribute:
-        kind = attribute.type
-        if kind not in _KINDS or kind == AttributeProto.UNDEFINED:
-            yield f"expected a type of attribute {attribute.name!r}, but got number {kind}"
-        if attribute.ref_attr_name:
-            yield f"expected a value of attribute {attribute.name!r}, but it refers to a function's"
-    form = form_of(op)
+    form, info = form_of(op), info_of(op)
+    attributes = list(proto.attribute)
+    if attributes:
+        yield from _attribute_problems(attributes, op, form, info)
     if form is None:
         if not op.domain and op.name in _ITERATE:
             yield f"expected an operator of opset {op.version}, but {op.name} is none"
         return
-    for word, count, (least, most) in (
-        ("inputs", len(given), form.inputs),
-        ("outputs", len(proto.output), form.outputs),
-    ):
+    made = len(proto.output)
+    for word, count, (least, most) in (("input", len(given), form.inputs), ("output", made, form.outputs)):
         if not least <= count <= most:
             more = f"{least} to {most}" if most < MAX_VARIADIC else f"{least} or more"
-            number = f"{least}" if least == most else more
-            yield f"expected {number} {word[:-1] if number == '1' else word} of {op.name}, but got {count}"
+            number = counted(least, word) if least == most else f"{more} {word}s"
+            yield f"expected {number} of {op.name}, but got {count}"
     last = len(form.names) - 1
-    for k, name in enumerate(given):
+    for k, name in enumerate(given if "" in given else ()):
         if not name and last >= 0 and not form.optional[min(k, last)]:
             yield f"expected input {form.names[min(k, last)]} of {op.name}, but it is missing"
-    there = {a.name: a for a in proto.attribute}
-    info = info_of(op)
-    minimums = {} if info is None else info.minimums
+    there = {a.name: a for a in attributes}
     for required in form.required:
         if required not in there:
             yield f"expected attribute {required} of {op.name}, but it is missing"
-    for name, attribute in there.items():
-        wanted_type = form.attributes.get(name)
-        if wanted_type is not None and attribute.type in _KINDS and attribute.type != wanted_type:
-            kinds = f"{_KINDS[wanted_type]}, but got {_KINDS[attribute.type]}"
-            yield f"expected attribute {name} of {op.name} to be of type {kinds}"
-        elif not op.domain and attribute.i < minimums.get(name, attribute.i):
-            least = minimums[name]
-            yield f"expected attribute {name} of {op.name} to be at least {least}, but got {attribute.i}"
-        elif wanted_type in _INTEGERS and not op.domain and not (info is not None and info.long_integers):
-            large = [n for n in (attribute.i, *attribute.ints) if not -(2**31) <= n < 2**31]
-            if large:
-                yield f"expected attribute {name} of {op.name} to fit 32 bits, but got {large[0]}"
-    parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else len(proto.output)
-    if parts != len(proto.output):  # ONNX's own inference ends the process on it
-        yield f"expected as many outputs of Split as num_outputs, {parts}, but got {len(proto.output)}"
+    parts = there["num_outputs"].i if op.name == "Split" and "num_outputs" in there else made
+    if parts != made:  # ONNX's own inference ends the process on it
+        yield f"expected as many outputs of Split as num_outputs, {parts}, but got {made}"
     if info is not None and info.form_error is not None and (wrong := info.form_error(there)) is not None:
         yield wrong
     if op.name in _ITERATE:
-        yield from _body_problems(len(given), len(proto.output), op, there)
+        yield from _body_problems(len(given), made, op, there)
+
+
+def _attribute_problems(
+    attributes: Iterable[AttributeProto], op: OnnxOp, form: Form | None, info: OpInfo | None
+) -> Iterator[str]:
+    """What is wrong with attributes that are there."""
+    types = {} if form is None else form.attributes
+    minimums = {} if info is None or op.domain else info.minimums
+    short = not op.domain and not (info is not None and info.long_integers)
+    for attribute in attributes:
+        name, kind = attribute.name, attribute.type
+        if kind not in _KINDS or kind == AttributeProto.UNDEFINED:
+            yield f"expected a type of attribute {name!r}, but got number {kind}"
+        if attribute.ref_attr_name:
+            yield f"expected a value of attribute {name!r}, but it refers to a function's"
+        wanted = types.get(name)
+        if wanted is not None and kind in _KINDS and kind != wanted:
+            kinds = f"{_KINDS[wanted]}, but got {_KINDS[kind]}"
+            yield f"expected attribute {name} of {op.name} to be of type {kinds}"
+        elif name in minimums and attribute.i < minimums[name]:
+            least = minimums[name]
+            yield f"expected attribute {name} of {op.name} to be at least {least}, but got {attribute.i}"
+        elif wanted in _INTEGERS and short:
+            large = [n for n in (attribute.i, *attribute.ints) if not -(2**31) <= n < 2**31]
+            if large:
+                yield f"expected attribute {name} of {op.name} to fit 32 bits, but got {large[0]}"
 
 
 def _body_problems(

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
 from typing import Any, Literal
 
+from anydml.cached import cached_property
 from anydml.errors import Problem, Unsupported
 from anydml.ops.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
 from anydml.ops.enums import FeatureLevel, OperatorType, TensorDataType

@@ -13,12 +13,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import cached_property
 from itertools import count
 from typing import Protocol
 
@@ -62,22 +60,9 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    if sys.version_info < (3, 12):
-        _free_properties()
     for thing in {id(thing): thing for thing in (*_held, *_living())}.values():
         thing.after_fork()
     _held.clear()
-
-
-def _free_properties() -> None:
-    """Before Python 3.12 a `cached_property` has one lock for all objects, which another thread may hold."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("anydml."):
-            for kind in list(vars(module).values()):
-                if isinstance(kind, type) and kind.__module__ == name:
-                    for attribute in vars(kind).values():
-                        if isinstance(attribute, cached_property):
-                            vars(attribute)["lock"] = threading.RLock()
 
 
 class Stoppable(Protocol):

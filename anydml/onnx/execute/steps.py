@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from anydml.cached import cached_property
 from anydml.codegen.program.entry import Entry
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node

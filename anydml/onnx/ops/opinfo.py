@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, helper
 
+from anydml.cached import cached_property
 from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
@@ -282,9 +283,9 @@ class OpInfo:
     """Parameters of its body that are, in the next iteration, what one of the body's outputs was."""
     agreed: Callable[[Node], Node] | None = None
     """The node in the form that libraries and ONNX's inference understand alike, once sizes are known."""
-    same_as_input: Callable[[KnownNode], bool] = lambda n: False
+    same_as_input: Callable[[KnownNode], bool] | None = None
     """Whether its output is its first input as it is."""
-    constant: Callable[[KnownNode], Array | None] = lambda n: None
+    constant: Callable[[KnownNode], Array | None] | None = None
     """Its output, where the types of its inputs decide it."""
     equates: bool = False
     """Whether it says that its two inputs are equal."""
@@ -331,6 +332,11 @@ class OpInfo:
     """The function of DirectML's REDUCE that it is, of floats."""
     native: Native | None = None
     """How programs compute it, where no DirectML operator says so."""
+
+    @cached_property
+    def seen_alike(self) -> bool:
+        """Whether libraries see the types of its outputs as inference does, whatever its inputs are."""
+        return not (self.rank_unsure or self.impossible or self.unsure_axes or self.sequence)
 
     @property
     def forms(self) -> tuple[DirectMLForm, ...]:

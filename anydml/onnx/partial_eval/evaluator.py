@@ -24,7 +24,7 @@ from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, read_values, replace_uses
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import KnownNode, Symbols
+from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Symbols
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.joined_types import either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import fails
@@ -290,13 +290,14 @@ class _Evaluator:
     def _node(self, node: Node) -> None:
         if node.is_onnx("Loop"):
             node = self._with_scalar_condition(node)
-        inputs = [None if v is None else self.facts[v] for v in node.inputs]
-        stood = read_values(node, {v: self.facts[v].value for v in node.reads})
-        info = info_of(node.op)
-        if info is not None and info.agreed is not None:
-            stood = info.agreed(stood)
-        if self._passes_on(node, stood):
-            return
+        known, info = self.facts, info_of(node.op)
+        inputs = [None if v is None else known[v] for v in node.inputs]
+        stood = read_values(node, {v: known[v].value for v in node.reads})
+        if info is not None:
+            if info.agreed is not None:
+                stood = info.agreed(stood)
+            if self._passes_on(node, stood, info):
+                return
         key = node_key(stood, inputs) if self.deep else None
         if key is not None and key in self._computed:
             for value, fact in zip(node.outputs, self._computed[key], strict=True):
@@ -306,13 +307,15 @@ class _Evaluator:
         stood, facts, follows = self.oracle.outputs(stood, inputs)
         if stood.contains_if or (stood.bodies and any(v.sizes is None for v in stood.writes)):
             stood, facts = self._typed_by_bodies(stood, facts)
-        self.facts |= {
-            v: f for v, f in zip(node.outputs, facts, strict=True) if v is not None and f is not None
-        }
-        self.integers |= {f.value: f.integers for f in facts if f is not None and f.integers is not None}
+        for value, fact in zip(node.outputs, facts, strict=True):
+            if value is not None and fact is not None:
+                known[value] = fact
+                if fact.integers is not None:
+                    self.integers[fact.value] = fact.integers
         if not follows:
             self.nodes.append(stood)
-            self._makers |= dict.fromkeys(stood.writes, stood)
+            for made in stood.writes:
+                self._makers[made] = stood
         if key is not None:
             self._computed[key] = tuple(None if v is None else self.facts[v] for v in node.outputs)
 
@@ -342,16 +345,17 @@ class _Evaluator:
         ]
         return replace(node, outputs=outputs), changed
 
-    def _passes_on(self, node: Node, stood: Node) -> bool:
+    def _passes_on(self, node: Node, stood: Node, info: OpInfo) -> bool:
         """Know what an Identity is, and what a node makes of an optional with content."""
-        info, output = info_of(node.op), node.outputs[0] if node.outputs else None
-        if info is None or output is None:
+        output = node.outputs[0] if node.outputs else None
+        if output is None or (info.same_as_input is None and info.constant is None):
             return False
         known = KnownNode(stood, {})
-        if info.same_as_input(known) and (given := node.inputs[0]) is not None:
+        given = node.inputs[0] if info.same_as_input is not None and info.same_as_input(known) else None
+        if given is not None:
             self.facts[output] = self.facts[given]
             return True
-        content = info.constant(known)
+        content = None if info.constant is None else info.constant(known)
         if content is None:
             return False
         self.facts[output] = AbstractValue(Value(output.name, of_content(content)), Constant(content))

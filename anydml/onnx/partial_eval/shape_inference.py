@@ -203,12 +203,13 @@ class ShapeInference:
         def second() -> list[int] | None:
             return numbers(self.integers(inputs[1])) if len(inputs) > 1 else None
 
-        unbelieved = node.op in self.provider.unbelieved
+        unbelieved, info = node.op in self.provider.unbelieved, info_of(node.op)
+        if info is not None and info.seen_alike and not (why or unbelieved or node.bodies):
+            return types
         if why or unbelieved or rank_unsure(node) or impossible(node, types, second):
             types = [t if t is None else without_sizes(t) for t in types]
             types = [self._part(node, inputs) or t for t in types]
         types = [without_unsure(node, t) for t in types]
-        info = info_of(node.op)
         if info is not None and info.sequence is not None:
             types = [info.sequence(KnownNode(node, {})) or t for t in types]
         return types

@@ -19,5 +19,5 @@ def cast(match: Match) -> Result:
     if not isinstance(type, TensorType):
         return None
     to = helper.make_attribute("to", to_proto(type).tensor_type.elem_type)
-    op = replace(node.op, name="Cast")
+    op = node.op._replace(name="Cast")
     return [replace(node, op=op, inputs=(match["x"],), attributes={**node.attributes, "to": to})]

@@ -17,13 +17,20 @@ from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from anydml.errors import InvalidInput, InvalidModel, Problem, counted, nearest, short_repr
+from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.loop_parameters import with_scalars
-from anydml.onnx.serde.parse import ModelSource, domain_of, fixed_weights, opsets_of, parse_light
+from anydml.onnx.serde.parse import (
+    ModelSource,
+    domain_of,
+    fixed_weights,
+    opsets_of,
+    parse_light,
+    with_sizes,
+)
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
 from anydml.onnx.subgraphs import in_order
@@ -89,7 +96,7 @@ def read(source: ModelSource, dims: Mapping[str, int] | None = None, mapped: boo
     opsets_of(proto, where)  # before anything is made of it
     proto = inline_functions(proto, where)
     if dims:
-        proto = _set_sizes(proto, dims)
+        proto = with_sizes(proto, dims)
     return read_proto(proto, folder, where, raw)
 
 
@@ -127,32 +134,6 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str, raw: RawData 
         reader.constants.files,
         raw.data if raw is not None and isinstance(raw.data, MappedFile) else None,
     )
-
-
-def _set_sizes(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
-    """The model with numbers in the place of symbols, in what its inputs and outputs declare.
-
-    Raises:
-        InvalidInput: a symbol that no input has, or a size that is none.
-    """
-    sized = ModelProto()
-    sized.CopyFrom(proto)
-    inputs = [d for i in sized.graph.input for d in i.type.tensor_type.shape.dim]
-    symbols = sorted({d.dim_param for d in inputs} - {""})
-    problems = []
-    for name, size in dims.items():
-        if name not in symbols:
-            known = ", ".join(symbols) or "there is none"
-            message = f"expected a symbol of an input ({known}), but got {short_repr(name)}"
-            problems.append(Problem("dims", message, nearest(str(name), symbols)))
-        elif isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
-            problems.append(Problem("dims", f"expected a size for {name!r}, but got {short_repr(size)}"))
-    if problems:
-        raise InvalidInput(*problems)
-    for dim in (*inputs, *(d for o in sized.graph.output for d in o.type.tensor_type.shape.dim)):
-        if dim.dim_param in dims:
-            dim.dim_value = dims[dim.dim_param]
-    return sized
 
 
 class _Scope:
@@ -208,6 +189,7 @@ class _Scope:
 class _Reader:
     def __init__(self, opsets: Mapping[str, int], folder: Path | None, raw: RawData | None) -> None:
         self.opsets = opsets
+        self._ops: dict[tuple[str, str], OnnxOp] = {}
         self.problems: list[Problem] = []
         self.constants = ConstantReader(folder, self.problem, raw)
         self.symbols = FileSymbols()
@@ -297,20 +279,23 @@ class _Reader:
         return Graph(proto.name or "main", captures, tuple(outputs), tuple(nodes), scope.constants)
 
     def _node(self, proto: NodeProto, scope: _Scope) -> Node | If | None:
-        if not all(
-            isinstance(n, str) for n in (proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
-        ):
+        own_name, made = proto.name, list(proto.output)
+        kind = proto.domain, proto.op_type
+        if {*map(type, (own_name, *kind, *proto.input, *made))} != {str}:
             self.problem(scope.path, "expected names in UTF-8, but got other bytes", "damaged?")
             return None
-        op = OnnxOp(domain_of(proto.domain), proto.op_type, self.opsets.get(domain_of(proto.domain), 1))
-        label = proto.name or next((o for o in proto.output if o), "") or proto.op_type
+        op = self._ops.get(kind) or self._op(*kind)
+        label = own_name or next(filter(None, made), "") or op.name
         is_if = op.domain == "" and op.name == "If"
         names = node_validation.inputs_given(proto, op)
         for message in () if is_if else node_validation.problems(proto, op, names):
             self.problem((*scope.path, label), message)
         inputs: list[Value | None] = []
+        own = scope.values
         for name in names:
-            value = scope.take(name) if name else None
+            value = own.get(name) if name else None
+            if name and value is None:
+                value = scope.take(name)
             if name and value is None:
                 self.disordered = True
                 self.problem(
@@ -324,17 +309,19 @@ class _Reader:
             and op.name == "Constant"
             and (known := self.constants.constant_node(proto, scope.path)) is not None
         ):
-            scope.define_constant(proto.output[0], *known)
+            scope.define_constant(made[0], *known)
             return None
         if is_if:
             return self._if(proto, scope, inputs, label)
-        attributes, bodies = self._attributes(proto, scope)
+        attributes, bodies = self._attributes(proto, scope, label)
         if op.domain == "" and op.name == "Loop":
             bodies = {name: with_scalars(body, op.version) for name, body in bodies.items()}
         told = scope.told if is_foreign(op) else {}  # from which such a type may not follow
         outputs = tuple(
-            scope.define(name, without_sizes(told[name]) if name in told else None) if name else None
-            for name in proto.output
+            [
+                scope.define(name, without_sizes(told[name]) if name in told else None) if name else None
+                for name in made
+            ]
         )
         return Node(op, tuple(inputs), outputs, attributes, label, scope.path, bodies)
 
@@ -376,22 +363,31 @@ class _Reader:
             return None
         return If(condition, branches["then_branch"], branches["else_branch"], outputs, label, scope.path)
 
-    def _attributes(self, proto: NodeProto, scope: _Scope) -> tuple[dict[str, Any], dict[str, Body]]:
+    def _op(self, domain: str, name: str) -> OnnxOp:
+        """One object for each operator of the file, which dictionaries find at once."""
+        its = domain_of(domain)
+        found = self._ops[domain, name] = OnnxOp(its, name, self.opsets.get(its, 1))
+        return found
+
+    def _attributes(
+        self, proto: NodeProto, scope: _Scope, label: str
+    ) -> tuple[dict[str, Any], dict[str, Body]]:
         """A node's attributes as the file has them, and its bodies."""
-        if not all(isinstance(a.name, str) for a in proto.attribute):
-            self.problem(scope.path, "expected names of attributes in UTF-8, but got other bytes", "damaged?")
-            return {}, {}
-        path = (*scope.path, proto.name or next((o for o in proto.output if o), "") or proto.op_type)
-        attributes, bodies = {}, {}
+        attributes: dict[str, Any] = {}
+        bodies: dict[str, Body] = {}
         for attribute in proto.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                bodies[attribute.name] = self._body(attribute.g, scope, path)
-            elif attribute.graphs:
+            name, kind = attribute.name, attribute.type
+            if not isinstance(name, str):
                 self.problem(
-                    path, f"expected single graphs, but attribute {attribute.name!r} is a list of them"
+                    scope.path, "expected names of attributes in UTF-8, but got other bytes", "damaged?"
                 )
+            elif kind == AttributeProto.GRAPH:
+                bodies[name] = self._body(attribute.g, scope, (*scope.path, label))
+            elif kind == AttributeProto.GRAPHS or attribute.graphs:
+                message = f"expected single graphs, but attribute {name!r} is a list of them"
+                self.problem((*scope.path, label), message)
             else:
-                attributes[attribute.name] = _own(attribute)
+                attributes[name] = _own(attribute)
         return attributes, bodies
 
     def _texts(self, path: tuple[str, ...], *texts: object) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, short_repr
+from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.files import MAX_MODEL, read_file
 from anydml.onnx.serde.raw_data import RawData
 from anydml.runtime.mapped_file import MIN_FILE_BYTES, MappedFile, can_map
@@ -115,6 +116,32 @@ def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
             )
         )
     return opsets
+
+
+def with_sizes(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:
+    """The model with numbers in the place of symbols, in what its inputs and outputs declare.
+
+    Raises:
+        InvalidInput: a symbol that no input has, or a size that is none.
+    """
+    sized = ModelProto()
+    sized.CopyFrom(proto)
+    inputs = [d for i in sized.graph.input for d in i.type.tensor_type.shape.dim]
+    symbols = sorted({d.dim_param for d in inputs} - {""})
+    problems = []
+    for name, size in dims.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "there is none"
+            message = f"expected a symbol of an input ({known}), but got {short_repr(name)}"
+            problems.append(Problem("dims", message, nearest(str(name), symbols)))
+        elif isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+            problems.append(Problem("dims", f"expected a size for {name!r}, but got {short_repr(size)}"))
+    if problems:
+        raise InvalidInput(*problems)
+    for dim in (*inputs, *(d for o in sized.graph.output for d in o.type.tensor_type.shape.dim)):
+        if dim.dim_param in dims:
+            dim.dim_value = dims[dim.dim_param]
+    return sized
 
 
 def fixed_weights(proto: ModelProto) -> bool:

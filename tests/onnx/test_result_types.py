@@ -23,6 +23,8 @@ def compared(monkeypatch):
 
     def types(self, node, inputs):
         own = self._own_types(node, inputs)
+        if any(v.type is None for body in node.bodies.values() for v in body.outputs):
+            own = None  # is told again when the body has types
         if own is not None:
             told, why, _ = self._infer(node, inputs)
             assert not why
@@ -36,7 +38,7 @@ def compared(monkeypatch):
 
 
 def says_no_less(mine, its):
-    if its is None:
+    if its is None or (mine == its and not isinstance(its, TensorType)):
         return True
     if not isinstance(mine, TensorType) or not isinstance(its, TensorType) or mine.dtype != its.dtype:
         return False

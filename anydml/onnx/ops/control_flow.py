@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydml.ir.dims import may_be_zero
-from anydml.ir.graph import If, Node, SequenceType, TensorType, Type, Value
+from anydml.ir.dims import Dim, may_be_zero
+from anydml.ir.graph import Body, If, Node, OptionalType, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, OpInfo, Quirk
+from anydml.onnx.ops.result_types import Types
 from anydml.onnx.ops.safe import looped, scanned
 from anydml.onnx.types import without_sizes
 
@@ -65,6 +66,56 @@ def _without_axis(value: Value | None, axis: int) -> Type | None:
         return None
     sizes = tuple(n for j, n in enumerate(value.sizes or ()) if j != axis % rank)
     return TensorType(value.tensor.dtype, sizes)
+
+
+def _looped(n: KnownNode) -> Types:
+    """States are of the types that they begin with, and of any sizes, as those may change."""
+    body, states = n.bodies.get("body"), n.count - 2
+    if body is None or states < 0:
+        return None
+    given = [None if (v := n.value(k)) is None else v.type for k in range(2, n.count)]
+    types = [None if type is None else _changeable(type) for type in given]
+    types += [_row(n, body, 1 + states + k, 0, None) for k in range(len(n.outputs) - states)]
+    return None if None in types else types
+
+
+def _changeable(type: Type) -> Type:
+    """What stays of a type from one iteration to the next."""
+    bare = without_sizes(type)
+    return replace(bare, empty=False) if isinstance(bare, SequenceType | OptionalType) else bare
+
+
+def _scanned(n: KnownNode) -> Types:
+    """As of a Loop, but states keep their sizes, and there are as many rows as are gone over."""
+    body = n.bodies.get("body")
+    if n.version < 9 or body is None:
+        return None
+    states = len(_scan_states(n.node))
+    axes, inputs = n.ints("scan_output_axes") or [], n.ints("scan_input_axes") or []
+    lengths = [n.size(k, inputs[k - states] if inputs else 0) for k in range(states, n.count)]
+    length = next((size for size in lengths if isinstance(size, int)), lengths[0] if lengths else None)
+    types = [None if (v := n.value(k)) is None else v.type for k in range(states)]
+    for k in range(len(n.outputs) - states):
+        types.append(_row(n, body, states + k, axes[k] if axes else 0, length))
+    return None if None in types else types
+
+
+def _row(n: KnownNode, body: Body, place: int, axis: int, length: Dim) -> TensorType | None:
+    """The type of what a body gives a row of each time, stacked along an axis: as far as it has types, and by
+    the file's word where those say nothing, as libraries take it."""
+    row, told = body.outputs[place], body.returns[place]
+    if not isinstance(row.type, TensorType):
+        return TensorType(told.dtype) if row.type is None and isinstance(told, TensorType) else None
+    said = told.known_sizes if isinstance(told, TensorType) else None
+    sizes = row.sizes if row.sizes is not None else said
+    if sizes is None or not -len(sizes) - 1 <= axis <= len(sizes):
+        return TensorType(row.type.dtype)
+    around = {s for v in n.node.reads for s in v.sizes or ()}
+    kept: list[Dim] = [s if isinstance(s, int) or s in around else None for s in sizes]
+    if said is not None and len(said) == len(kept):
+        kept = [other if s is None else s for s, other in zip(kept, said, strict=True)]
+    kept.insert(axis % (len(kept) + 1), length)
+    return TensorType(row.type.dtype, tuple(kept))
 
 
 def _map_parameter(node: Node, k: int) -> Type | None:
@@ -168,6 +219,8 @@ _LISTS = Quirk(
 OPS = (
     OpInfo(
         "Loop",
+        result=_looped,
+        resizes_states=True,
         parameter=_loop_parameter,
         row=_loop_row,
         states=_loop_states,
@@ -176,6 +229,7 @@ OPS = (
     ),
     OpInfo(
         "Scan",
+        result=_scanned,
         parameter=_scan_parameter,
         row=_scan_row,
         states=_scan_states,

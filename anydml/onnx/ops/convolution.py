@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import product_types
 from anydml.onnx.ops.linalg import sum_products
 from anydml.onnx.ops.native_convolution import native_conv, native_conv_transpose
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, OpInfo, Quirk
@@ -97,7 +97,7 @@ OPS = (
         "Conv",
         keeps_weights=True,
         native=native_conv,
-        result=result_types.convolved,
+        result=product_types.convolved,
         fold=_conv,
         impossible=window_too_long,
         speculatable=_conv_fits,
@@ -109,6 +109,7 @@ OPS = (
     ),
     OpInfo(
         "ConvTranspose",
+        result=product_types.convolved_backwards,
         keeps_weights=True,
         native=native_conv_transpose,
         any_batch=True,

@@ -8,6 +8,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.suppression import Limits, suppressed
 from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import may_be_zero
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, bounded, operand
 from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk, Safe, SafeOperands
 from anydml.ops import expr
@@ -97,7 +98,13 @@ def _safe_points(n: KnownNode, o: SafeOperands) -> Safe | None:
 
 
 OPS = (
-    OpInfo("NonMaxSuppression", native=_native_suppression, safe=_no_boxes, speculatable=_boxes_fit),
+    OpInfo(
+        "NonMaxSuppression",
+        result=result_types.selected_boxes,
+        native=_native_suppression,
+        safe=_no_boxes,
+        speculatable=_boxes_fit,
+    ),
     OpInfo(
         "RoiAlign",
         safe=_safe_regions,

@@ -156,7 +156,7 @@ OPS = (
             None if contents[0] is None or contents[0].ndim != 1 else list(contents[0])
         ),
     ),
-    OpInfo("EyeLike", native=_native_eye_like, fold=_eye_like, matrix_only=True),
+    OpInfo("EyeLike", result=result_types.like, native=_native_eye_like, fold=_eye_like, matrix_only=True),
     OpInfo(
         "Range",
         native=_native_range,
@@ -167,12 +167,13 @@ OPS = (
         sizes=_range_sizes,
     ),
     OpInfo("RandomNormal", draws=always, quirks=(_RANGE,)),
-    OpInfo("RandomNormalLike", draws=always, quirks=(_RANGE,)),
+    OpInfo("RandomNormalLike", result=result_types.like, draws=always, quirks=(_RANGE,)),
     OpInfo("RandomUniform", draws=always, quirks=(_RANGE,)),
-    OpInfo("RandomUniformLike", draws=always, quirks=(_RANGE,)),
+    OpInfo("RandomUniformLike", result=result_types.like, draws=always, quirks=(_RANGE,)),
     OpInfo("Multinomial", draws=always),
     OpInfo(
         "Bernoulli",
+        result=result_types.like,
         draws=always,
         quirks=(Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),
     ),

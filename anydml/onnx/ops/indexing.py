@@ -329,7 +329,7 @@ def _classes_known(n: KnownNode) -> bool:
 
 
 OPS = (
-    OpInfo("Compress", native=_native_compress, fold=_compress),
+    OpInfo("Compress", result=result_types.compressed, native=_native_compress, fold=_compress),
     OpInfo(
         "Gather",
         keeps_weights=True,
@@ -351,6 +351,7 @@ OPS = (
     ),
     OpInfo(
         "GatherND",
+        result=result_types.gathered_nd,
         native=native_indexing.by_known_places(_gather_nd, native_indexing.gather_nd),
         safe=safe.gathered_places,
         fold=_gather_nd,
@@ -366,6 +367,7 @@ OPS = (
     ),
     OpInfo(
         "OneHot",
+        result=result_types.one_hot,
         native=native_indexing.one_hot,
         safe=safe.one_hot,
         fold=_one_hot,
@@ -394,7 +396,15 @@ OPS = (
         quirks=(_EXTREME_OF_BOOL,),
     ),
     OpInfo("TensorScatter", fold=_tensor_scatter),
-    OpInfo("TopK", native=_native_top_k, safe=safe.best, fold=_top_k, speculatable=if_run, moves_first=True),
+    OpInfo(
+        "TopK",
+        result=result_types.best,
+        native=_native_top_k,
+        safe=safe.best,
+        fold=_top_k,
+        speculatable=if_run,
+        moves_first=True,
+    ),
     OpInfo(
         "Unique",
         fold=_unique,

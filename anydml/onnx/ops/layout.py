@@ -106,6 +106,7 @@ def _has_planes(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "DepthToSpace",
+        result=result_types.blocks_of_depth,
         any_batch=True,
         native=native.moves(_depth_to_space),
         fold=_depth_to_space,
@@ -115,6 +116,7 @@ OPS = (
     ),
     OpInfo(
         "SpaceToDepth",
+        result=result_types.blocks_of_space,
         any_batch=True,
         native=native.moves(_space_to_depth),
         fold=_space_to_depth,
@@ -124,6 +126,7 @@ OPS = (
     ),
     OpInfo(
         "Tile",
+        result=result_types.repeated,
         safe=safe.tiled,
         native=native.moves(_tile),
         fold=_tile,

@@ -13,7 +13,7 @@ from anydml.codegen.program.contraction import matrix_product, pending, product_
 from anydml.codegen.program.geometry import reshaped
 from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
 from anydml.errors import counted, short_repr
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, each_by_itself, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
@@ -333,7 +333,7 @@ OPS = (
         "MatMul",
         keeps_weights=True,
         native=each_by_itself(_native_matmul, _row_or_column),
-        result=result_types.multiplied,
+        result=product_types.multiplied,
         fold=_matmul,
         speculatable=_multiplies,
         flops=product_flops,
@@ -346,7 +346,7 @@ OPS = (
         "Gemm",
         keeps_weights=True,
         native=each_by_itself(_native_gemm, _row_or_column_of_sum),
-        result=result_types.gemm,
+        result=product_types.gemm,
         fold=_gemm,
         speculatable=_gemm_fits,
         flops=product_flops,
@@ -356,6 +356,7 @@ OPS = (
     ),
     OpInfo(
         "MatMulInteger",
+        result=product_types.multiplied_integers,
         keeps_weights=True,
         native=_native_matmul_integer,
         fold=_matmul_integer,

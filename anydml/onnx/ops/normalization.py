@@ -279,6 +279,7 @@ OPS = (
     ),
     OpInfo(
         "RMSNormalization",
+        result=result_types.like_second,
         native=native_normalization.root_mean_square,
         fold=_root_mean_square,
         speculatable=_scales_fit,
@@ -293,7 +294,12 @@ OPS = (
         speculatable=if_run,
         reference_error=("takes another norm", lambda n: n.attribute("p") == 1),
     ),
-    OpInfo("MeanVarianceNormalization", native=native_normalization.mean_variance, fold=_mean_variance),
+    OpInfo(
+        "MeanVarianceNormalization",
+        result=result_types.same,
+        native=native_normalization.mean_variance,
+        fold=_mean_variance,
+    ),
     OpInfo(
         "LRN",
         result=result_types.same,

@@ -281,6 +281,8 @@ class OpInfo:
     outputs say it."""
     states: Callable[[Node], Mapping[int, int]] = lambda n: {}
     """Parameters of its body that are, in the next iteration, what one of the body's outputs was."""
+    resizes_states: bool = False
+    """Whether these may have other sizes then: no type of a row follows from those that they begin with."""
     agreed: Callable[[Node], Node] | None = None
     """The node in the form that libraries and ONNX's inference understand alike, once sizes are known."""
     same_as_input: Callable[[KnownNode], bool] | None = None

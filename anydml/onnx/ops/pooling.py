@@ -13,7 +13,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import AVERAGE, LARGEST, Folding, fold_axes
 from anydml.codegen.program.values import Known, NotNative, Tensor
 from anydml.ir.graph import Node
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, Native, operand, windowed
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen
@@ -235,7 +235,7 @@ OPS = (
         "MaxPool",
         any_batch=True,
         native=_native_pool(LARGEST, -np.inf),
-        result=result_types.pooled,
+        result=product_types.pooled,
         fold=_max,
         impossible=window_too_long,
         speculatable=if_run,
@@ -251,7 +251,7 @@ OPS = (
         "AveragePool",
         any_batch=True,
         native=_native_pool(AVERAGE, 0.0),
-        result=result_types.pooled,
+        result=product_types.pooled,
         fold=_average,
         impossible=window_too_long,
         speculatable=if_run,
@@ -273,7 +273,7 @@ OPS = (
         "GlobalMaxPool",
         any_batch=True,
         native=_native_global(LARGEST),
-        result=result_types.pooled_as_a_whole,
+        result=product_types.pooled_as_a_whole,
         fold=_global(_global_max),
         speculatable=if_run,
         quirks=(_NO_CHANNELS,),
@@ -283,12 +283,17 @@ OPS = (
         "GlobalAveragePool",
         any_batch=True,
         native=_native_global(AVERAGE),
-        result=result_types.pooled_as_a_whole,
+        result=product_types.pooled_as_a_whole,
         fold=_global(_global_average),
         speculatable=if_run,
         quirks=(_NO_CHANNELS,),
     ),
-    OpInfo("GlobalLpPool", fold=_global(_global_lp), quirks=(_NO_CHANNELS,)),
+    OpInfo(
+        "GlobalLpPool",
+        result=product_types.pooled_as_a_whole,
+        fold=_global(_global_lp),
+        quirks=(_NO_CHANNELS,),
+    ),
     OpInfo(
         "MaxUnpool",
         quirks=(

@@ -11,7 +11,7 @@ from onnx import helper
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor
 from anydml.errors import counted
-from anydml.onnx.ops import meanings
+from anydml.onnx.ops import meanings, product_types
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.directml import DirectMLForm, Shape
 from anydml.onnx.ops.linalg import (
@@ -340,6 +340,7 @@ def _scales_fit(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "QuantizeLinear",
+        result=product_types.quantized,
         fold=_quantize,
         speculatable=_scales_fit,
         quirks=(
@@ -364,6 +365,7 @@ OPS = (
     ),
     OpInfo(
         "DequantizeLinear",
+        result=product_types.dequantized,
         fold=_dequantize,
         speculatable=_scales_fit,
         directml=DirectMLForm(
@@ -376,9 +378,12 @@ OPS = (
             aligned=_aligned,
         ),
     ),
-    OpInfo("DynamicQuantizeLinear", fold=_dynamic, speculatable=if_run),
+    OpInfo(
+        "DynamicQuantizeLinear", result=product_types.quantized_as_it_is, fold=_dynamic, speculatable=if_run
+    ),
     OpInfo(
         "QLinearMatMul",
+        result=product_types.multiplied_quantized,
         keeps_weights=True,
         native=_native_qlinear_matmul,
         fold=_qlinear_matmul,
@@ -390,6 +395,7 @@ OPS = (
     ),
     OpInfo(
         "ConvInteger",
+        result=product_types.convolved_integers,
         keeps_weights=True,
         fold=_conv_integer,
         impossible=window_too_long,
@@ -406,6 +412,7 @@ OPS = (
     ),
     OpInfo(
         "QLinearConv",
+        result=product_types.convolved_quantized,
         keeps_weights=True,
         fold=_qlinear_conv,
         impossible=lambda n, outputs, pads: window_too_long(n, outputs, pads, weight=3),

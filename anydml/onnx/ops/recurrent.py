@@ -12,7 +12,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.control import Iterated, repeat
 from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
-from anydml.onnx.ops import result_types
+from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, Native, known, operand
 from anydml.onnx.ops.opinfo import Array, Content, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.shared import affordable, assumed_sizes
@@ -315,7 +315,7 @@ OPS = (
         _without_steps(2),
         keeps_weights=True,
         native=_native(lambda n: _LSTM),
-        result=result_types.recurrent,
+        result=product_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
@@ -328,7 +328,7 @@ OPS = (
         _without_steps(1),
         keeps_weights=True,
         native=_native(lambda n: _GRU if n.attribute("linear_before_reset") else _GRU_RESET_FIRST),
-        result=result_types.recurrent,
+        result=product_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
@@ -341,7 +341,7 @@ OPS = (
         _without_steps(1),
         keeps_weights=True,
         native=_native(lambda n: _RNN),
-        result=result_types.recurrent,
+        result=product_types.recurrent,
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,

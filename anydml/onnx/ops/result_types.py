@@ -7,7 +7,7 @@ attributes that are not usual, or it fails. A size that is not known stays so, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -21,7 +21,7 @@ Types = Sequence[Type | None] | None
 Sizes = tuple[Dim, ...]
 
 
-def _one(n: KnownNode, dtype: str | None, sizes: Sequence[Dim] | None) -> Types:
+def only(n: KnownNode, dtype: str | None, sizes: Sequence[Dim] | None) -> Types:
     """The only output; sizes below 0, which ONNX makes something of, are its own affair."""
     if dtype is None or sizes is None or len(n.outputs) != 1:
         return None
@@ -32,7 +32,7 @@ def _one(n: KnownNode, dtype: str | None, sizes: Sequence[Dim] | None) -> Types:
 
 def same(n: KnownNode) -> Types:
     """The type of the first input."""
-    return _one(n, n.dtype(), n.sizes(0))
+    return only(n, n.dtype(), n.sizes(0))
 
 
 def moved(n: KnownNode) -> Types:
@@ -49,34 +49,35 @@ def filled(n: KnownNode) -> Types:
 
 
 def sliced(n: KnownNode) -> Types:
-    """A part of each axis, forwards."""
+    """A part of each axis."""
     sizes, starts, ends = n.sizes(0), n.integers(1), n.integers(2)
-    if n.version < 10 or sizes is None or starts is None or ends is None:
+    if n.version < 10 or sizes is None:
         return None
+    if starts is None or ends is None:
+        return _sliced_somewhere(n, sizes)
     axes = n.integers(3) if n.value(3) is not None else [*range(len(starts))]
     steps = n.integers(4) if n.value(4) is not None else [1] * len(starts)
     if axes is None or steps is None or not len(starts) == len(ends) == len(axes) == len(steps):
         return None
     result = list(sizes)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if step < 1 or not -len(sizes) <= axis < len(sizes):
+        if not step or not -len(sizes) <= axis < len(sizes):
             return None
         size = sizes[axis]
         if isinstance(size, int):
             result[axis] = len(range(*slice(start, end, step).indices(size)))
         elif (start, step) != (0, 1) or end < (1 << 31) - 1:
             result[axis] = None
-    return _one(n, n.dtype(), result) if len({k % len(sizes) for k in axes}) == len(axes) else None
+    return only(n, n.dtype(), result) if len({k % len(sizes) for k in axes}) == len(axes) else None
 
 
-def recurrent(n: KnownNode) -> Types:
-    """Of each step, and of the last one, for each direction; of an LSTM, its cells, too."""
-    x, dtype, hidden = n.sizes(0), n.dtype(), n.attribute("hidden_size")
-    if x is None or len(x) != 3 or dtype is None or not isinstance(hidden, int) or n.attribute("layout"):
-        return None
-    ways = 2 if n.mode("direction") == "bidirectional" else 1
-    last = TensorType(dtype, (ways, x[1], hidden))
-    return [TensorType(dtype, (x[0], ways, x[1], hidden)), last, last][: len(n.outputs)]
+def _sliced_somewhere(n: KnownNode, sizes: Sizes) -> Types:
+    """From or to a place that is not known: the axes that are told are of any size."""
+    told = n.integers(3) if n.value(3) is not None else None
+    if told is None or any(not -len(sizes) <= k < len(sizes) for k in told):
+        return only(n, n.dtype(), [None] * len(sizes))
+    axes = {k % len(sizes) for k in told}
+    return only(n, n.dtype(), [None if k in axes else size for k, size in enumerate(sizes)])
 
 
 def resized(n: KnownNode) -> Types:
@@ -86,7 +87,7 @@ def resized(n: KnownNode) -> Types:
         return None
     told, factors = n.integers(3), n.content(2)
     if told is not None and len(told) == len(sizes) and (factors is None or not factors.size):
-        return _one(n, n.dtype(), told)
+        return only(n, n.dtype(), told)
     if (
         factors is None
         or factors.dtype != np.float32
@@ -96,7 +97,7 @@ def resized(n: KnownNode) -> Types:
         return None
     if not (np.isfinite(factors) & (factors > 0)).all():
         return None
-    return _one(
+    return only(
         n,
         n.dtype(),
         [
@@ -111,13 +112,30 @@ def _times(size: Dim, factor: float) -> Dim:
     return as_dim(size.scaled(int(factor))) if isinstance(size, Affine) and factor % 1 == 0 else None
 
 
+def passed(n: KnownNode) -> Types:
+    """What the first input is, be it a tensor or not."""
+    value = n.value(0)
+    return None if value is None or value.type is None or len(n.outputs) != 1 else [value.type]
+
+
+def like(n: KnownNode) -> Types:
+    """In the sizes of the first input, of the type that an attribute says, or of its own."""
+    code = n.attribute("dtype")
+    return only(n, n.dtype() if code is None else DTYPES.get(code), n.sizes(0))
+
+
+def like_second(n: KnownNode) -> Types:
+    """The first input's sizes, of the second one's type."""
+    return only(n, n.dtype(1), n.sizes(0))
+
+
 def cast(n: KnownNode) -> Types:
-    return _one(n, DTYPES.get(n.int("to")), n.sizes(0))
+    return only(n, DTYPES.get(n.int("to")), n.sizes(0))
 
 
 def bools(n: KnownNode) -> Types:
     """A bool for each element of the first input."""
-    return _one(n, "bool", n.sizes(0))
+    return only(n, "bool", n.sizes(0))
 
 
 def broadcast_sizes(all_sizes: Sequence[Sizes]) -> Sizes | None:
@@ -145,17 +163,17 @@ def _broadcast(n: KnownNode) -> Sizes | None:
 
 def broadcast(n: KnownNode) -> Types:
     """All inputs broadcast, in the type of the first."""
-    return _one(n, n.dtype(), _broadcast(n))
+    return only(n, n.dtype(), _broadcast(n))
 
 
 def compared(n: KnownNode) -> Types:
     """All inputs broadcast, a bool for each element."""
-    return _one(n, "bool", _broadcast(n))
+    return only(n, "bool", _broadcast(n))
 
 
 def chosen(n: KnownNode) -> Types:
     """All inputs broadcast, in the type of the second."""
-    return _one(n, n.dtype(1), _broadcast(n))
+    return only(n, n.dtype(1), _broadcast(n))
 
 
 def measured(n: KnownNode) -> Types:
@@ -163,11 +181,11 @@ def measured(n: KnownNode) -> Types:
     rank = n.rank(0)
     if rank is None or n.given:
         return None
-    return _one(n, "int64", (rank,))
+    return only(n, "int64", (rank,))
 
 
 def counted(n: KnownNode) -> Types:
-    return _one(n, "int64", ())
+    return only(n, "int64", ())
 
 
 def transposed(n: KnownNode) -> Types:
@@ -177,7 +195,7 @@ def transposed(n: KnownNode) -> Types:
     perm = n.ints("perm") if "perm" in n.given else [*reversed(range(len(sizes)))]
     if perm is None or sorted(perm) != [*range(len(sizes))]:
         return None
-    return _one(n, n.dtype(), [sizes[k] for k in perm])
+    return only(n, n.dtype(), [sizes[k] for k in perm])
 
 
 def _axes(n: KnownNode, rank: int) -> list[int] | None:
@@ -195,15 +213,20 @@ def unsqueezed(n: KnownNode) -> Types:
     if sizes is None or axes is None:
         return None
     left = iter(sizes)
-    return _one(n, n.dtype(), [1 if k in axes else next(left) for k in range(len(sizes) + len(axes))])
+    return only(n, n.dtype(), [1 if k in axes else next(left) for k in range(len(sizes) + len(axes))])
 
 
 def squeezed(n: KnownNode) -> Types:
     sizes = n.sizes(0)
-    axes = None if sizes is None else _axes(n, len(sizes))
-    if sizes is None or not axes or any(sizes[k] != 1 for k in axes):
+    if sizes is None:
         return None
-    return _one(n, n.dtype(), [size for k, size in enumerate(sizes) if k not in axes])
+    if n.value(1) is None and "axes" not in n.given:  # all axes of one element
+        known = all(isinstance(size, int) for size in sizes)
+        return only(n, n.dtype(), [size for size in sizes if size != 1]) if known else None
+    axes = _axes(n, len(sizes))
+    if not axes or any(isinstance(sizes[k], int) and sizes[k] != 1 for k in axes):
+        return None
+    return only(n, n.dtype(), [size for k, size in enumerate(sizes) if k not in axes])
 
 
 def flattened(n: KnownNode) -> Types:
@@ -217,7 +240,7 @@ def flattened(n: KnownNode) -> Types:
         if len(part) > 1 and len(numbers) < len(part):
             return None
         result.append(part[0] if len(part) == 1 else prod(numbers))
-    return _one(n, n.dtype(), result)
+    return only(n, n.dtype(), result)
 
 
 def gathered(n: KnownNode) -> Types:
@@ -225,77 +248,12 @@ def gathered(n: KnownNode) -> Types:
     if sizes is None or places is None or not -len(sizes) <= axis < len(sizes):
         return None
     axis %= len(sizes)
-    return _one(n, n.dtype(), [*sizes[:axis], *places, *sizes[axis + 1 :]])
+    return only(n, n.dtype(), [*sizes[:axis], *places, *sizes[axis + 1 :]])
 
 
 def like_places(n: KnownNode) -> Types:
     """The first input's elements in the sizes of the second."""
-    return _one(n, n.dtype(), n.sizes(1)) if n.rank(0) is not None else None
-
-
-def multiplied(n: KnownNode) -> Types:
-    """Of matrices, and of vectors as NumPy has them."""
-    a, b = n.sizes(0), n.sizes(1)
-    if not a or not b:
-        return None
-    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-    inner, other = a[-1], b[-2] if len(b) > 1 else b[0]
-    if isinstance(inner, int) and isinstance(other, int) and inner != other:
-        return None
-    batch = broadcast_sizes([a[:-2], b[:-2]]) if len(a) > 2 or len(b) > 2 else ()
-    return None if batch is None else _one(n, n.dtype(), [*batch, *rows, *columns])
-
-
-def gemm(n: KnownNode) -> Types:
-    a, b = n.sizes(0), n.sizes(1)
-    if a is None or b is None or len(a) != 2 or len(b) != 2:
-        return None
-    return _one(n, n.dtype(), [a[1] if n.int("transA") else a[0], b[0] if n.int("transB") else b[1]])
-
-
-def convolved(n: KnownNode) -> Types:
-    x, w = n.sizes(0), n.sizes(1)
-    if x is None or w is None or len(x) != len(w) or len(x) < 3:
-        return None
-    kernel = n.ints("kernel_shape") or list(w[2:])
-    places = _windows(n, x[2:], kernel)
-    return None if places is None else _one(n, n.dtype(), [x[0], w[0], *places])
-
-
-def pooled(n: KnownNode) -> Types:
-    x, kernel = n.sizes(0), n.ints("kernel_shape")
-    if x is None or len(x) < 3 or kernel is None or ("ceil_mode" in n.given and n.int("ceil_mode")):
-        return None
-    places = _windows(n, x[2:], kernel)
-    return None if places is None else _one(n, n.dtype(), [*x[:2], *places])
-
-
-def _windows(n: KnownNode, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> list[Dim] | None:
-    """How many windows there are along each axis."""
-    axes = len(sizes)
-    pads, strides = n.ints("pads") or [0] * 2 * axes, n.ints("strides") or [1] * axes
-    dilations = (n.ints("dilations") if "dilations" in n.given else None) or [1] * axes
-    if n.mode("auto_pad") not in ("", "NOTSET") or len(pads) != 2 * axes:
-        return None
-    if not len(kernel) == len(strides) == len(dilations) == axes or min(strides) < 1:
-        return None
-    found: list[Dim] = []
-    for k, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
-        if not isinstance(taps, int):
-            return None
-        if not isinstance(size, int):
-            found.append(None)
-            continue
-        left = size + pads[k] + pads[k + axes] - (dilations[k] * (taps - 1) + 1)
-        if left < 0:
-            return None
-        found.append(left // strides[k] + 1)
-    return found
-
-
-def pooled_as_a_whole(n: KnownNode) -> Types:
-    x = n.sizes(0)
-    return None if x is None or len(x) < 3 else _one(n, n.dtype(), [*x[:2], *[1] * (len(x) - 2)])
+    return only(n, n.dtype(), n.sizes(1)) if n.rank(0) is not None else None
 
 
 def reduced(n: KnownNode) -> Types:
@@ -307,9 +265,9 @@ def reduced(n: KnownNode) -> Types:
     if not told and n.attribute("noop_with_empty_axes"):
         return None
     if sizes is None:  # over all axes, however many there are, it is one element
-        return None if told or n.int("keepdims") else _one(n, n.dtype(), [])
+        return None if told or n.int("keepdims") else only(n, n.dtype(), [])
     axes = _axes(n, len(sizes)) if told else [*range(len(sizes))]
-    return None if axes is None else _one(n, n.dtype(), _without(n, sizes, axes))
+    return None if axes is None else only(n, n.dtype(), _without(n, sizes, axes))
 
 
 def found_along(n: KnownNode) -> Types:
@@ -317,7 +275,7 @@ def found_along(n: KnownNode) -> Types:
     sizes, axis = n.sizes(0), n.int("axis")
     if sizes is None or not -len(sizes) <= axis < len(sizes):
         return None
-    return _one(n, "int64", _without(n, sizes, [axis % len(sizes)]))
+    return only(n, "int64", _without(n, sizes, [axis % len(sizes)]))
 
 
 def _without(n: KnownNode, sizes: Sizes, axes: Sequence[int]) -> list[Dim]:
@@ -345,4 +303,95 @@ def places_of_others(n: KnownNode) -> Types:
     """So many places as there are elements other than 0, a row for each axis; of a scalar, onnxruntime gives
     one."""
     rank = n.rank(0)
-    return None if rank is None else _one(n, "int64", (rank or None, None))
+    return None if rank is None else only(n, "int64", (rank or None, None))
+
+
+def best(n: KnownNode) -> Types:
+    """So many along an axis, and their places."""
+    sizes, dtype, axis = n.sizes(0), n.dtype(), n.int("axis")
+    if sizes is None or dtype is None or not -len(sizes) <= axis < len(sizes):
+        return None
+    told = [n.int("k")] if n.version < 10 else n.integers(1)
+    count, size = told[0] if told else None, sizes[axis]
+    if count is not None and (count < 0 or (isinstance(size, int) and size < count)):
+        return None
+    axis %= len(sizes)
+    found = (*sizes[:axis], count, *sizes[axis + 1 :])
+    return [TensorType(dtype, found), TensorType("int64", found)][: len(n.outputs)]
+
+
+def selected_boxes(n: KnownNode) -> Types:
+    """Batch, class and box of each."""
+    return only(n, "int64", (None, 3))
+
+
+def gathered_nd(n: KnownNode) -> Types:
+    sizes, places = n.sizes(0), n.sizes(1)
+    if sizes is None or not places or not isinstance(places[-1], int):
+        return None
+    inner = (n.attribute("batch_dims") or 0) + places[-1]
+    return only(n, n.dtype(), [*places[:-1], *sizes[inner:]]) if inner <= len(sizes) else None
+
+
+def one_hot(n: KnownNode) -> Types:
+    """With an axis more, of as many places as there may be; onnxruntime and ONNX want that as one number."""
+    sizes, depth, axis = n.sizes(0), n.integers(1), n.int("axis")
+    if sizes is None or not -len(sizes) <= axis + 1 <= len(sizes) + 1 or n.rank(1) not in (0, 1):
+        return None
+    place = axis % (len(sizes) + 1)
+    count = depth[0] if depth is not None and len(depth) == 1 and depth[0] > 0 else None
+    return only(n, n.dtype(2), [*sizes[:place], count, *sizes[place:]])
+
+
+def repeated(n: KnownNode) -> Types:
+    """Each axis as often as is told."""
+    sizes, times = n.sizes(0), n.integers(1)
+    if n.version < 6 or sizes is None or (times is not None and len(times) != len(sizes)):
+        return None
+    if times is None:
+        return only(n, n.dtype(), [None] * len(sizes))
+    return only(n, n.dtype(), [_repeated(size, k) for size, k in zip(sizes, times, strict=True)])
+
+
+def _repeated(size: Dim, times: int | None) -> Dim:
+    if times is None or size is None:
+        return None
+    return size * times if isinstance(size, int) else as_dim(size.scaled(times))
+
+
+def compressed(n: KnownNode) -> Types:
+    """As many of an axis, or of all elements, as are wanted."""
+    sizes, axis = n.sizes(0), n.attribute("axis")
+    if axis is None:
+        return only(n, n.dtype(), (None,))
+    if sizes is None or not -len(sizes) <= axis < len(sizes):
+        return None
+    axis %= len(sizes)
+    return only(n, n.dtype(), (*sizes[:axis], None, *sizes[axis + 1 :]))
+
+
+def blocks_of_depth(n: KnownNode) -> Types:
+    """Channels as places beside each other."""
+    return _blocks(n, lambda c, b: _parts(c, b * b), lambda size, b: _repeated(size, b))
+
+
+def blocks_of_space(n: KnownNode) -> Types:
+    """Places beside each other as channels."""
+    return _blocks(n, lambda c, b: _repeated(c, b * b), _parts)
+
+
+def _blocks(n: KnownNode, channels: Callable[[Dim, int], Dim], places: Callable[[Dim, int], Dim]) -> Types:
+    sizes, b = n.sizes(0), n.int("blocksize")
+    if sizes is None or len(sizes) != 4 or b < 1:
+        return None
+    found = [sizes[0], channels(sizes[1], b), places(sizes[2], b), places(sizes[3], b)]
+    given = [sizes[0], sizes[1], sizes[2], sizes[3]]
+    if any(isinstance(a, int) and m is None for a, m in zip(given, found, strict=True)):
+        return None  # which does not go
+    return only(n, n.dtype(), found)
+
+
+def _parts(size: Dim, count: int) -> Dim:
+    if not isinstance(size, int):
+        return None if size is None else as_dim(size.divided(count))
+    return size // count if size % count == 0 else None

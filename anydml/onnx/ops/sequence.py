@@ -7,8 +7,10 @@ from onnx import TensorProto
 
 from anydml.errors import counted
 from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.ops import result_types
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.result_types import Types
 from anydml.onnx.ops.shared import axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always
 from anydml.onnx.types import DTYPES, leaf, only_ranks, without_sizes
@@ -151,6 +153,46 @@ def _inserted_type(n: KnownNode) -> Type | None:
     return SequenceType(without_sizes(item.type))
 
 
+def _item(n: KnownNode) -> Types:
+    """The type of a sequence's items."""
+    value = n.value(0)
+    return [value.type.element] if value is not None and isinstance(value.type, SequenceType) else None
+
+
+def _joined_type(n: KnownNode) -> Types:
+    """Items of one rank along an axis, or a new one."""
+    value, axis, new = n.value(0), n.int("axis"), n.int("new_axis")
+    item = value.type.element if value is not None and isinstance(value.type, SequenceType) else None
+    if not isinstance(item, TensorType) or item.sizes is None:
+        return None
+    rank = len(item.sizes) + new
+    if not -rank <= axis < rank or new not in (0, 1):
+        return None
+    sizes = list(item.sizes)
+    sizes[axis % rank : axis % rank + 1 - new] = [None]
+    return result_types.only(n, item.dtype, sizes)
+
+
+def _part_type(n: KnownNode) -> Types:
+    """Parts of one length, or of several."""
+    sizes, dtype = n.sizes(0), n.dtype()
+    if dtype is None or sizes is None or not -len(sizes) <= n.int("axis") < len(sizes):
+        return None
+    axis = n.int("axis") % len(sizes)
+    if n.value(1) is None:
+        part = [1] if n.int("keepdims") else []
+        return [SequenceType(TensorType(dtype, (*sizes[:axis], *part, *sizes[axis + 1 :])))]
+    told, size = n.integers(1), sizes[axis]
+    length = told[0] if told and len({*told}) == 1 else None
+    if n.rank(1) == 0 and length is not None and (not isinstance(size, int) or not length or size % length):
+        length = None
+    return [SequenceType(TensorType(dtype, (*sizes[:axis], length, *sizes[axis + 1 :])))]
+
+
+def _one_type(type: Type | None) -> Types:
+    return None if type is None else [type]
+
+
 def _ranks_unknown(n: KnownNode) -> bool:
     """A sequence whose tensors may be of any ranks."""
     value = n.value(0)
@@ -162,6 +204,7 @@ def _ranks_unknown(n: KnownNode) -> bool:
 OPS = (
     OpInfo(
         "ConcatFromSequence",
+        result=_joined_type,
         fold=_concat,
         quirks=(
             Quirk("onnxruntime ends the process on tensors of different ranks", _ranks_unknown, fatal=True),
@@ -174,20 +217,28 @@ OPS = (
         fold=_has_element,
         constant=_is_there,
     ),
-    OpInfo("SequenceAt", fold=_at),
+    OpInfo("SequenceAt", result=_item, fold=_at),
     OpInfo("SequenceConstruct", fold=_construct, speculatable=always, makes_container=True),
-    OpInfo("SequenceEmpty", fold=_empty, sequence=_empty_type, makes_container=True),
+    OpInfo(
+        "SequenceEmpty",
+        result=lambda n: _one_type(_empty_type(n)),
+        fold=_empty,
+        sequence=_empty_type,
+        makes_container=True,
+    ),
     OpInfo("SequenceErase", fold=_erase, makes_container=True),
     OpInfo(
         "SequenceInsert",
+        result=lambda n: _one_type(_inserted_type(n)),
         fold=_insert,
         sequence=_inserted_type,
         speculatable=lambda n: n.value(2) is None,
         makes_container=True,
     ),
-    OpInfo("SequenceLength", fold=_length),
+    OpInfo("SequenceLength", result=result_types.counted, fold=_length),
     OpInfo(
         "SplitToSequence",
+        result=_part_type,
         fold=_split,
         makes_container=True,
         quirks=(Quirk("onnxruntime fails on chunks of several without keepdims", _chunks_without_keepdims),),

@@ -294,6 +294,7 @@ OPS = (
     ),
     OpInfo(
         "Identity",
+        result=result_types.passed,
         native=native.passes_on,
         fold=_identity,
         symbols=same_order,

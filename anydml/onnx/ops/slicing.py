@@ -350,7 +350,12 @@ OPS = (
         sizes=_concat_sizes,
         speculatable=_joins,
     ),
-    OpInfo("ReverseSequence", native=native.moves(_reverse_sequence), fold=_reverse_sequence),
+    OpInfo(
+        "ReverseSequence",
+        result=result_types.same,
+        native=native.moves(_reverse_sequence),
+        fold=_reverse_sequence,
+    ),
     OpInfo(
         "Slice",
         native=_native_slice,

@@ -25,7 +25,7 @@ from anydml.onnx.serde.deserialize import Argument, Model, read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.parse import ModelSource, parse
 from anydml.onnx.subgraphs import in_order
-from anydml.onnx.types import without_sizes
+from anydml.onnx.types import without_sizes, without_symbols
 
 
 class TypedModel(NamedTuple):
@@ -141,8 +141,12 @@ class _Typing:
         inputs = [None if v is None else self.facts[v] for v in node.inputs]
         stood = read_values(node, {v: self.facts[v].value for v in node.reads})
         found: dict[int, Type] = {}
-        for body in node.bodies.values():
+        typed = {}
+        for name, body in node.bodies.items():
+            resizes = self._with_resized_states(stood, body)
             found |= self._body(stood, body)
+            typed[name] = resizes or replace_values(body, self.values)
+        stood = stood.changed(bodies=typed) if typed else stood
         told, facts, _ = self.oracle.outputs(stood, inputs)
         if told.refused and not node.bodies:
             self.refused.add(node)
@@ -153,6 +157,21 @@ class _Typing:
                 if k in found and _says_more(found[k], fact.value.type):
                     fact = replace(fact, value=Value(value.name, found[k]))
                 self._know(value, fact)
+
+    def _with_resized_states(self, node: Node, body: Body) -> Body | None:
+        """A body whose types follow not from the sizes that its states begin with, but from the file's word,
+        where they may change and it gives rows: of these, libraries that give none tell the sizes by that."""
+        info = info_of(node.op)
+        states = {} if info is None else info.states(node)
+        if info is None or not info.resizes_states or len(body.outputs) == len(states) + 1:
+            return None
+        for k, (value, told) in enumerate(zip(body.parameters, body.takes, strict=True)):
+            type = info.parameter(node, k) or value.type
+            if type is not None and k in states:
+                type = without_sizes(type) if told is None else without_symbols(told)
+            self._know(value, AbstractValue(Value(value.name, type)))
+        self.walk(body)
+        return replace_values(body, self.values)
 
     def _body(self, node: Node, body: Body) -> dict[int, Type]:
         """Type a body by what it is called with, in any iteration: sizes of states may change.

@@ -186,13 +186,17 @@ class ShapeInference:
             types = info.result(KnownNode(node, known))
         except NotFoldable:  # an attribute of another type
             return None
-        if types is None or any(not isinstance(t, TensorType) or t.sizes is not None for t in types):
-            return None if types is None else list(types)
+        if types is None:
+            return None
+        if info.sizes is None or any(not isinstance(t, TensorType) or t.sizes is not None for t in types):
+            return list(types)
         own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
         sizes = None if own is None else tuple(map(as_dim, own))
         (type,) = types
-        if sizes is None or None in sizes or not isinstance(type, TensorType):
+        if sizes is None or not isinstance(type, TensorType):
             return None
+        if None in sizes and any(f is not None and f.constant is not None for f in inputs[1:]):
+            return None  # ONNX may make more of a content
         return [TensorType(type.dtype, sizes)]
 
     def _believed(

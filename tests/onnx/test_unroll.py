@@ -55,6 +55,36 @@ def test_a_loop_of_known_count() -> None:
     assert report.loops_left == 1
 
 
+def test_what_a_body_needs_no_more_goes() -> None:
+    text = """(float[?] x, int64 n) => (y) <bool yes = {1}, bool other = {1}> {
+        y = Loop (n, yes, x) <body = b (int64 i, bool go, float[?] s) => (bool on, float[?] t) {
+            on = Identity (go)
+            three = Constant <value_int = 3> ()
+            t, unread = Loop (three, "", s, other) <body = c (int64 j, bool more, float[?] u, bool v) =>
+                (bool w, float[?] z, bool q) { w = Identity (more) z = Neg (u) q = Not (v) }>
+        }> }"""
+    flat, _ = check(model(text), [{"x": X[0], "n": np.array(2)}])
+    (loop,) = [n for n in flat.graph.node if n.op_type == "Loop"]
+    assert {n.op_type for n in loop.attribute[0].g.node} <= {"Neg", "Identity"}
+    assert [i.name for i in flat.graph.initializer] == ["yes"]
+    again, _ = anydml.flatten(flat)
+    assert again == flat
+
+
+def test_rows_of_several_ranks_stay_rows_of_a_loop() -> None:
+    """onnxruntime joins their elements, which a Concat does not."""
+    text = """(float[3, 4] x) => (rows) <int64 count = {3}, bool yes = {1}, int64 one = {1}> {
+        rows = Loop (count, yes) <body = b (int64 i, bool go) => (bool on, int64[] r) {
+            on = Identity (go)
+            late = Greater (i, one)
+            row = If (late) <then_branch = p () => (u) { u = Identity (i) },
+                             else_branch = q () => (v) { v = Constant <value_ints = [-1]> () }>
+            r = Identity (row)
+        }> }"""
+    _, report = check(model(text), [{"x": X}])
+    assert report.loops_left == 1
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_loop_that_runs_once_or_never(count: int) -> None:
     _, report = check(model(LOOP.replace("COUNT", str(count))), [{"x": X, "c": np.array(True)}])

@@ -67,6 +67,7 @@ def unroll(
             or not 0 < count <= limit
             or size > MAX_UNROLLED_NODES
             or (not rows and len(node.outputs) > _states(node))
+            or _ranks_differ(node)
         ):
             nodes.append(node)
             continue
@@ -121,6 +122,21 @@ def _inside(
         bodies[name] = flat
         done += found
     return (replace(node, bodies=bodies), done) if done else (node, done)
+
+
+def _ranks_differ(node: Node) -> bool:
+    """Whether an If gives rows of several ranks, for all that is known. onnxruntime joins those by$
+    their elements alone; nothing else does."""
+    body, states = node.bodies["body"], _states(node)
+    makers = {v: n for n in body.nodes for v in n.writes}
+    given = body.outputs[body.conditions_of(node) + states :]
+    for output, row in zip(node.outputs[states:], given, strict=True):
+        maker = makers.get(row)
+        while isinstance(maker, Node) and maker.is_onnx("Identity") and maker.inputs[0] is not None:
+            maker = makers.get(maker.inputs[0])
+        if isinstance(maker, If) and output is not None and output.rank is None:
+            return True
+    return False
 
 
 def _count(node: Node, constants: Constants) -> int | None:

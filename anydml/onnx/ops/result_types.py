@@ -15,6 +15,7 @@ import numpy as np
 from anydml.ir.dims import Affine, Dim, as_dim
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.ops.shared import slice_range
 from anydml.onnx.types import DTYPES
 
 Types = Sequence[Type | None] | None
@@ -65,7 +66,7 @@ def sliced(n: KnownNode) -> Types:
             return None
         size = sizes[axis]
         if isinstance(size, int):
-            result[axis] = len(range(*slice(start, end, step).indices(size)))
+            result[axis] = len(range(size)[slice_range(size, start, end, step)])
         elif (start, step) != (0, 1) or end < (1 << 31) - 1:
             result[axis] = None
     return only(n, n.dtype(), result) if len({k % len(sizes) for k in axes}) == len(axes) else None

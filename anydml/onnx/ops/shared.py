@@ -159,3 +159,16 @@ NEGATIVE_LENGTH = Quirk(
     _is_negative,
     fatal=True,
 )
+
+
+def slice_range(size: int, start: int, end: int, step: int) -> slice:
+    """Backward, a start before the first element is the first; for Python there is nothing then."""
+    if step == 0:
+        raise ValueError("expected steps other than 0")
+    start, end = (n + size if n < 0 else n for n in (start, end))
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    if not size:
+        return slice(0, 0)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(start, end if end >= 0 else None, step)

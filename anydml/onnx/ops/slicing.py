@@ -23,6 +23,7 @@ from anydml.onnx.ops.shared import (
     axis_in,
     numbers,
     sizes_in,
+    slice_range,
 )
 from anydml.onnx.ops.speculation import has_ranks
 from anydml.onnx.ops.symbolic import at_least
@@ -93,21 +94,8 @@ def _slice(
         raise ValueError("expected as many starts as ends, axes and steps")
     found = [slice(None)] * x.ndim
     for axis, a, b, step in zip(axes_in(along, x.ndim), first, last, by, strict=True):
-        found[axis] = _range(x.shape[axis], a, b, step)
+        found[axis] = slice_range(x.shape[axis], a, b, step)
     return x[tuple(found)]
-
-
-def _range(size: int, start: int, end: int, step: int) -> slice:
-    """Backward, a start before the first element is the first; for Python there is nothing then."""
-    if step == 0:
-        raise ValueError("expected steps other than 0")
-    start, end = (n + size if n < 0 else n for n in (start, end))
-    if step > 0:
-        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
-    if not size:
-        return slice(0, 0)
-    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
-    return slice(start, end if end >= 0 else None, step)
 
 
 def _reverse_sequence(node: NodeView, x: Array, lengths: Array) -> Array:
@@ -306,7 +294,7 @@ def _native_slice(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[T
     for axis, start, end, step in zip(along, starts, ends, steps, strict=True):
         fixed = isinstance(start, int) and isinstance(end, int)
         if fixed and not (isinstance(x, Bounded) and x.axis == axis):
-            x = _part(b, x, axis, _range(x.sizes[axis], int(start), int(end), step))
+            x = _part(b, x, axis, slice_range(x.sizes[axis], int(start), int(end), step))
         elif step != 1:
             raise NotNative("Slice in steps of what is as long as the data decides")
         elif isinstance(x, Bounded) and x.axis != axis:

@@ -76,6 +76,11 @@ def lower(
             continue
 
 
+def gains_by_code(graph: Graph, libraries: ProviderRegistry) -> bool:
+    """Whether the plan of a specialised graph has code of what the fast library takes, too."""
+    return Partition(graph, libraries).gains_by_code
+
+
 class _Refused(Exception):
     """The fast library did not take a region; what it takes of it, and what not, is known now."""
 
@@ -121,8 +126,7 @@ class _Lowering:
             for p, (v, k) in enumerate(zip(graph.outputs, outputs, strict=True))
             if k not in fresh or k in outputs[:p] or not isinstance(v.type, TensorType)
         )  # sequences of one library may share their items
-        drops, gains = _drops(steps, set(outputs)), self.placement.gains_by_code
-        return Plan(template, inputs, tuple(steps), outputs, drops, unsure, gains)
+        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))

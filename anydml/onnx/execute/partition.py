@@ -98,7 +98,8 @@ class Partition:
         code: bool = True,
     ) -> None:
         """`apart`: nodes that the fast library takes alone, but not with others, and why: sizes of this graph
-        that do not fit each other. `code`: whether code may be made of what that library takes."""
+        that do not fit each other. `code`: whether code may be made of what that library takes; else nobody
+        asks whether that would pay, which takes longer than all the rest."""
         self.graph, self.libraries, self.apart = graph, libraries, apart
         self._constants = dict(graph.constants)
         """Those of branches and bodies that were looked into, too."""
@@ -107,16 +108,19 @@ class Partition:
         read = {v for n in graph.nodes for v in n.reads}
         self._last = {v for v in graph.outputs if v not in read}
         """What the graph gives, and none of its nodes reads."""
-        self.own_ifs = {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
-        self.moved: dict[Node | If, Reduction | Turn] = self._able_to_move()
+        self.own_ifs: set[Node | If] = set()
+        self.moved: dict[Node | If, Reduction | Turn] = {}
         """The nodes that our kernels can run, though they are not element-wise."""
-        self.kernels = self._profitable_kernels()
+        if code:
+            self.own_ifs |= {n for n in graph.nodes if isinstance(n, If) and self._gains_by_kernels(n)}
+            self.moved = self._able_to_move()
+        self.kernels = self._profitable_kernels() if code else self._needed_kernels()
         """The nodes that they shall run."""
-        needed = {n for n in self.kernels if not self._primary_takes(n)}
-        self.gains_by_code = bool(self.own_ifs or self.kernels - needed)
-        """Whether code is made of what the fast library takes, too, or would be."""
-        if not code and self.gains_by_code:
-            self.own_ifs, self.kernels = set(), needed
+
+    @property
+    def gains_by_code(self) -> bool:
+        """Whether code is made of what the fast library takes, too."""
+        return bool(self.own_ifs) or any(map(self._primary_takes, self.kernels))
 
     def quirk(self, node: Node) -> Quirk | None:
         """What the fast library does wrong with a node; bodies do not count."""
@@ -139,6 +143,11 @@ class Partition:
             elif turn is not None:
                 found[node] = turn
         return {n: m for n, m in found.items() if self._primary_takes(n)}
+
+    def _needed_kernels(self) -> Set[Node | If]:
+        """The nodes that only our kernels can run."""
+        others = [n for n in self.graph.nodes if isinstance(n, Node) and not self._primary_takes(n)]
+        return {n for n in others if lower_to_directml(n, self.graph.constants) is not None}
 
     def _profitable_kernels(self) -> Set[Node | If]:
         """The nodes that our kernels shall run: element-wise ones, reductions and Transposes.

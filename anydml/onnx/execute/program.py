@@ -27,7 +27,7 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.execute.lower import lower
+from anydml.onnx.execute.lower import gains_by_code, lower
 from anydml.onnx.execute.native import QUICK_NODES, NativeStep, native_step
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
@@ -315,13 +315,13 @@ class Program:
         if self.libraries.at_once or self.libraries.native or (quick and is_made(made)):
             return best(), None
         plan = self._by_others(special, guards, code=False)
-        if feeds is None and not plan.gains_by_code:
-            return plan, None
 
         def better() -> Plan:
-            plan = best()
+            if feeds is None and not gains_by_code(special, self.libraries):
+                return plan
+            found = best()
             note_made(made)
-            return plan
+            return found
 
         return plan, better
 

@@ -325,8 +325,6 @@ class Plan:
     """For each step, the slots that nobody reads after it: their memory can go."""
     unsure: frozenset[int]
     """The outputs, by place, that may be memory of an input, a constant or another output."""
-    gains_by_code: bool = True
-    """Whether code is made of what a library takes, too, or would be."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs, which may be memory of something else: for a step of another plan."""

@@ -26,6 +26,8 @@ from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import packed_strides
 
+_INTEGERS = frozenset({int})
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -39,10 +41,8 @@ class TensorType:
     @cached_property
     def known_sizes(self) -> tuple[int, ...] | None:
         """The sizes, if every one is a number."""
-        if self.sizes is None:
-            return None
-        sizes = tuple([n for n in self.sizes if isinstance(n, int)])
-        return sizes if len(sizes) == len(self.sizes) else None
+        sizes: Any = self.sizes
+        return sizes if sizes is not None and _INTEGERS.issuperset(map(type, sizes)) else None
 
     @property
     def static_sizes(self) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ compiles the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto
 
 from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Node, OnnxOp
@@ -39,26 +39,24 @@ def check_types(node: Node) -> None:
         raise InvalidModel(Problem(node.label, problem))
 
 
-def inputs_given(proto: NodeProto, op: OnnxOp) -> list[str]:
+def inputs_given(names: list[str], op: OnnxOp) -> list[str]:
     """The names of a node's inputs without those left out at the end, on which onnxruntime can crash."""
-    names = list(proto.input)
     if names and not names[-1] and (form := form_of(op)) is not None:
         while len(names) > form.inputs[0] and not names[-1]:
-            names.pop()
+            names = names[:-1]
     return names
 
 
-def problems(proto: NodeProto, op: OnnxOp, given: list[str]) -> Iterator[str]:
-    """What is wrong with a node, in words; `given` are its inputs as `inputs_given` tells them."""
+def problems(attributes: Sequence[AttributeProto], op: OnnxOp, given: list[str], made: int) -> Iterator[str]:
+    """What is wrong with a node, in words; `given` are its inputs as `inputs_given` tells them, `made` is how
+    many outputs it has."""
     form, info = form_of(op), info_of(op)
-    attributes = list(proto.attribute)
     if attributes:
         yield from _attribute_problems(attributes, op, form, info)
     if form is None:
         if not op.domain and op.name in _ITERATE:
             yield f"expected an operator of opset {op.version}, but {op.name} is none"
         return
-    made = len(proto.output)
     for word, count, (least, most) in (("input", len(given), form.inputs), ("output", made, form.outputs)):
         if not least <= count <= most:
             more = f"{least} to {most}" if most < MAX_VARIADIC else f"{least} or more"

@@ -292,7 +292,10 @@ class _Evaluator:
             node = self._with_scalar_condition(node)
         known, info = self.facts, info_of(node.op)
         inputs = [None if v is None else known[v] for v in node.inputs]
-        stood = read_values(node, {v: known[v].value for v in node.reads})
+        if node.bodies:
+            stood = read_values(node, {v: known[v].value for v in node.reads})
+        else:
+            stood = node.changed(inputs=tuple([None if f is None else f.value for f in inputs]))
         if info is not None:
             if info.agreed is not None:
                 stood = info.agreed(stood)

@@ -318,9 +318,12 @@ class ShapeInference:
         op = node.op
         if op.domain or op.name in UNFOLDED or node.bodies:
             return None
+        by_sizes = measures(node)
+        if not by_sizes and any(f is not None and f.constant is None for f in inputs):
+            return None
         if any(v is not None and not (v.type is not None and is_small(v.type)) for v in node.outputs):
             return None
-        if measures(node):
+        if by_sizes:
             (only,) = inputs
             type = None if only is None else only.value.type
             sizes = type.known_sizes if isinstance(type, TensorType) else None

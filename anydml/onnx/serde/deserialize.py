@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,16 +279,16 @@ class _Reader:
         return Graph(proto.name or "main", captures, tuple(outputs), tuple(nodes), scope.constants)
 
     def _node(self, proto: NodeProto, scope: _Scope) -> Node | If | None:
-        own_name, made = proto.name, list(proto.output)
+        own_name, given, made = proto.name, list(proto.input), list(proto.output)
         kind = proto.domain, proto.op_type
-        if {*map(type, (own_name, *kind, *proto.input, *made))} != {str}:
+        if {*map(type, (own_name, *kind, *given, *made))} != {str}:
             self.problem(scope.path, "expected names in UTF-8, but got other bytes", "damaged?")
             return None
         op = self._ops.get(kind) or self._op(*kind)
         label = own_name or next(filter(None, made), "") or op.name
         is_if = op.domain == "" and op.name == "If"
-        names = node_validation.inputs_given(proto, op)
-        for message in () if is_if else node_validation.problems(proto, op, names):
+        names, attributes = node_validation.inputs_given(given, op), list(proto.attribute)
+        for message in () if is_if else node_validation.problems(attributes, op, names, len(made)):
             self.problem((*scope.path, label), message)
         inputs: list[Value | None] = []
         own = scope.values
@@ -313,7 +313,7 @@ class _Reader:
             return None
         if is_if:
             return self._if(proto, scope, inputs, label)
-        attributes, bodies = self._attributes(proto, scope, label)
+        own_attributes, bodies = self._attributes(attributes, scope, label)
         if op.domain == "" and op.name == "Loop":
             bodies = {name: with_scalars(body, op.version) for name, body in bodies.items()}
         told = scope.told if is_foreign(op) else {}  # from which such a type may not follow
@@ -323,7 +323,7 @@ class _Reader:
                 for name in made
             ]
         )
-        return Node(op, tuple(inputs), outputs, attributes, label, scope.path, bodies)
+        return Node(op, tuple(inputs), outputs, own_attributes, label, scope.path, bodies)
 
     def _if(self, proto: NodeProto, scope: _Scope, inputs: list[Value | None], label: str) -> If | None:
         path = (*scope.path, label)
@@ -370,12 +370,12 @@ class _Reader:
         return found
 
     def _attributes(
-        self, proto: NodeProto, scope: _Scope, label: str
+        self, given: Iterable[AttributeProto], scope: _Scope, label: str
     ) -> tuple[dict[str, Any], dict[str, Body]]:
         """A node's attributes as the file has them, and its bodies."""
         attributes: dict[str, Any] = {}
         bodies: dict[str, Body] = {}
-        for attribute in proto.attribute:
+        for attribute in given:
             name, kind = attribute.name, attribute.type
             if not isinstance(name, str):
                 self.problem(

@@ -55,7 +55,7 @@ class NodeWriter:
         for node in nodes:
             parts = [node] if isinstance(node, If) else self.parts(node)
             for part in parts:
-                copies = self._hidden(part)
+                copies = self._hidden(part) if isinstance(part, If) or part.bodies else {}
                 yield from (self.node(Node(IDENTITY, (v,), (copy,), {}, "")) for v, copy in copies.items())
                 proto = self.node(part, copies)
                 if part is not node:  # the first has its name, which two may not have
@@ -77,6 +77,8 @@ class NodeWriter:
         outputs = ["" if v is None else self.names.of(v) for v in node.outputs]
         proto.output.extend(part_names(outputs, self.names) if node.is_onnx("Split") else outputs)
         proto.attribute.extend(node.attributes.values())
+        if not node.bodies:
+            return proto
         for value in (v for body in _found_by_name(node) for v in (*body.parameters, *body.outputs)):
             self.names.fix(value, value.name)
         for word, body in node.bodies.items():

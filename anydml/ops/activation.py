@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
 
 from anydml.ops import elementary, elementary64
 from anydml.ops.attributes import AxesKind
@@ -294,7 +293,7 @@ def _log_softmax(x: Expr, axes: Axes) -> Expr:
     total = row_sum(convert(elementary.exp_above(wide, most), FLOAT64), axes)
     # as the greatest term has the error of this one, the sum's is that of the others, where it is near 1
     share = div(total, convert(elementary.exp_above(most, most), FLOAT64))
-    logarithm = select(ge(share, 1.0), elementary64.log64(share), nan)  # 1 at least, or NaN
+    logarithm = elementary64.log64(share)  # of 1 at least, or NaN
     return sub(sub(wide, most), convert(logarithm, FLOAT32))  # of one sign, so that nothing cancels
 
 

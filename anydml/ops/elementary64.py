@@ -64,10 +64,17 @@ def _small_integer(e: Expr) -> Expr:
     return sub(bitcast(add(e, bitcast(constant(MAGIC64, FLOAT64), INT64)), FLOAT64), MAGIC64)
 
 
-def log64(x: Expr) -> Expr:
-    """ln x of a positive normal FLOAT64, to some 37 bits."""
+def _log64(x: Expr) -> Expr:
     f, e = _split64(x)
-    return fma(e, LN2, mul(f, polynomial(mul(f, f), LOG64)))
+    return select(ge(x, 1.0), fma(e, LN2, mul(f, polynomial(mul(f, f), LOG64))), nan)
+
+
+_LOG64 = Function("log", _log64)
+
+
+def log64(x: Expr) -> Expr:
+    """ln x of a finite FLOAT64 of 1 or more, to some 37 bits; of all others NaN."""
+    return call(_LOG64, FLOAT64, x)
 
 
 # ---- powers and remainders -----------------------------------------------------------------------------

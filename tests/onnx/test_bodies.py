@@ -169,3 +169,24 @@ def test_a_number_and_a_condition_of_one_element(k, go, fixed):
     for w, a, b in zip(want, anydml.load(proto).run(None, feeds), flatly, strict=True):
         np.testing.assert_array_equal(a, w, strict=True)
         np.testing.assert_array_equal(b, w, strict=True)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_condition_of_one_element_for_a_body_that_says_nothing_of_its_rank(opset):
+    """As OpenVINO's tests have it. onnxruntime asks for the rank of what the body reads."""
+    proto = model("""
+        main (bool[1] go, float[1, 2] x) => (float[1, 2] y, float[a, 1, 2] rows) <int64[1] trips = {9}, int64[1] last = {2}> {
+          y, rows = Loop <body = again (int64[1] k, bool[] on, float[1, 2] state)
+                       => (bool[] still, float[1, 2] next, float[1, 2] row) {
+            next = Add (state, state)  still = Less (k, last)  row = Identity (next)
+          }>  (trips, go, x) }""")
+    proto.opset_import[0].version = opset
+    body = proto.graph.node[0].attribute[0].g
+    for value in (body.input[1], body.output[0]):
+        value.type.tensor_type.ClearField("shape")
+    feeds = {"go": np.array([True]), "x": np.ones((1, 2), np.float32)}
+    want = ort.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    session = anydml.load(proto)
+    for _ in range(2):
+        for w, a in zip(want, session.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(a, w, strict=True)

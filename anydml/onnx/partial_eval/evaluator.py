@@ -19,6 +19,7 @@ from math import prod
 from types import MappingProxyType
 
 import numpy as np
+from onnx import helper
 
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
@@ -329,9 +330,14 @@ class _Evaluator:
         sizes = None if condition is None else self.facts[condition].value.known_sizes
         if condition is None or not sizes or prod(sizes) != 1:
             return node
-        scalar = Value(f"{condition.name}~scalar")
-        op = OnnxOp("", "Squeeze", node.op.version)
-        self._node(Node(op, (condition,), (scalar,), {}, scalar.name, node.path, nofail=True))
+        scalar, op = Value(f"{condition.name}~scalar"), OnnxOp("", "Squeeze", node.op.version)
+        # axes are told: without them, no rank follows for a library that is told none of the sizes
+        axes, as_input = np.arange(len(sizes)), op.version >= 13
+        told = Value(f"{condition.name}~axes", of_content(axes))
+        self.facts[told] = AbstractValue(told, Constant(axes))
+        given = {} if as_input else {"axes": helper.make_attribute("axes", axes.tolist())}
+        reads = (condition, told) if as_input else (condition,)
+        self._node(Node(op, reads, (scalar,), given, scalar.name, node.path, nofail=True))
         return replace(node, inputs=(node.inputs[0], scalar, *node.inputs[2:]))
 
     def _typed_by_bodies(

@@ -33,7 +33,6 @@ from anydml.ir.graph import If, OptionalType, TensorType
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
-from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     execution_providers,
@@ -147,7 +146,8 @@ class Session:
         return [_node_arg(i) for i in self._model.inputs if i.optional]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [_node_arg(o) for o in typed_outputs(self._model)]
+        """With the sizes that follow, where the file says none."""
+        return [_node_arg(o) for o in self._loaded.outputs]
 
     def get_providers(self) -> list[str]:
         """onnxruntime's execution providers, in order, for what it runs."""

@@ -67,6 +67,19 @@ def test_outputs_without_a_declared_type_have_the_one_that_follows():
     assert [o.shape for o in ours][:3] == [["n", 4], ["n", 4], [2]]
 
 
+def test_outputs_without_declared_sizes_have_those_that_follow():
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[n,4,6] x) => (float y, int64 k, float[n,4] z) {
+      y = LayerNormalization <axis = 2> (x, w)  k = ArgMax <axis = 1> (x)
+      z = ReduceMean <axes = [2], keepdims = 0> (x) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(6, np.float32), "w"))
+    for output in model.graph.output[:2]:
+        output.type.tensor_type.ClearField("shape")
+    theirs = ort.InferenceSession(model.SerializeToString()).get_outputs()
+    ours = dml.load(model).get_outputs()
+    assert [(o.name, o.type, o.shape) for o in ours] == [(o.name, o.type, o.shape) for o in theirs]
+
+
 # ---- dims --------------------------------------------------------------------------------------------
 
 

@@ -6,11 +6,13 @@ import threading
 import weakref
 from dataclasses import dataclass, replace
 
+from anydml.cached import cached_property
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
+from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
 from anydml.onnx.providers.session_options import ExecutionProviders
-from anydml.onnx.serde.deserialize import read
+from anydml.onnx.serde.deserialize import Argument, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
 from anydml.runtime.process import renew_after_fork
@@ -46,6 +48,10 @@ class Loaded:
                 file=self.model.mapped,
             ),
         )
+
+    @cached_property
+    def outputs(self) -> tuple[Argument, ...]:
+        return typed_outputs(self.model)
 
     def describe(self) -> Key:
         return self.source.describe(self.model.files), self.settings

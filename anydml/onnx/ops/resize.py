@@ -277,11 +277,20 @@ def _upsample(node: NodeView, x: Array, scales: Array | None = None) -> Array:
 
 
 def _aligned_corners(n: KnownNode) -> bool:
-    """Align corners by scales: the sizes that the formula needs are not the rounded ones."""
-    return n.mode("coordinate_transformation_mode") == "align_corners" and n.mode("mode") in (
-        "linear",
-        "cubic",
-    )
+    """Align corners by scales that may give fractions: the sizes that the formula needs are not the rounded
+    ones."""
+    if n.mode("coordinate_transformation_mode") != "align_corners" or n.mode("mode") == "nearest":
+        return False
+    if n.value(3) is not None:
+        return n.mode("keep_aspect_ratio_policy") not in ("", "stretch")
+    scales, sizes = n.content(2), n.sizes(0)
+    if scales is None:
+        return True
+    axes = n.ints("axes") or range(scales.size)
+    pairs = [
+        (None if sizes is None else n.size(0, k), s) for k, s in zip(axes, scales.tolist(), strict=False)
+    ]
+    return not all(float(s * (size if isinstance(size, int) else 1)).is_integer() for size, s in pairs)
 
 
 def _too_many_axes(n: KnownNode) -> bool:

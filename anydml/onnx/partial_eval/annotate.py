@@ -64,12 +64,20 @@ def annotate_types(
 
 
 def typed_outputs(model: Model) -> tuple[Argument, ...]:
-    """The outputs of the types that their file declares, or that follow where it declares none."""
-    if all(o.type is not None for o in model.outputs):
+    """The outputs of the types that their file declares, or that follow where it says none, or no rank."""
+    if all(_is_ranked(o.type) for o in model.outputs):
         return model.outputs
     graph = annotate_types(model.graph, model.opsets, OnnxRuntime(), model.declared)
-    pairs = zip(model.outputs, graph.outputs, strict=True)
-    return tuple(o if o.type is not None else replace(o, type=v.type) for o, v in pairs)
+    found = []
+    for output, value in zip(model.outputs, graph.outputs, strict=True):
+        told, follows = output.type, value.type
+        more = told is None or (follows is not None and without_sizes(follows) == told)
+        found.append(replace(output, type=follows) if more and not _is_ranked(told) else output)
+    return tuple(found)
+
+
+def _is_ranked(type: Type | None) -> bool:
+    return type is not None and (not isinstance(type, TensorType) or type.sizes is not None)
 
 
 def _typed(

@@ -518,3 +518,27 @@ def test_aligned_corners_of_whole_sizes(mode, told):
     (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, atol=2e-5)
     assert "onnxruntime: Resize" in session.explain()
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("ends", ["step, window", "step, window, size", 'step, "", size'])
+@pytest.mark.parametrize("sizes", [(2, 5000), (2, 5000, 1), (1, 5000, 2)])
+def test_short_time_transforms(sizes, ends, onesided):
+    """Of the ranks that ONNX and torch's exporter have; more frames than are transformed at once."""
+    if onesided and sizes[-1] == 2:
+        return  # of complex numbers there is no half
+    rank = ", ".join("abc"[: len(sizes)])
+    made = parsed(
+        f"""(float[{rank}] x, float[w] window) => (float[p, q, r, s] y) <int64 step = {{4}}, int64 size = {{32}}> {{
+            y = STFT <onesided = {onesided}> (x, {ends}) }}"""
+    )
+    r = np.random.default_rng(0)
+    x, window = r.standard_normal(sizes).astype(np.float32), r.random(32).astype(np.float32)
+    session = anydml.load(made, threads=1)
+    (y,) = session.run(None, {"x": x, "window": window})
+    numbers = x.reshape(*sizes[:2], -1).astype(np.float64)
+    signal = numbers[..., 0] + 1j * numbers[..., 1] if sizes[-1] == 2 else numbers[..., 0]
+    frames = np.stack([signal[:, k : k + 32] for k in range(0, 5000 - 31, 4)], 1)
+    wanted = np.fft.fft(frames * window if "window" in ends else frames)[..., : 17 if onesided else 32]
+    np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], wanted, atol=1e-4)
+    assert "NumPy: STFT" in session.explain()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,8 @@ class NodeWriter:
     """Whether branches and bodies say what is known of the types in them."""
     opset: int = LISTS_PASSED_ON
     """What the file is of."""
+    around: Collection[Value] = frozenset()
+    """The constants that the main graph has: bodies capture them, and have none of their own of that name."""
 
     parts: Callable[[Node], list[Node]] = lambda node: [node]
     """What is written for a node."""
@@ -123,6 +125,8 @@ class NodeWriter:
 
     def _initializers(self, proto: GraphProto, body: Body) -> None:
         for value, constant in dict(used_constants(body)).items():
+            if value in self.around:
+                continue
             proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
 
 

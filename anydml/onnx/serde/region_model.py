@@ -56,7 +56,10 @@ def region(
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
     parts = partial(right_extremes, constants=constants)
     opset = opsets.get("", 1)
-    writer = NodeWriter(names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset)
+    around = {*constants, *weights}
+    writer = NodeWriter(
+        names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset, around=around
+    )
     sized = any(isinstance(n, Node) and is_foreign(n.op) for n in every_node(nodes))
     graph.input.extend(_input(v, writer, k, sized or v in lengths) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))

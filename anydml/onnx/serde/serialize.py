@@ -61,6 +61,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
             told.version = opset
     proto.metadata_props.extend(original.metadata_props)
     typed = declares_types(original.graph)
+    constants = dict(used_constants(graph))
     writer = NodeWriter(
         names,
         lambda n: labels.fresh(n.name) if n.name else "",
@@ -68,6 +69,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
         _initializer,
         typed=typed,
         opset=opsets_of(proto, "")[""],
+        around=constants.keys(),
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
@@ -92,7 +94,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
             for dim, size in zip(dims, value.sizes, strict=True):
                 if isinstance(size, int):
                     dim.dim_value = size
-    for value, constant in dict(used_constants(graph)).items():
+    for value, constant in constants.items():
         made.initializer.append(_initializer(constant, value, names.of(value)))
         if fixed_weights(original):  # such a file lists them among its inputs
             made.input.append(writer.declared(value))

@@ -188,14 +188,17 @@ def exp_above(x: Expr, most: Expr) -> Expr:
     As n is whole, nothing is rounded but the remainder of x: it stays as exact as exp itself, which
     exp(x - most) would not. Where n would not fit beside MAGIC, x is a whole number, and `most` is
     subtracted first. The factor 2^64 keeps small ones from underflow, and still sums of many from overflow.
+    What is so far below that it rounds to 0 beside the greatest, such as what is masked, is 0 at once: numbers
+    below the smallest normal one are slow.
     """
     base = select(lt(absolute(most), 2.0**20), 0.0, most)
     rest = sub(most, base)
-    near = at_least(select_lazy(ge(absolute(most), 2.0**20), sub(x, base), x), sub(rest, 104.0))
+    near = select_lazy(ge(absolute(most), 2.0**20), sub(x, base), x)
     offset = sub(MAGIC + 127 + 64, rint(mul(rest, LOG2_E)))
     shifted = fma(near, LOG2_E, offset)
     r = fma(near, LOG2_E_LOW, fma(near, LOG2_E, neg(sub(shifted, offset))))
-    return mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    grown = mul(fma(polynomial(r, EXP2), r, 1.0), bitcast(shl(bitcast(shifted, INT32), 23), FLOAT32))
+    return select(lt(near, sub(rest, 104.0)), 0.0, grown)
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:

@@ -212,6 +212,17 @@ def test_nan_propagates_through_maxima_and_clips():
         assert np.array_equal(np.isnan(result), np.isnan(x))
 
 
+@pytest.mark.parametrize("below", [-np.inf, -1e9, -200])
+def test_what_is_certain_is_exactly_1(below):
+    """The greatest of a row, beside which nothing counts."""
+    top = np.linspace(-90, 90, 4001, dtype=np.float32)
+    for length in (1, 2, 3, 16, 65):
+        rows = np.full((top.size, length), below, np.float32)
+        rows[np.arange(top.size), np.arange(top.size) % length] = top
+        result = dml.activation_softmax1(rows, axes=[1])
+        np.testing.assert_array_equal(result, np.equal(rows, top[:, None]))
+
+
 def test_means_of_float16_do_not_overflow():
     x = np.float16([65504, -65504, 65504])
     assert np.array_equal(dml.mean(x, np.float16([65504, -65504, -65504])), np.float16([65504, -65504, 0]))

@@ -175,6 +175,21 @@ def reverse(r: random.Random) -> Case:
     return [floats(t, b, *sizes_of(r, r.randint(0, 2))), integers(*[1] * b)], {}, 1
 
 
+def einsum(r: random.Random) -> Case:
+    size = {c: r.randint(1, 4) for c in "bijk"}
+    equation = r.choice(
+        ["bij,bjk->bik", "ij,jk", "bij->bji", "i,j->ij", "...ij,...jk->...ik", "b...,b...->b...", "ji,bj"]
+    )
+    operands = []
+    for term in equation.split("->")[0].split(","):
+        front, dots, back = term.partition("...")
+        between = [1] if dots and r.random() < 0.5 else [3] if dots else []
+        operands.append(
+            floats(*(1 if r.random() < 0.2 else size[c] for c in front), *between, *(size[c] for c in back))
+        )
+    return operands, {"equation": equation}, 1
+
+
 DRAWN: dict[str, Callable[[random.Random], Case]] = {
     "TopK": top_k,
     "GatherND": gather_nd,
@@ -199,6 +214,7 @@ DRAWN: dict[str, Callable[[random.Random], Case]] = {
     "MeanVarianceNormalization": mean_variance,
     "NonMaxSuppression": boxes,
     "ReverseSequence": reverse,
+    "Einsum": einsum,
 }
 OPSETS = {"RMSNormalization": (23,)}
 

@@ -59,6 +59,7 @@ def _safe(n: KnownNode, o: SafeOperands) -> Safe | None:
 OPS = (
     OpInfo(
         "Attention",
+        sizes_told=True,
         safe=_safe,
         speculatable=_of_something,
         quirks=(

@@ -370,6 +370,7 @@ OPS = (
     OpInfo(
         "Einsum",
         form_error=_wrong_equation,
+        result=product_types.summed,
         fold=_einsum,
         speculatable=if_run,
         quirks=(

@@ -332,6 +332,10 @@ class OpInfo:
     keeps_weights: bool = False
     """Whether onnxruntime leaves its constants as they are. Those of others it may turn, as it moves a
     Transpose of the other operand behind an Add, and calls the turned ones as before."""
+    sizes_told: bool = False
+    """Whether libraries infer wrong sizes where they are not told those of inputs."""
+    channels_told: bool = False
+    """Whether onnxruntime computes it with channels in blocks, if it knows how many there are."""
     reference_error: tuple[str, Callable[[KnownNode], bool]] | None = None
     """What onnx.reference does wrong, and with which nodes."""
     extends: Mapping[int, int] = field(default_factory=dict)

@@ -233,6 +233,7 @@ def _native_global(folding: Folding) -> Native:
 OPS = (
     OpInfo(
         "MaxPool",
+        channels_told=True,
         any_batch=True,
         native=_native_pool(LARGEST, -np.inf),
         result=product_types.pooled,
@@ -249,6 +250,7 @@ OPS = (
     ),
     OpInfo(
         "AveragePool",
+        channels_told=True,
         any_batch=True,
         native=_native_pool(AVERAGE, 0.0),
         result=product_types.pooled,
@@ -271,6 +273,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalMaxPool",
+        channels_told=True,
         any_batch=True,
         native=_native_global(LARGEST),
         result=product_types.pooled_as_a_whole,
@@ -281,6 +284,7 @@ OPS = (
     ),
     OpInfo(
         "GlobalAveragePool",
+        channels_told=True,
         any_batch=True,
         native=_native_global(AVERAGE),
         result=product_types.pooled_as_a_whole,

@@ -43,6 +43,40 @@ def gemm(n: KnownNode) -> Types:
     return only(n, n.dtype(), [a[1] if n.int("transA") else a[0], b[0] if n.int("transB") else b[1]])
 
 
+def summed(n: KnownNode) -> Types:
+    """By an equation, in which sizes of 1 broadcast as everywhere: ONNX's inference takes those that it sees
+    first."""
+    left, arrow, right = n.text("equation").replace(" ", "").partition("->")
+    terms, dims = left.split(","), dict[str, list[Dim]]()
+    broadcast: list[Sizes] = []
+    if len(terms) != n.count:
+        return None
+    for k, term in enumerate(terms):
+        sizes = n.sizes(k)
+        front, dots, back = term.partition("...")
+        if sizes is None or len(sizes) < len(front) + len(back):
+            return None
+        rest = sizes[len(front) : len(sizes) - len(back)]
+        if rest and not dots:
+            return None
+        broadcast.append(rest)
+        own = sizes[: len(front)] + sizes[len(sizes) - len(back) :]
+        for letter, size in zip(front + back, own, strict=True):
+            dims.setdefault(letter, []).append(size)
+    if not arrow:
+        letters = left.replace("...", "").replace(",", "")
+        right = "..." * ("..." in left) + "".join(sorted(c for c in dims if letters.count(c) == 1))
+    front, dots, back = right.partition("...")
+    if not dims.keys() >= {*front, *back}:
+        return None
+    parts = [(letter, broadcast_sizes([(size,) for size in found])) for letter, found in dims.items()]
+    sizes_of, between = dict(parts), broadcast_sizes(broadcast) if dots else ()
+    made = [*(sizes_of[c] for c in front), between, *(sizes_of[c] for c in back)]
+    if None in made:
+        return None
+    return only(n, n.dtype(), [size for some in made for size in some or ()])
+
+
 def convolved(n: KnownNode) -> Types:
     return only(n, n.dtype(), _convolution(n, 1))
 

@@ -338,6 +338,10 @@ def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
         timer.cancel()
 
 
+_TRIES = 3
+"""How often in a row a bound run may fail, as it also does for data that has no result."""
+
+
 class _Binding:
     """A session's inputs and outputs in arrays, bound once. Not for several threads at once."""
 
@@ -346,6 +350,7 @@ class _Binding:
         self._call, self._arrays = call, [*inputs, *outputs]
         self._bound: tuple[Any, Any, Any] | None = None
         """What runs, what it is given, and what that needs."""
+        self._failures = 0
         call.bindings.add(self)
         renew_after_fork(self)
 
@@ -370,7 +375,12 @@ class _Binding:
         self._bound = None
 
     def __call__(self) -> bool:
-        """Run, and tell whether that went well: an output may have other sizes than its array."""
+        """Run, and tell whether that went well: an output may have other sizes than its array.
+
+        What failed time after time is not tried again: its exceptions take longer than most runs.
+        """
+        if self._failures == _TRIES:
+            return False
         bound = self._bound
         if bound is None:
             bound = self._bound = self._bind()
@@ -378,8 +388,10 @@ class _Binding:
         try:
             _calls.enter(options)
             bound[0](bound[1], options)
+            self._failures = 0
             return True
         except Exception:
+            self._failures += 1
             return False
         finally:
             _calls.leave(options)

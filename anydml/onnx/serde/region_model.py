@@ -16,6 +16,7 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.schema import is_foreign
+from anydml.onnx.serde.blocked_layout import blocks_in_vain
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
@@ -49,7 +50,8 @@ def region(
     Inputs are declared by type and rank, not by size: one region serves all sizes. Each size has a name,
     since names that onnxruntime makes itself cost it the square of their number. Weights are declared only.
     Lengths that ONNX's inference takes for 0 if it is not told them are told; and all sizes, where operators
-    are a library's own, of which some are refused without.
+    are a library's own, of which some are refused without, or it infers others; and how many channels there
+    are, where that decides how it computes.
     """
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
@@ -60,8 +62,12 @@ def region(
     writer = NodeWriter(
         names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset, around=around
     )
-    sized = any(isinstance(n, Node) and is_foreign(n.op) for n in every_node(nodes))
-    graph.input.extend(_input(v, writer, k, sized or v in lengths) for k, v in enumerate(inputs))
+    inside = [n for n in every_node(nodes) if isinstance(n, Node)]
+    infos = [info for n in inside if (info := info_of(n.op)) is not None]
+    sized = any(is_foreign(n.op) for n in inside) or any(info.sizes_told for info in infos)
+    channels = any(info.channels_told for info in infos)
+    for k, value in enumerate(inputs):
+        graph.input.append(_input(value, writer, k, sized or value in lengths, channels))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():
@@ -85,7 +91,11 @@ def region(
         tuple(map(names.of, inputs)),
         tuple(map(names.of, outputs)),
         tuple((names.of(v), c) for v, c in weights.items()),
-        (*wrong_optimisations(nodes, {**constants, **weights}), *_losing(nodes, outputs)),
+        (
+            *wrong_optimisations(nodes, {**constants, **weights}),
+            *_losing(nodes, outputs),
+            *(["NchwcTransformer"] if blocks_in_vain(nodes) else ()),
+        ),
         frozenset(map(names.of, _unchanged(every_node(nodes), weights))),
     )
 
@@ -207,10 +217,13 @@ def _measures_known_sizes(node: Node | If) -> bool:
     return all(n.number is not None for n in measured.reshape(-1))
 
 
-def _input(value: Value, writer: NodeWriter, number: int, sized: bool) -> ValueInfoProto:
+def _input(value: Value, writer: NodeWriter, number: int, sized: bool, channels: bool) -> ValueInfoProto:
     if sized and value.known_sizes is not None:
         return writer.declared(value)
-    info = writer.declared_by_rank(value)
-    for axis, dim in enumerate(info.type.tensor_type.shape.dim if value.sizes else ()):
-        dim.dim_param = f"{number}.{axis}"
+    info, sizes = writer.declared_by_rank(value), value.sizes or ()
+    for axis, (dim, size) in enumerate(zip(info.type.tensor_type.shape.dim, sizes, strict=bool(sizes))):
+        if channels and axis == 1 and len(sizes) > 2 and isinstance(size, int):
+            dim.dim_value = size
+        else:
+            dim.dim_param = f"{number}.{axis}"
     return info

@@ -1,0 +1,143 @@
+"""What regions tell onnxruntime of sizes, and how they are computed by what it makes of that."""
+
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import anydml
+from anydml.onnx.providers.onnxruntime import _TRIES, Asked, _Fixed, _Session
+from anydml.onnx.providers.provider import Region
+from anydml.onnx.providers.session_options import CPU
+from anydml.onnx.serde import blocked_layout
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 23]> {text}')
+
+
+def test_attention_is_told_its_sizes():
+    """Its heads follow from them, and so what a product behind it multiplies."""
+    model = parsed("""m (float[1, n, 8] x, float[8, 4] w) => (float[a, b, c] y) {
+        o = Attention <q_num_heads: int = 2, kv_num_heads: int = 2> (x, x, x)
+        y = MatMul (o, w)
+    }""")
+    session = anydml.load(model, native=False)
+    x, w = np.ones((1, 5, 8), np.float32), np.ones((8, 4), np.float32)
+    for _ in range(3):
+        (y,) = session.run(None, {"x": x, "w": w})
+    np.testing.assert_allclose(y, np.full((1, 5, 4), 8))
+    assert "onnxruntime: Attention, MatMul" in session.explain()
+
+
+def test_what_cannot_be_bound_is_not_bound_for_ever(monkeypatch):
+    """An output of other sizes than were told fails when it is bound, and is right when it is not."""
+    model = parsed("m (float[a] x) => (float[b] y) { y = Abs (x) }")
+    session = _Session(Region(model.SerializeToString(), ("x",), ("y",)), Asked(1, True, CPU), None)
+    ends = [(np.dtype(np.float32), (3,))], [(np.dtype(np.float32), (2,))]
+    fixed = _Fixed(session, *ends)
+    tried = []
+    bound = type(fixed._run)._bind
+    monkeypatch.setattr(type(fixed._run), "_bind", lambda self: failing(bound(self), tried))
+    for _ in range(3 * _TRIES):
+        (y,) = fixed([np.float32([-1, 2, -3])])
+        np.testing.assert_array_equal(y, [1, 2, 3])
+    assert len(tried) == _TRIES
+
+
+def failing(bound, tried):
+    run, binding, kept = bound
+
+    def counted(*arguments):
+        tried.append(1)
+        run(*arguments)
+
+    return counted, binding, kept
+
+
+def test_sizes_of_1_broadcast_in_equations():
+    """ONNX's inference takes the first operand's, and so the wrong branch."""
+    model = parsed("""m (float[n, 3, 4] a, float[m, 4, 5] b) => (float[p, q, r] z) {
+        y = Einsum <equation = "bij,bjk->bik"> (a, b)
+        batch = Shape <start = 0, end = 1> (y)
+        one = Constant <value_ints = [1]> ()
+        alone = Equal (batch, one)
+        z = If (alone) <then_branch = t () => (float[p, q, r] u) { u = Neg (y) },
+                        else_branch = e () => (float[p, q, r] v) { v = Identity (y) }>
+    }""")
+    draw = np.random.default_rng(0)
+    a, b = (draw.standard_normal(n).astype(np.float32) for n in ((1, 3, 4), (2, 4, 5)))
+    (z,) = anydml.load(model).run(None, {"a": a, "b": b})
+    np.testing.assert_allclose(z, np.matmul(a, b), rtol=1e-5)
+    flat, _ = anydml.flatten(model, shapes={"a": (1, 3, 4), "b": (2, 4, 5)})
+    assert [n.op_type for n in flat.graph.node if n.op_type != "Identity"] == ["Einsum"]
+
+
+CONVOLUTIONS = {
+    "1x1 to a few": ([8, 8, 3], 1, True),
+    "1x1 to blocks": ([16, 32, 16], 1, False),
+    "3x3": ([8, 8, 8], 3, False),
+    "3x3 to blocks": ([16, 16], 3, False),
+    "3x3 to just more than a block": ([20, 20, 20], 3, True),
+}
+"""By what they are: channels, the window, and whether they take longer in blocks of 16, as measured."""
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("avx512", [False, True])
+def test_convolutions_in_blocks_where_these_pay(name, avx512, monkeypatch):
+    monkeypatch.setattr(blocked_layout, "_AVX512", avx512)
+    asked = Asking(blocked_layout.blocks_in_vain)
+    monkeypatch.setattr("anydml.onnx.serde.region_model.blocks_in_vain", asked)
+    channels, window, in_vain = CONVOLUTIONS[name]
+    draw, nodes, weights = np.random.default_rng(0), [], []
+    for k, (read, made) in enumerate(pairwise(channels)):
+        weight = draw.standard_normal((made, read, window, window)).astype(np.float32)
+        weights.append(onnx.numpy_helper.from_array(weight, f"w{k}"))
+        nodes.append(onnx.helper.make_node("Conv", [f"x{k}", f"w{k}"], [f"x{k + 1}"]))
+    ends = [
+        [onnx.helper.make_tensor_value_info(n, 1, ["n", c, "h", "w"])]
+        for n, c in (("x0", channels[0]), (f"x{len(nodes)}", channels[-1]))
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", *ends, weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = draw.standard_normal((1, channels[0], 9, 9)).astype(np.float32)
+    (y,) = anydml.load(model, native=False).run(None, {"x0": x})
+    wanted = ReferenceEvaluator(model).run(None, {"x0": x})[0]
+    np.testing.assert_allclose(y, wanted, rtol=1e-3, atol=1e-3)
+    assert asked.answers
+    assert set(asked.answers) == {in_vain and avx512}
+
+
+class Asking:
+    """A function that keeps what it answered."""
+
+    def __init__(self, function):
+        self.function, self.answers = function, []
+
+    def __call__(self, *arguments):
+        self.answers.append(self.function(*arguments))
+        return self.answers[-1]
+
+
+@pytest.mark.parametrize("pool", ["AveragePool <kernel_shape = [2, 2]>", "GlobalMaxPool"])
+def test_pools_are_told_their_channels(pool, monkeypatch):
+    """Without, onnxruntime does not compute them in blocks."""
+    told = []
+
+    class Seen(_Session):
+        def __init__(self, region, *rest):
+            told.append(onnx.load_from_string(region.model).graph.input[0].type.tensor_type.shape)
+            super().__init__(region, *rest)
+
+    monkeypatch.setattr("anydml.onnx.providers.onnxruntime._Session", Seen)
+    model = parsed(f"m (float[n, 32, h, w] x) => (float[a, b, c, d] y) {{ y = {pool} (x) }}")
+    session = anydml.load(model, native=False)
+    x = np.random.default_rng(0).standard_normal((2, 32, 7, 9)).astype(np.float32)
+    (y,) = session.run(None, {"x": x})
+    wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+    assert told
+    assert all(shape.dim[1].dim_value == 32 and shape.dim[0].dim_param for shape in told)

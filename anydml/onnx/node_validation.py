@@ -7,7 +7,7 @@ compiles the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import AttributeProto, GraphProto
 
@@ -125,7 +125,27 @@ def _body_problems(
         inputs, outputs, fits = given, taken, given > 0
     if not fits:
         yield f"expected inputs and outputs of a {op.name}, but got {given} and {taken}"
-    elif (len(body.input), len(body.output)) != (inputs, outputs):
+    elif op.name == "Scan":
+        scanned = attributes["num_scan_inputs"].i
+        yield from _scan_problems(scanned, taken - (inputs - scanned), attributes)
+    if fits and (len(body.input), len(body.output)) != (inputs, outputs):
         got = f"{len(body.input)} and {len(body.output)}"
         wanted = f"{counted(inputs, 'input')} and {counted(outputs, 'output')}"
         yield f"expected a body with {wanted}, but got {got}"
+
+
+def _scan_problems(sequences: int, rows: int, attributes: Mapping[str, AttributeProto]) -> Iterator[str]:
+    """What is wrong with the attributes that tell something of each sequence, or each output of rows."""
+    told = {
+        "directions": sequences,
+        "scan_input_axes": sequences,
+        "scan_input_directions": sequences,
+        "scan_output_axes": rows,
+        "scan_output_directions": rows,
+    }
+    for name, count in told.items():
+        given = list(attributes[name].ints) if name in attributes else []
+        if given and len(given) != count:
+            yield f"expected {counted(count, 'number')} in {name} of Scan, but got {len(given)}"
+        if name.endswith("directions") and not {0, 1}.issuperset(given):
+            yield f"expected 0 (forwards) or 1 (backwards) in {name} of Scan, but got {given}"

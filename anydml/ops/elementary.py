@@ -188,8 +188,8 @@ def exp_above(x: Expr, most: Expr) -> Expr:
     As n is whole, nothing is rounded but the remainder of x: it stays as exact as exp itself, which
     exp(x - most) would not. Where n would not fit beside MAGIC, x is a whole number, and `most` is
     subtracted first. The factor 2^64 keeps small ones from underflow, and still sums of many from overflow.
-    What is so far below that it rounds to 0 beside the greatest, such as what is masked, is 0 at once: numbers
-    below the smallest normal one are slow.
+    What is so far below that it rounds to 0 beside the greatest, such as what is masked, is 0 at once:
+    numbers below the smallest normal one are slow.
     """
     base = select(lt(absolute(most), 2.0**20), 0.0, most)
     rest = sub(most, base)

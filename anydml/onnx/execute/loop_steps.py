@@ -63,14 +63,19 @@ class _Iteration:
                 raise self._failure(
                     f"expected a declared type of output {output}, which no iteration adds to"
                 )
-            return np.moveaxis(nothing, 0, axis)
+            return np.moveaxis(nothing, 0, self._within(axis, output, nothing.ndim))
         shapes = {p.shape for p in parts}
         if len(shapes) > 1:
             shown = ", ".join(map(str, sorted(shapes)))
             raise self._failure(
                 f"expected equal shapes of output {output} in each iteration, but got {shown}"
             )
-        return np.stack(parts, axis)
+        return np.stack(parts, self._within(axis, output, parts[0].ndim + 1))
+
+    def _within(self, axis: int, output: int, rank: int) -> int:
+        if -rank <= axis < rank:
+            return axis
+        raise self._failure(f"expected an axis of output {output} of rank {rank}, but got {axis}")
 
 
 class LoopStep(_Iteration):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ TAKEN = ("mask_head_empty", "pad_window", "squeeze_interp", "rope_squeeze_old")
 @pytest.fixture(params=[name for name in RUNTIMES if name != "pnnx"])  # ncnn cannot choose anything
 def runtime(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    if find_spec(RUNTIMES[name][0]) is None:
+    if not RUNTIMES[name].there():
         pytest.skip(f"{name} is not installed: pip install anydml[runtimes]")
     return name
 

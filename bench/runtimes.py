@@ -161,7 +161,7 @@ def cuda_graphs(path: Path, feed: Feed) -> list[np.ndarray]:
     ort: Any = import_module("onnxruntime")
     plain = ort.InferenceSession(path, quiet(ort), providers=["CPUExecutionProvider"])
     names = [i.name for i in plain.get_inputs()]
-    other = {n: -feed[n] if feed[n].dtype.kind == "f" else feed[n] for n in names}
+    other = {n: np.asarray(-feed[n]) if feed[n].dtype.kind == "f" else feed[n] for n in names}
     feeds = [{n: feed[n] for n in names}, other]
     wanted = [plain.run(None, given) for given in feeds]
 

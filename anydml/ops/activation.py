@@ -22,7 +22,6 @@ from anydml.ops.expr import (
     maximum,
     minimum,
     mul,
-    neg,
     or_,
     select,
     sub,
@@ -286,10 +285,7 @@ _AXES = attr("Axes", AxesKind())
 
 def _softmax(x: Expr, axes: Axes) -> Expr:
     e = elementary.exp_above(elementary.wide(x), elementary.wide(row_max(x, axes)))
-    total = row_sum(e, axes)  # of which the common factor of e falls out
-    share = div(1.0, total)
-    rest = mul(fma(neg(total), share, 1.0), share)  # what share lacks: e / total is exactly 1 where it is all
-    return fma(e, share, mul(e, rest))
+    return elementary.quotient(e, row_sum(e, axes))  # the common factor of e falls out
 
 
 def _log_softmax(x: Expr, axes: Axes) -> Expr:

@@ -201,6 +201,15 @@ def exp_above(x: Expr, most: Expr) -> Expr:
     return select(lt(near, sub(rest, 104.0)), 0.0, grown)
 
 
+@single
+def quotient(x: Expr, total: Expr) -> Expr:
+    """x / total for many x of one total. It is exactly 1 where x is all, as what the quotient of 1 lacks is
+    added."""
+    share = div(1.0, total)
+    rest = mul(fma(neg(total), share, 1.0), share)
+    return fma(x, share, mul(x, rest))
+
+
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:
     r, _, biased = _reduce_range(at_least(at_most(x, 88.0), -20.0), low, 127)
     scale = bitcast(shl(bitcast(biased, INT32), 23), FLOAT32)

@@ -215,6 +215,7 @@ class Runtime:
     fixed_sizes: bool = False
     has_if: bool = False
     """Whether an If may stay."""
+    install: str = "pip install anydml[runtimes]"
 
 
 RUNTIMES: Mapping[str, Runtime] = {
@@ -224,7 +225,9 @@ RUNTIMES: Mapping[str, Runtime] = {
     "MNN": Runtime(there("MNN"), mnn),
     "pnnx": Runtime(there("ncnn"), pnnx),
     "TensorRT": Runtime(there("tensorrt_rtx_bindings"), tensorrt, fixed_sizes=True, has_if=True),
-    "CUDA graphs": Runtime(has_cuda, cuda_graphs, fixed_sizes=True),
+    "CUDA graphs": Runtime(
+        has_cuda, cuda_graphs, fixed_sizes=True, install="pip install onnxruntime-gpu, beside a GPU of NVIDIA"
+    ),
 }
 
 

@@ -19,7 +19,7 @@ TAKEN = ("mask_head_empty", "pad_window", "squeeze_interp", "rope_squeeze_old")
 def runtime(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if not RUNTIMES[name].there():
-        pytest.skip(f"{name} is not installed: pip install anydml[runtimes]")
+        pytest.skip(f"{name} is not there: {RUNTIMES[name].install}")
     return name
 
 

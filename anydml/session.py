@@ -31,6 +31,7 @@ from anydml.errors import (
 )
 from anydml.ir.graph import If, OptionalType, TensorType
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
+from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
 from anydml.onnx.providers.provider import RanksDiffer
@@ -38,7 +39,7 @@ from anydml.onnx.providers.session_options import (
     execution_providers,
     requested_options,
 )
-from anydml.onnx.serde.deserialize import Argument, Meta
+from anydml.onnx.serde.deserialize import Argument, Meta, Model
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.types import onnx_name, type_text
 from anydml.runtime.bind import cannot_leave
@@ -122,7 +123,7 @@ class Session:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
         self._names = tuple(i.name for i in self._model.inputs)
-        self._conditions = {n.condition: n.label for n in self._model.graph.nodes if isinstance(n, If)}
+        self._overridable = frozenset(i.name for i in self._model.overridable)
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,11 +140,11 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
-        return [_node_arg(i) for i in self._model.inputs if not i.optional]
+        return [_node_arg(i) for i in self._model.inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs with a default in the file, which may be fed."""
-        return [_node_arg(i) for i in self._model.inputs if i.optional]
+        return [_node_arg(i) for i in self._model.overridable]
 
     def get_outputs(self) -> list[NodeArg]:
         """With the sizes that follow, where the file says none."""
@@ -183,7 +184,9 @@ class Session:
         if problems:
             raise InvalidInput(*problems)
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
-        return Bound(self, self._check_feed(inputs), places)
+        model, program = self._fed(inputs)
+        names = [i.name for i in model.inputs]
+        return Bound(self, program, dict(zip(names, _checked(inputs, model), strict=True)), places)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
@@ -236,7 +239,7 @@ class Session:
 
     def explain(self) -> str:
         """The plans made so far: the shapes and contents that each is for, and what runs where."""
-        return self._program.explain()
+        return "\n".join(program.explain() for program in self._programs)
 
     def emit(self, form: str = "llvm") -> str:
         """The programs made so far, to read: in LLVM's language, or as this processor's assembly.
@@ -249,7 +252,7 @@ class Session:
         """
         if form not in ("llvm", "asm"):
             raise InvalidInput(Problem("form", f"expected 'llvm' or 'asm', but got {short_repr(form)}"))
-        found = self._program.emit(form)
+        found = "\n".join(filter(None, (program.emit(form) for program in self._programs)))
         if not found:
             message = "expected a plan that is a program, but there is none so far"
             remedy = "load with native=True, and run once; the logger 'anydml.session' tells why not, at INFO"
@@ -268,36 +271,18 @@ class Session:
                     return plan.run_owned(values)
                 except RanksDiffer as differ:
                     self._program.forget_sizes_of(differ)
-        return self._program.run(self._check_feed(feed))
+        model, program = self._fed(feed)
+        return program.run(_checked(feed, model))
 
-    def _check_feed(self, feed: Mapping[str, Any]) -> list[Any]:
-        problems: list[Problem] = []
-        for name in feed:
-            if name not in self._names:
-                guess = nearest(name, self._names)
-                problems.append(
-                    Problem("inputs", f"expected a name of an input, but got {short_repr(name)}", guess)
-                )
-        values = []
-        for argument, value in zip(self._model.inputs, self._model.graph.inputs, strict=True):
-            if argument.name in feed:
-                given = as_array(feed[argument.name], argument.type)
-                problems += [p.under(f"input {argument.name!r}") for p in problems_of(given, argument.type)]
-                if value in self._conditions and isinstance(given, np.ndarray) and given.size != 1:
-                    where = f"input {argument.name!r}"
-                    message = f"expected one bool, the condition of {self._conditions[value]}"
-                    problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
-                values.append(given)
-            elif argument.optional:
-                values.append(self._model.defaults[value].content)
-            elif isinstance(argument.type, OptionalType):
-                values.append(None)
-            else:
-                wanted = onnx_name(argument.type)
-                problems.append(Problem(f"input {argument.name!r}", f"expected {wanted}, but it is missing"))
-        if problems:
-            raise InvalidInput(*problems)
-        return values
+    def _fed(self, feed: Mapping[str, Any]) -> tuple[Model, Program]:
+        """What runs such a feed: all that need not be fed is constant, unless one of it is."""
+        usual = self._overridable.isdisjoint(feed) if self._overridable else True
+        return (self._model, self._program) if usual else self._loaded.whole
+
+    @property
+    def _programs(self) -> list[Program]:
+        whole = self._loaded.overridden
+        return [self._program] if whole is None else [self._program, whole]
 
 
 class Bound:
@@ -306,15 +291,17 @@ class Bound:
     def __reduce__(self) -> tuple[Any, ...]:
         raise cannot_leave("session")
 
-    def __init__(self, session: Session, values: list[Any], places: Mapping[int, np.ndarray]) -> None:
-        self._session, self._values, self._places = session, values, places
+    def __init__(
+        self, session: Session, program: Program, feed: dict[str, Any], places: Mapping[int, np.ndarray]
+    ) -> None:
+        self._session, self._program, self._places = session, program, places
+        self._feed, self._values = feed, list(feed.values())
         self._all = [places[k] for k in sorted(places)] if len(places) == len(session._outputs) else None
         """The arrays of all outputs, if each has one."""
         self._plan: Plan | None = None
         self._direct: Callable[[], bool] | None = None
         self._entry: Callable[..., list[Any] | None] | None = None
         """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
-        self._feed = dict(zip(session._names, values, strict=True))
         self._held = [weakref.ref(y) for y in places.values()]
         """An array that has a weak reference cannot be resized."""
 
@@ -326,7 +313,7 @@ class Bound:
         """
         if self._entry is not None and self._entry(self._feed, self._all) is not None:
             return [*(self._all or ())]
-        program = self._session._program
+        program = self._program
         plan = program.plan(self._values)
         if plan is self._plan and self._direct is not None and self._direct():
             return [*(self._all or ())]
@@ -351,6 +338,41 @@ class Bound:
 
 
 _known = LoadedModels()
+
+
+def _checked(feed: Mapping[str, Any], model: Model) -> list[Any]:
+    """The values of all inputs.
+
+    Raises:
+        InvalidInput: what is wrong with them.
+    """
+    problems: list[Problem] = []
+    names = {i.name for i in (*model.inputs, *model.overridable)}
+    for name in feed:
+        if name not in names:
+            message = f"expected a name of an input, but got {short_repr(name)}"
+            problems.append(Problem("inputs", message, nearest(name, names)))
+    conditions = {n.condition: n.label for n in model.graph.nodes if isinstance(n, If)}
+    values = []
+    for argument, value in zip(model.inputs, model.graph.inputs, strict=True):
+        where = f"input {argument.name!r}"
+        if argument.name in feed:
+            given = as_array(feed[argument.name], argument.type)
+            problems += [p.under(where) for p in problems_of(given, argument.type)]
+            if value in conditions and isinstance(given, np.ndarray) and given.size != 1:
+                message = f"expected one bool, the condition of {conditions[value]}"
+                problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
+            values.append(given)
+        elif argument.optional:
+            values.append(model.defaults[value].content)
+        elif isinstance(argument.type, OptionalType):
+            values.append(None)
+        else:
+            wanted = onnx_name(argument.type)
+            problems.append(Problem(where, f"expected {wanted}, but it is missing"))
+    if problems:
+        raise InvalidInput(*problems)
+    return values
 
 
 @translate_memory_error

@@ -12,7 +12,7 @@ from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
 from anydml.onnx.providers.session_options import ExecutionProviders
-from anydml.onnx.serde.deserialize import Argument, read
+from anydml.onnx.serde.deserialize import Argument, Model, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
 from anydml.runtime.process import renew_after_fork
@@ -35,19 +35,41 @@ class Loaded:
 
     def __init__(self, model: ModelSource, settings: Settings) -> None:
         self.source, self.settings = Source(model), settings
-        self.model = read(model, dict(settings.dims), mapped=copies_weights())
-        self.program = Program(
-            self.model.graph,
-            ProviderRegistry(
-                self.model.opsets,
-                settings.threads or default_threads(),
-                settings.threads or asked_threads(),
-                OnnxRuntime(providers=settings.providers),
-                native=settings.native,
-                at_once=settings.deterministic,
-                file=self.model.mapped,
-            ),
+        self.model = self._read(model, fixed=True)
+        self.program = self._program(self.model)
+        self.overridden: Program | None = None
+        """Of all inputs, also those that need not be fed; once somebody has fed one of these."""
+        if self.model.overridable:
+            self.source.keep()
+
+    def _read(self, model: ModelSource, fixed: bool) -> Model:
+        return read(model, dict(self.settings.dims), mapped=copies_weights(), fixed=fixed)
+
+    def _program(self, model: Model) -> Program:
+        settings = self.settings
+        libraries = ProviderRegistry(
+            model.opsets,
+            settings.threads or default_threads(),
+            settings.threads or asked_threads(),
+            OnnxRuntime(providers=settings.providers),
+            native=settings.native,
+            at_once=settings.deterministic,
+            file=model.mapped,
         )
+        return Program(model.graph, libraries)
+
+    @cached_property
+    def whole(self) -> tuple[Model, Program]:
+        """The model with all of its inputs, read anew: contents that are constants mostly are inputs in it.
+
+        Raises:
+            InvalidModel: its file is another one by now.
+        """
+        self.source.check()
+        model = self._read(self.source.again(), fixed=False)
+        self.source.check()
+        self.overridden = self._program(model)
+        return model, self.overridden
 
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:

@@ -73,6 +73,8 @@ class Model:
     meta: Meta
     defaults: Mapping[Value, Constant] = field(default_factory=dict)
     """Contents of the graph's inputs that need not be fed."""
+    overridable: tuple[Argument, ...] = ()
+    """Inputs of the file that need not be fed, and are constants of the graph."""
     declared: Mapping[Value, Type] = field(default_factory=dict)
     """What the file says of the types of what nodes make; often wrong, so that only people are told."""
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
@@ -82,10 +84,13 @@ class Model:
 
 
 @collector_paused()
-def read(source: ModelSource, dims: Mapping[str, int] | None = None, mapped: bool = False) -> Model:
+def read(
+    source: ModelSource, dims: Mapping[str, int] | None = None, mapped: bool = False, fixed: bool = False
+) -> Model:
     """The model of a path, of a file's bytes or of a ModelProto; `dims` are sizes for symbols of its inputs.
 
-    Local functions are inlined. `mapped`: weights may stay in the file.
+    Local functions are inlined. `mapped`: weights may stay in the file. `fixed`: what need not be fed is none
+    of the graph's inputs, but a constant.
 
     Raises:
         InvalidModel: not an ONNX model, or its graph is not well formed.
@@ -97,22 +102,24 @@ def read(source: ModelSource, dims: Mapping[str, int] | None = None, mapped: boo
     proto = inline_functions(proto, where)
     if dims:
         proto = with_sizes(proto, dims)
-    return read_proto(proto, folder, where, raw)
+    return read_proto(proto, folder, where, raw, fixed)
 
 
-def read_proto(proto: ModelProto, folder: Path | None, where: str, raw: RawData | None = None) -> Model:
-    """The model of a parsed file; calls of local functions stay. `raw`: what is not in it."""
+def read_proto(
+    proto: ModelProto, folder: Path | None, where: str, raw: RawData | None = None, fixed: bool = False
+) -> Model:
+    """The model of a parsed file, with calls of local functions. `raw`: what is not in it."""
     opsets = opsets_of(proto, where)
     reader = _Reader(opsets, folder, raw)
     scope = _Scope(reader, None, (), reader.symbols)
     try:
-        graph, defaults = reader.main(proto.graph, scope, fixed_weights(proto))
+        graph, defaults = reader.main(proto.graph, scope, fixed or fixed_weights(proto))
     except RecursionError as error:
         raise InvalidModel(
             Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
         ) from error
     if reader.disordered and (ordered := in_order(proto)) is not proto:
-        return read_proto(ordered, folder, where, raw)
+        return read_proto(ordered, folder, where, raw, fixed)
     if reader.problems:
         raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
     return Model(
@@ -130,10 +137,21 @@ def read_proto(proto: ModelProto, folder: Path | None, where: str, raw: RawData 
             {p.key: p.value for p in proto.metadata_props},
         ),
         defaults,
+        _overridable(proto, reader.symbols) if fixed else (),
         reader.declared,
         reader.constants.files,
         raw.data if raw is not None and isinstance(raw.data, MappedFile) else None,
     )
+
+
+def _overridable(proto: ModelProto, symbols: FileSymbols) -> tuple[Argument, ...]:
+    """Inputs that are initializers, too."""
+    if fixed_weights(proto):
+        return ()
+    known = {t.name for t in proto.graph.initializer}
+    known |= {t.values.name for t in proto.graph.sparse_initializer}
+    found = [i for i in proto.graph.input if i.name in known]
+    return tuple(Argument(i.name, from_proto(i.type, symbols), True) for i in found)
 
 
 class _Scope:

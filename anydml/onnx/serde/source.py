@@ -56,6 +56,16 @@ class Source:
         else:
             self._content = model
 
+    def keep(self) -> None:
+        """Keep the model as it is now, to be read again."""
+        if isinstance(self._content, ModelProto):
+            self._content = self._content.SerializeToString()
+
+    def again(self) -> str | bytes:
+        """What it is read from again, once it was kept."""
+        assert not isinstance(self._content, ModelProto)
+        return self._content or self.path or b""
+
     def describe(self, files: Mapping[Path, os.stat_result]) -> Described:
         """The model for another process; `files` is its external data, as it was when it was loaded.
 

@@ -141,3 +141,38 @@ def test_pools_are_told_their_channels(pool, monkeypatch):
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
     assert told
     assert all(shape.dim[1].dim_value == 32 and shape.dim[0].dim_param for shape in told)
+
+
+def test_parts_are_not_as_large_as_the_whole():
+    """Inference of Slice of opset 10 keeps names of sizes, so that memory of one part was used for another."""
+    weights = {"zero": [0], "six": [6], "eight": [8], "one": [1], "axis": [1]}
+    nodes = [
+        onnx.helper.make_node("Slice", ["x", "zero", "six", "axis", "one"], ["p"]),
+        onnx.helper.make_node("Sigmoid", ["p"], ["q"]),
+        onnx.helper.make_node("ReduceMax", ["q"], ["r"], keepdims=0),
+        onnx.helper.make_node("Mul", ["x", "r"], ["x2"]),
+        onnx.helper.make_node("Slice", ["x2", "six", "eight", "axis", "one"], ["p2"]),
+        onnx.helper.make_node("Tanh", ["p2"], ["y"]),
+    ]
+    ends = [
+        [onnx.helper.make_tensor_value_info(n, 1, sizes)] for n, sizes in (("x", ["n", 11, 14]), ("y", None))
+    ]
+    given = [onnx.numpy_helper.from_array(np.int64(v), n) for n, v in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", *ends, given)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 10)], ir_version=8)
+    x = np.random.default_rng(0).standard_normal((2, 11, 14)).astype(np.float32)
+    session, wanted = anydml.load(model, native=False), ReferenceEvaluator(model).run(None, {"x": x})[0]
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)
+
+
+def test_attention_of_open_sizes_is_told_the_others():
+    model = parsed("""m (float[n, m, 8] x, float[8, 4] w) => (float[a, b, c] y) {
+        o = Attention <q_num_heads: int = 2, kv_num_heads: int = 2> (x, x, x)
+        y = MatMul (o, w)
+    }""")
+    session, w = anydml.load(model, native=False), np.ones((8, 4), np.float32)
+    for n in range(1, 6):
+        (y,) = session.run(None, {"x": np.ones((n, n + 2, 8), np.float32), "w": w})
+        np.testing.assert_allclose(y, np.full((n, n + 2, 4), 8))
+    assert session.explain().count("onnxruntime: Attention, MatMul") == session.explain().count("plan for")

@@ -47,11 +47,8 @@ def region(
 ) -> Region:
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
-    Inputs are declared by type and rank, not by size: one region serves all sizes. Each size has a name,
-    since names that onnxruntime makes itself cost it the square of their number. Weights are declared only.
-    Lengths that ONNX's inference takes for 0 if it is not told them are told; and all sizes, where operators
-    are a library's own, of which some are refused without, or it infers others; and how many channels there
-    are, where that decides how it computes.
+    Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
+    told. Weights are declared only.
     """
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
@@ -62,12 +59,8 @@ def region(
     writer = NodeWriter(
         names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset, around=around
     )
-    inside = [n for n in every_node(nodes) if isinstance(n, Node)]
-    infos = [info for n in inside if (info := info_of(n.op)) is not None]
-    sized = any(is_foreign(n.op) for n in inside) or any(info.sizes_told for info in infos)
-    channels = any(info.channels_told for info in infos)
-    for k, value in enumerate(inputs):
-        graph.input.append(_input(value, writer, k, sized or value in lengths, channels))
+    told = partial(_input, writer, *_told(nodes))
+    graph.input.extend(told(k, value, value in lengths) for k, value in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():
@@ -217,13 +210,29 @@ def _measures_known_sizes(node: Node | If) -> bool:
     return all(n.number is not None for n in measured.reshape(-1))
 
 
-def _input(value: Value, writer: NodeWriter, number: int, sized: bool, channels: bool) -> ValueInfoProto:
-    if sized and value.known_sizes is not None:
-        return writer.declared(value)
+def _told(nodes: Sequence[Node | If]) -> tuple[bool, bool, bool]:
+    """What is told of inputs beside their ranks: all sizes that are known, how many channels they have, names
+    of the others.
+
+    Some operators of libraries' own are refused without sizes, of others wrong ones are inferred; channels
+    decide how onnxruntime computes pools. Names that it makes itself cost it the square of their number. But
+    Slice of opset 10 keeps them, so that it takes a part for as large as the whole.
+    """
+    inside = [n for n in every_node(nodes) if isinstance(n, Node)]
+    infos = [info for n in inside if (info := info_of(n.op)) is not None]
+    sized = any(is_foreign(n.op) for n in inside) or any(info.sizes_told for info in infos)
+    named = not any(n.is_onnx("Slice") and n.op.version == 10 for n in inside)
+    return sized, any(info.channels_told for info in infos), named
+
+
+def _input(
+    writer: NodeWriter, sized: bool, channels: bool, named: bool, number: int, value: Value, length: bool
+) -> ValueInfoProto:
+    """An input. `length`: ONNX's inference takes it for 0 where it is not told."""
     info, sizes = writer.declared_by_rank(value), value.sizes or ()
     for axis, (dim, size) in enumerate(zip(info.type.tensor_type.shape.dim, sizes, strict=bool(sizes))):
-        if channels and axis == 1 and len(sizes) > 2 and isinstance(size, int):
+        if isinstance(size, int) and (sized or length or (channels and axis == 1 and len(sizes) > 2)):
             dim.dim_value = size
-        else:
+        elif named:
             dim.dim_param = f"{number}.{axis}"
     return info

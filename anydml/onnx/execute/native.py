@@ -31,6 +31,9 @@ written so quickly that a first run waits for it, if its code is on disk."""
 MAX_WORK, AUTO_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
 """Elements computed, those of loops once, eight multiplications and additions being one: beyond, libraries
 and kernels with threads do better, though they have a call for each node."""
+PLAIN_NODES, PLAIN_WORK, PLAIN_RUNS = 64, 1 << 14, 1000
+"""Of graphs without control flow: beyond, a library's call is little beside what it computes. Until so many
+runs, it takes less time than to make a program, unless that is on disk."""
 MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
 """What LLVM translates in a second or so; and in 300 ms."""
 
@@ -108,6 +111,7 @@ def native_step(
     feeds: Sequence[Fed],
     fed: Sequence[int],
     others: Callable[[], Plan],
+    plain: bool = False,
 ) -> NativeStep:
     """The step that runs a whole graph.
 
@@ -115,6 +119,7 @@ def native_step(
         slot: of a value.
         feeds: what a user feeds; `fed`: the places of the graph's inputs among that.
         others: makes the plan of those to whom the program leaves something when it runs.
+        plain: whether there was no control flow in it.
         libraries: for types in bodies; and whether programs are asked for.
 
     Raises:
@@ -123,10 +128,12 @@ def native_step(
     unasked, given = libraries.native is None, graph
     graph = follow_sequences(graph)
     count = sum(1 for _ in graph.walk(bodies=True))
-    most = AUTO_NODES if unasked else MAX_NODES
+    plain = plain and unasked
+    most = PLAIN_NODES if plain else AUTO_NODES if unasked else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
     work = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
+    work = PLAIN_WORK if plain else work
     _screen(graph, work)
     builder = partial(ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}
@@ -147,6 +154,19 @@ def native_step(
     axes = ((k, i.axis, i.sizes) for k, i in zip(fed, inputs, strict=True))
     rooms = tuple((k, axis, sizes[axis]) for k, axis, sizes in axes if axis is not None)
     return NativeStep(program, graph.nodes, reads, writes, cache(others), rooms)
+
+
+def may_be_plain_program(graph: Graph) -> bool:
+    """Whether a graph without control flow is small, and of what programs have. Between quantized tensors a
+    library computes with integers, and so with other roundings."""
+    quantized = any(n.is_onnx("DequantizeLinear") for n in graph.nodes if isinstance(n, Node))
+    if quantized or len(graph.nodes) > PLAIN_NODES:
+        return False
+    try:
+        _screen(graph, PLAIN_WORK)
+    except NotNative:
+        return False
+    return True
 
 
 def _room(size: int, spare: int) -> int:

@@ -28,7 +28,7 @@ from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.lower import gains_by_code, lower
-from anydml.onnx.execute.native import QUICK_NODES, NativeStep, native_step
+from anydml.onnx.execute.native import PLAIN_RUNS, QUICK_NODES, NativeStep, may_be_plain_program, native_step
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
@@ -66,6 +66,8 @@ MAX_PLANS = 32
 MAX_PLAN_KEYS = 4096
 """Keys that lead to a plan at once. Shapes may be far more than plans."""
 _log = logging.getLogger("anydml.session")
+_MANY = "inputs of more than %d kinds: plans are made again and again; "
+_REMEDY = "feed fewer combinations of ranks and deciding contents"
 
 
 @dataclass
@@ -76,7 +78,9 @@ class _Planned:
     folded: tuple[str, ...]
     """Those that are not in it any more, and why."""
     better: Callable[[], Plan] | None = None
-    """Makes the plan with code from the second run on: the first run of all does not wait for it."""
+    """Makes the plan with code, once it ran before: the first run of all does not wait for it."""
+    waits: int = 0
+    """How many runs more it is done without."""
     larger: Callable[[Sequence[Any]], Plan] | None = None
     """Makes it with room for inputs like these, if it is a program for sizes that are not fixed."""
     beyond: tuple[NativeStep, Plan] | None = None
@@ -110,7 +114,7 @@ class Program:
         self.graph, self.libraries, self._inner = graph, libraries, inner
         self._deciding = guard_inputs(graph)
         self._large = _weight_bytes(graph) >= LARGE_WEIGHTS
-        self._forks = any(isinstance(n, If) or n.bodies for n in graph.nodes)
+        self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
         self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
         self._contents: set[Key] = set()
@@ -162,15 +166,23 @@ class Program:
     def plan(self, values: Sequence[Any]) -> Plan:
         """The plan for inputs like these, which is about to run."""
         key = self.key(values)
-        planned = None if key is None else self._met.get(key)
+        planned = None if key is None else self._found(key)
         if planned is None:
             planned = self._find_plan(values)
-            if key is not None and planned.better is None:
+            if key is not None and (planned.better is None or planned.waits):
                 if len(self._met) >= MAX_PLAN_KEYS:
                     self._met.clear()
                 self._met[key] = planned
         self._note(planned)
         return planned.of(values)
+
+    def _found(self, key: Key) -> _Planned | None:
+        """The plan of inputs that were met, unless there is a better one to make by now."""
+        planned = self._met.get(key)
+        if planned is None or planned.better is None:
+            return planned
+        planned.waits -= planned.waits > 0
+        return planned if planned.waits else None
 
     def _note(self, planned: _Planned) -> None:
         """A plan is about to run. Where plans take turns, none shall spin while another one runs."""
@@ -191,7 +203,7 @@ class Program:
     def met(self, values: Sequence[Any]) -> Plan | None:
         """The plan of arrays of which the like was run before, which is about to run again."""
         key = self.key(values)
-        planned = None if key is None else self._met.get(key)
+        planned = None if key is None else self._found(key)
         if planned is None:
             return None
         if planned is not self._last:
@@ -221,7 +233,7 @@ class Program:
                     contents = ANY
             found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
             planned = self._plans[found]
-            if planned.used:
+            if planned.used and not planned.waits:
                 self._settle(planned)
                 if planned.make_room(values):
                     self._last = None
@@ -230,11 +242,7 @@ class Program:
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
                 if not self._overflown:
                     self._overflown = True
-                    _log.warning(
-                        "inputs of more than %d kinds: plans are made again and again; "
-                        "feed fewer combinations of ranks and deciding contents",
-                        MAX_PLANS,
-                    )
+                    _log.warning(_MANY + _REMEDY, MAX_PLANS)
                 self._met.clear()  # it may be there, too
             if not self._inner:
                 compiling.rest()
@@ -275,9 +283,9 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            plan, better = self._lower(special, guards, values, key)
+            plan, better, waits = self._lower(special, guards, values, key)
             larger = partial(self._with_room, special, guards) if open_sizes(pattern) else None
-            self._plans[key] = _Planned(plan, ifs, folded, better, larger)
+            self._plans[key] = _Planned(plan, ifs, folded, better, waits, larger)
             break
         return key
 
@@ -305,15 +313,17 @@ class Program:
 
     def _lower(
         self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key
-    ) -> tuple[Plan, Callable[[], Plan] | None]:
-        """The plan of the first run, and what makes a better one, of code that is not on disk so far."""
-        feeds = self._feeds(guards, values)
+    ) -> tuple[Plan, Callable[[], Plan] | None, int]:
+        """The plan of the first run; and what makes a better one of code, after how many runs more."""
+        feeds, unasked = self._feeds(guards, values), self.libraries.native is None
+        if self._plain and unasked and (self.libraries.at_once or not may_be_plain_program(special)):
+            feeds = None
         names = [str(n.op) if isinstance(n, Node) else "If" for n in special.walk(bodies=True)]
         made = f"{key} {names}"
         quick = feeds is None or len(names) <= QUICK_NODES
         best = partial(self._with_code, special, guards, feeds)
         if self.libraries.at_once or self.libraries.native or (quick and is_made(made)):
-            return best(), None
+            return best(), None, 0
         plan = self._by_others(special, guards, code=False)
 
         def better() -> Plan:
@@ -323,12 +333,12 @@ class Program:
             note_made(made)
             return found
 
-        return plan, better
+        return plan, better, PLAIN_RUNS if self._plain and unasked and feeds is not None else 0
 
     def _settle(self, planned: _Planned) -> None:
         """From here on, it is the plan that stays."""
         if planned.better is not None:
-            planned.plan, planned.better = planned.better(), None
+            planned.plan, planned.better, planned.waits = planned.better(), None, 0
             self._last = None  # its entry is another one
 
     def _settle_all(self) -> None:
@@ -347,8 +357,10 @@ class Program:
         return self._placed(self._without_program(special, code), guards)
 
     def _without_program(self, special: Graph, code: bool = True) -> Plan:
+        told = {v.name: v.sizes for v in self.graph.inputs if v.sizes and not self._inner}
+        declared = {v: told[v.name] for v in special.inputs if v.name in told}
         with self._lock:
-            return lower(special, self.libraries, self._branch, not self._inner, code)
+            return lower(special, self.libraries, self._branch, not self._inner, code, declared)
 
     def _placed(self, plan: Plan, guards: set[Value]) -> Plan:
         """A guarded input is a constant of the plan, but still arrives with every run."""
@@ -359,8 +371,7 @@ class Program:
 
     def _feeds(self, guards: set[Value], values: Sequence[Any]) -> list[Fed] | None:
         """What a program is fed; None where no plan is to be one."""
-        asked = self.libraries.native
-        if self._inner or asked is False or not (asked or self._forks):
+        if self._inner or self.libraries.native is False:
             return None
         if not self.libraries.fast.on_processor or not all(isinstance(x, np.ndarray) for x in values):
             return None
@@ -377,7 +388,7 @@ class Program:
             slots.setdefault(value, len(slots))
         try:
             others = partial(self._without_program, special)
-            step = native_step(special, slots.__getitem__, self.libraries, feeds, fed, others)
+            step = native_step(special, slots.__getitem__, self.libraries, feeds, fed, others, self._plain)
         except NotNative as reason:
             _log.info("no program: %s", reason)
             return None

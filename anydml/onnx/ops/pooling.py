@@ -203,17 +203,17 @@ def _native_pool(folding: Folding, fill: float) -> Native:
         if n.attribute("ceil_mode") and folding is AVERAGE:
             raise NotNative("averages with ceil_mode")
         where = windows(n, x.sizes[2:], kernel)
+        padded, counts = any((*where.before, *where.after)), np.ones(())
+        if padded:
+            ones = np.pad(np.ones(x.sizes[2:]), where.needed(x.sizes[2:]))
+            counts = sum((ones[where.at(position)] for position in where.positions()), np.zeros(where.count))
+        if not counts.all():
+            raise NotNative("windows of padding only, of which libraries take the least number")
         seen = windowed(b, x, where, fill)
         axes = [*range(len(seen.sizes) - len(kernel), len(seen.sizes))]
         result = fold_axes(b, seen, axes, False, folding)
-        if (
-            folding is not AVERAGE
-            or n.attribute("count_include_pad")
-            or not any((*where.before, *where.after))
-        ):
+        if folding is not AVERAGE or n.attribute("count_include_pad") or not padded:
             return [result]
-        ones = np.pad(np.ones(x.sizes[2:]), where.needed(x.sizes[2:]))
-        counts = sum((ones[where.at(position)] for position in where.positions()), np.zeros(where.count))
         factor = Known.of((prod(kernel) / counts).astype(np.float32))
         return [b.elementwise(expr.mul(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), [result, factor])]
 

@@ -8,7 +8,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import anydml
-from anydml.onnx.providers.onnxruntime import _TRIES, Asked, _Fixed, _Session
+from anydml.onnx.providers.bound_memory import TRIES, Fixed
+from anydml.onnx.providers.onnxruntime import Asked, _Session
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.providers.session_options import CPU
 from anydml.onnx.serde import blocked_layout
@@ -37,14 +38,14 @@ def test_what_cannot_be_bound_is_not_bound_for_ever(monkeypatch):
     model = parsed("m (float[a] x) => (float[b] y) { y = Abs (x) }")
     session = _Session(Region(model.SerializeToString(), ("x",), ("y",)), Asked(1, True, CPU), None)
     ends = [(np.dtype(np.float32), (3,))], [(np.dtype(np.float32), (2,))]
-    fixed = _Fixed(session, *ends)
+    fixed = Fixed(session, *ends)
     tried = []
     bound = type(fixed._run)._bind
     monkeypatch.setattr(type(fixed._run), "_bind", lambda self: failing(bound(self), tried))
-    for _ in range(3 * _TRIES):
+    for _ in range(3 * TRIES):
         (y,) = fixed([np.float32([-1, 2, -3])])
         np.testing.assert_array_equal(y, [1, 2, 3])
-    assert len(tried) == _TRIES
+    assert len(tried) == TRIES
 
 
 def failing(bound, tried):
@@ -122,25 +123,61 @@ class Asking:
         return self.answers[-1]
 
 
-@pytest.mark.parametrize("pool", ["AveragePool <kernel_shape = [2, 2]>", "GlobalMaxPool"])
-def test_pools_are_told_their_channels(pool, monkeypatch):
-    """Without, onnxruntime does not compute them in blocks."""
-    told = []
+@pytest.fixture
+def regions(monkeypatch):
+    """What onnxruntime is given, as models."""
+    seen = []
 
     class Seen(_Session):
         def __init__(self, region, *rest):
-            told.append(onnx.load_from_string(region.model).graph.input[0].type.tensor_type.shape)
+            seen.append(onnx.load_from_string(region.model))
             super().__init__(region, *rest)
 
     monkeypatch.setattr("anydml.onnx.providers.onnxruntime._Session", Seen)
+    return seen
+
+
+@pytest.mark.parametrize("pool", ["AveragePool <kernel_shape = [2, 2]>", "GlobalMaxPool"])
+def test_pools_are_told_their_channels(pool, regions):
+    """Without, onnxruntime does not compute them in blocks."""
     model = parsed(f"m (float[n, 32, h, w] x) => (float[a, b, c, d] y) {{ y = {pool} (x) }}")
     session = anydml.load(model, native=False)
     x = np.random.default_rng(0).standard_normal((2, 32, 7, 9)).astype(np.float32)
     (y,) = session.run(None, {"x": x})
     wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+    told = [region.graph.input[0].type.tensor_type.shape.dim for region in regions]
     assert told
-    assert all(shape.dim[1].dim_value == 32 and shape.dim[0].dim_param for shape in told)
+    assert all(dim[1].dim_value == 32 and dim[0].dim_param for dim in told)
+
+
+def test_sizes_that_the_model_declares_are_told(regions):
+    """Some of onnxruntime's optimisations need them; those that are fed are left open."""
+    model = parsed("m (float[n, 3, m] x, float[m, k] y) => (float[a, b, c] z) { z = MatMul (x, y) }")
+    feed = {"x": np.ones((2, 3, 4), np.float32), "y": np.ones((4, 5), np.float32)}
+    anydml.load(model, native=False).run(None, feed)
+    (dim,) = [region.graph.input[0].type.tensor_type.shape.dim for region in regions]
+    assert [bool(d.dim_param) for d in dim] == [True, False, True]
+    assert dim[1].dim_value == 3
+
+
+def test_masks_stay_as_libraries_know_them(regions):
+    """Attention is found by the Unsqueezes of its mask; others are Reshapes, of which chains are one."""
+    model = parsed("""m (int64[n, m] mask, float[n, m] x) => (float[a, b, c, d] y, float[e, f, g, h] z) {
+        one = Constant <value_ints = [1]> ()
+        two = Constant <value_ints = [2]> ()
+        a = Unsqueeze (mask, one)
+        b = Unsqueeze (a, two)
+        y = Cast <to = 1> (b)
+        c = Unsqueeze (x, one)
+        d = Unsqueeze (c, two)
+        z = Sinh (d)
+    }""")
+    mask, x = np.ones((2, 3), np.int64), np.ones((2, 3), np.float32)
+    y, z = anydml.load(model, native=False).run(None, {"mask": mask, "x": x})
+    assert y.shape == z.shape == (2, 1, 1, 3)
+    (nodes,) = [[n.op_type for n in region.graph.node] for region in regions]
+    assert sorted(nodes) == ["Cast", "Reshape", "Sinh", "Unsqueeze", "Unsqueeze"]
 
 
 def test_parts_are_not_as_large_as_the_whole():
@@ -176,3 +213,22 @@ def test_attention_of_open_sizes_is_told_the_others():
         (y,) = session.run(None, {"x": np.ones((n, n + 2, 8), np.float32), "w": w})
         np.testing.assert_allclose(y, np.full((n, n + 2, 4), 8))
     assert session.explain().count("onnxruntime: Attention, MatMul") == session.explain().count("plan for")
+
+
+def test_reshapes_that_keep_the_first_sizes_say_so(regions):
+    """So regions serve other sizes, too, and onnxruntime knows attention by them."""
+    model = parsed("""m (float[n, m, 8] x) => (float[a, b, c, d] y) {
+        sizes = Shape <start = 0, end = 2> (x)
+        rest = Constant <value_ints = [2, 4]> ()
+        all = Concat <axis = 0> (sizes, rest)
+        h = Reshape (x, all)
+        y = Transpose <perm = [0, 2, 1, 3]> (h)
+    }""")
+    session = anydml.load(model, native=False)
+    for n, m in ((3, 5), (2, 7), (4, 4), (0, 3), (1, 1)):
+        x = np.random.default_rng(n).standard_normal((n, m, 8)).astype(np.float32)
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, x.reshape(n, m, 2, 4).transpose(0, 2, 1, 3))
+    told = [onnx.numpy_helper.to_array(i).tolist() for region in regions for i in region.graph.initializer]
+    assert [0, 0, 2, 4] in told
+    assert [3, 5, 2, 4] not in told

@@ -33,6 +33,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.errors import Flaky
 
 import anydml
+from anydml.onnx.providers import bound_memory
 from anydml.onnx.providers import onnxruntime as library
 from tests.robustness.fuzz_cases import KINDS, Case, cases, tried
 from tests.robustness.fuzz_seeds import corpus
@@ -80,7 +81,7 @@ def _in_a_child(folder: Path) -> Callable[[Case, Tell], bool]:
 
 def _tell_of_libraries(told: list[Tell]) -> None:
     """Tell what libraries are asked to do, so that it is known when one of them ends the process."""
-    compile_, run, bound = library.OnnxRuntime.compile, library._Session.__call__, library._Fixed.__call__
+    compile_, run, bound = library.OnnxRuntime.compile, library._Session.__call__, bound_memory.Fixed.__call__
     infer = onnx.shape_inference.infer_node_outputs
 
     def compiled(self: Any, region: Any, threads: int, alone: bool = True) -> Any:
@@ -105,7 +106,7 @@ def _tell_of_libraries(told: list[Tell]) -> None:
 
     library.OnnxRuntime.compile = compiled  # type: ignore[method-assign]
     library._Session.__call__ = ran  # type: ignore[method-assign]
-    library._Fixed.__call__ = bound_ran  # type: ignore[method-assign]
+    bound_memory.Fixed.__call__ = bound_ran  # type: ignore[method-assign]
     onnx.shape_inference.infer_node_outputs = inferred
 
 

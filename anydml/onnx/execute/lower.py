@@ -17,14 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-import onnx
-
-from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
-from anydml.ir.names import Names
+from anydml.errors import Problem, Unsupported
+from anydml.ir.graph import Constant, Graph, If, MapType, Node, SequenceType, TensorType, Type, Value
+from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type, numpy_type
 from anydml.onnx.execute.cost_model import connected, seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
@@ -40,19 +38,17 @@ from anydml.onnx.execute.steps import (
 )
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.fold import fold, has_rule
-from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable
+from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Sizes
 from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.ops.revisions import others
 from anydml.onnx.providers.onnxruntime import DTYPES, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
-from anydml.onnx.schema import schema_of, unknown_operator
+from anydml.onnx.schema import unknown_operator
 from anydml.onnx.serde.node_writer import used_constants
-from anydml.onnx.serde.region_model import IR_VERSION, node_proto, region
+from anydml.onnx.serde.region_model import region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
-from anydml.onnx.types import CODES
 from anydml.runtime.arena import Arena
 from anydml.runtime.mapped_file import owned
-from anydml.runtime.memory import size_problem
 
 ProgramOf = Callable[[Graph], Any]
 _log = logging.getLogger("anydml.session")
@@ -60,10 +56,20 @@ logging.getLogger("anydml").addHandler(logging.NullHandler())  # nothing is prin
 
 
 def lower(
-    graph: Graph, libraries: ProviderRegistry, program: ProgramOf, alone: bool, code: bool = True
+    graph: Graph,
+    libraries: ProviderRegistry,
+    program: ProgramOf,
+    alone: bool,
+    code: bool = True,
+    declared: Mapping[Value, Sizes] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of a specialised graph. `program` makes the runnable of a branch. `alone`: nothing else
-    computes between its runs. `code`: whether code may be made of what the fast library takes.
+    """The plan of a specialised graph.
+
+    Args:
+        program: makes the runnable of a branch.
+        alone: nothing else computes between its runs.
+        code: whether code may be made of what the fast library takes.
+        declared: what the model says of inputs' sizes, whatever they are here.
 
     Raises:
         Unsupported: no provider runs one of the nodes.
@@ -71,7 +77,7 @@ def lower(
     apart: dict[Node | If, str] = {}
     while True:  # each round that fails has learned of more nodes that the library refuses
         try:
-            return _Lowering(graph, libraries, program, apart, code).plan(alone)
+            return _Lowering(graph, libraries, program, apart, code, declared).plan(alone)
         except _Refused:
             continue
 
@@ -93,8 +99,10 @@ class _Lowering:
         program: ProgramOf,
         apart: dict[Node | If, str],
         code: bool,
+        declared: Mapping[Value, Sizes],
     ) -> None:
         self.graph, self.libraries, self.program, self.apart = graph, libraries, program, apart
+        self.declared = declared
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
         self.placement = Partition(graph, libraries, apart, code)
@@ -102,7 +110,7 @@ class _Lowering:
 
     def plan(self, alone: bool) -> Plan:
         graph = self.graph
-        _check_sizes(graph)
+        check_sizes(graph)
         for value in (*graph.inputs, *graph.constants):
             self.slot(value)
         by_level = levels(graph.nodes, self.place)
@@ -121,12 +129,13 @@ class _Lowering:
                 template[self.slots[value]] = owned(constant.content)
         inputs = tuple(self.slots[v] for v in graph.inputs)
         fresh = {k for step in steps if step.fresh for k in step.writes}
+        places = list(enumerate(zip(graph.outputs, outputs, strict=True)))
+        passed = frozenset(p for p, (v, _) in places if v in graph.constants or v in graph.inputs)
         unsure = frozenset(
-            p
-            for p, (v, k) in enumerate(zip(graph.outputs, outputs, strict=True))
-            if k not in fresh or k in outputs[:p] or not isinstance(v.type, TensorType)
-        )  # sequences of one library may share their items
-        return Plan(template, inputs, tuple(steps), outputs, _drops(steps, set(outputs)), unsure)
+            p for p, (v, k) in places if k not in fresh or k in outputs[:p] or _may_share(v.type)
+        )
+        drops = _drops(steps, set(outputs))
+        return Plan(template, inputs, tuple(steps), outputs, drops, unsure - passed, passed)
 
     def slot(self, value: Value) -> int:
         return self.slots.setdefault(value, len(self.slots))
@@ -204,7 +213,7 @@ class _Lowering:
 
     def _slow(self, node: Node, why: str) -> Step:
         """A step of one node that the fast library does not run, and why."""
-        _check_node(node, self.libraries.opsets)
+        check_node(node, self.libraries.opsets)
         if not knows_opset(node.op.version) or why in self.libraries.refused.values():
             remedy = "a newer onnxruntime may have it"
             _log.warning(
@@ -317,8 +326,8 @@ class _Lowering:
         results |= {n.outputs[0]: moved[n].result_type for n in nodes if n in moved}
         return KernelsStep(
             tuple(nodes),
-            tuple(_numpy(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
-            tuple(_numpy(results[v]) for v in outputs),
+            tuple(numpy_type(v.type.dtype) for v in inputs if isinstance(v.type, TensorType)),
+            tuple(numpy_type(results[v]) for v in outputs),
             lambda shapes: as_directml(nodes, inputs, shapes, constants, outputs, moved),
             self.libraries.threads,
             tuple(map(self.slot, inputs)),
@@ -365,9 +374,9 @@ class _Lowering:
             constants = {}
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
-        made = region(nodes, inputs, outputs, small, opsets, weights)
+        made = region(nodes, inputs, outputs, small, opsets, weights, self.declared)
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
-        ends = [_fixed_type(v) for v in (*inputs, *outputs)]
+        ends = [fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]
         if len(known) == len(ends):
             call = provider.fixed(call, known[: len(inputs)], known[len(inputs) :])
@@ -377,40 +386,19 @@ class _Lowering:
         return RegionStep(provider.name, call, tuple(nodes), reads, writes, ranks, because, fresh)
 
 
-def _check_sizes(graph: Graph) -> None:
-    """Refuse a plan that is known to need more memory than there is.
-
-    Raises:
-        ExecutionFailed: names the node and its output.
-    """
-    for node in graph.nodes:
-        for value in node.writes:
-            known = _fixed_type(value)
-            if known is not None and known[0] != "string":
-                dtype, sizes = known
-                problem = size_problem(
-                    f"output {value.name!r} of {node.label}", dtype, sizes, _numpy(dtype).itemsize
-                )
-                if problem is not None:
-                    raise ExecutionFailed(problem)
+def _may_share(type: Type | None) -> bool:
+    """Whether a library's new result may have arrays that are others' too: items of sequences."""
+    if isinstance(type, SequenceType):
+        return not isinstance(type.element, MapType)
+    return not isinstance(type, TensorType)
 
 
 def _is_weight(value: Value) -> bool:
     """Whether a constant is large enough to be shared instead of copied, and of a type that can be."""
-    ends = _fixed_type(value)
+    ends = fixed_type(value)
     if ends is None or ends[0] not in DTYPES or ends[0] == "string":
         return False
-    return prod(ends[1]) * _numpy(ends[0]).itemsize >= MIN_WEIGHT_BYTES
-
-
-def _fixed_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
-    """Type and sizes, where all are known."""
-    sizes = value.known_sizes
-    return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
-
-
-def _numpy(dtype: str) -> np.dtype:
-    return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])
+    return prod(ends[1]) * numpy_type(ends[0]).itemsize >= MIN_WEIGHT_BYTES
 
 
 def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]:
@@ -422,22 +410,6 @@ def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]
         drops.append(tuple(k for k in touched if k not in seen))
         seen.update(touched)
     return tuple(reversed(drops))
-
-
-def _check_node(node: Node, opsets: Mapping[str, int]) -> None:
-    """ONNX's own rules for a node that no compiler of a library has looked at.
-
-    Raises:
-        InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
-    """
-    if schema_of(node.op) is None or node.bodies:  # whose surroundings it needs
-        return
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
-    try:
-        onnx.checker.check_node(node_proto(node, Names()), context)
-    except Exception as error:  # ValidationError, or what damaged bytes make of it
-        raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 
 
 def _version(node: Node) -> int:

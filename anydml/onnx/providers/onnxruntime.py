@@ -19,13 +19,14 @@ from onnx import TypeProto, helper
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp, TensorType
+from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.words import first_line
 from anydml.onnx.types import CODES, onnx_name
 from anydml.runtime.mapped_file import InFile, MappedFile, owned
-from anydml.runtime.process import Calls, leak, renew_after_fork
+from anydml.runtime.process import leak, renew_after_fork
 
 DTYPES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split(" ")
@@ -70,7 +71,7 @@ class OnnxRuntime:
         ends = [(np.dtype(t), n) for t, n in (*inputs, *outputs)] if _fixable(inputs, outputs) else []
         if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
-        return _Fixed(call, ends[: len(inputs)], ends[len(inputs) :])
+        return Fixed(call, ends[: len(inputs)], ends[len(inputs) :])
 
 
 def copies_weights() -> bool:
@@ -81,15 +82,6 @@ def copies_weights() -> bool:
     return hasattr(ort.SessionOptions, "add_external_initializers_from_files_in_memory")
 
 
-def _run_options() -> Any:
-    options = ort.RunOptions()
-    options.add_run_config_entry(
-        "gpu_graph_id", "-1"
-    )  # a binding's run asks for it, and lasts if it is absent
-    return options
-
-
-_calls = Calls(_run_options)
 _spare_options: list[ort.RunOptions] = []
 """Of runs that can be ended one by one, and are over."""
 
@@ -157,7 +149,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     weights = _lend(region, options)
     opening = _Opening(options)
     try:
-        _calls.enter(opening)
+        calls.enter(opening)
         session = ort.InferenceSession(
             region.model,
             options,
@@ -168,7 +160,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
         raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:
-        _calls.leave(opening)
+        calls.leave(opening)
         for file in _files(region):
             file.release()
     return session, weights
@@ -224,7 +216,7 @@ class _Session:
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = threading.Lock()
-        self.bindings: weakref.WeakSet[_Binding] = weakref.WeakSet()
+        self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
         self._open()
         renew_after_fork(self)
 
@@ -266,7 +258,7 @@ class _Session:
         """
         bindable = all(x.size > 0 and x.dtype.name in DTYPES for x in (*inputs, *outputs))
         run_once = self._loops or self._seconds is not None
-        return _Binding(self, inputs, outputs) if bindable and not run_once else None
+        return Binding(self, inputs, outputs) if bindable and not run_once else None
 
     def _run_again(self, *arguments: Any) -> Any:
         assert self.session is not None
@@ -275,23 +267,23 @@ class _Session:
     def __call__(self, values: list[Any]) -> list[Any]:
         if self._loops or self._seconds is not None:
             return self._run_for_long(values)
-        options = _calls.options
+        options = calls.options
         try:
-            _calls.enter(options)
+            calls.enter(options)
             feeds = dict(zip(self.inputs, values))  # noqa: B905  (a fifth of a microsecond)
             results: list[Any] = self._run(self.outputs, feeds, options)
             return results
         except Exception as error:
             raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
         finally:
-            _calls.leave(options)
+            calls.leave(options)
 
     def _run_for_long(self, values: list[Any]) -> list[Any]:
         """Ended by Ctrl-C, and when its time is over."""
         again: ort.RunOptions | None = None
         options, watch = _spare_options.pop() if _spare_options else ort.RunOptions(), None
         try:
-            _calls.enter(options)
+            calls.enter(options)
             watch = watch_ctrl_c(options)
             feeds = dict(zip(self.inputs, values))  # noqa: B905  (as above)
             if self._seconds is None:
@@ -307,7 +299,7 @@ class _Session:
             raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
         finally:
             unwatch_ctrl_c(watch)
-            _calls.leave(options)
+            calls.leave(options)
             if again is not None and not again.terminate:  # nobody has told it to end, late
                 _spare_options.append(again)
 
@@ -336,94 +328,6 @@ def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
         raise
     finally:
         timer.cancel()
-
-
-_TRIES = 3
-"""How often in a row a bound run may fail, as it also does for data that has no result."""
-
-
-class _Binding:
-    """A session's inputs and outputs in arrays, bound once. Not for several threads at once."""
-
-    def __init__(self, call: _Session, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        """The arrays are in C's order, and not empty."""
-        self._call, self._arrays = call, [*inputs, *outputs]
-        self._bound: tuple[Any, Any, Any] | None = None
-        """What runs, what it is given, and what that needs."""
-        self._failures = 0
-        call.bindings.add(self)
-        renew_after_fork(self)
-
-    def _bind(self) -> tuple[Any, Any, Any]:
-        session, call = self._call.session, self._call
-        kept = [ort.OrtValue.ortvalue_from_numpy(x) for x in self._arrays]
-        binding = session.io_binding()
-        for name, value in zip(call.inputs, kept, strict=False):
-            binding.bind_ortvalue_input(name, value)
-        for name, value in zip(call.outputs, kept[len(call.inputs) :], strict=True):
-            binding.bind_ortvalue_output(name, value)
-        if hasattr(session, "_sess") and hasattr(binding, "_iobinding"):  # without the wrapper, half a call
-            return session._sess.run_with_iobinding, binding._iobinding, kept
-        return session.run_with_iobinding, binding, kept
-
-    def after_fork(self) -> None:
-        leak(self._bound)
-        self._bound = None
-
-    def bind_again(self) -> None:
-        """The next run shall: to a session that was opened again."""
-        self._bound = None
-
-    def __call__(self) -> bool:
-        """Run, and tell whether that went well: an output may have other sizes than its array.
-
-        What failed time after time is not tried again: its exceptions take longer than most runs.
-        """
-        if self._failures == _TRIES:
-            return False
-        bound = self._bound
-        if bound is None:
-            bound = self._bound = self._bind()
-        options = _calls.options
-        try:
-            _calls.enter(options)
-            bound[0](bound[1], options)
-            self._failures = 0
-            return True
-        except Exception:
-            self._failures += 1
-            return False
-        finally:
-            _calls.leave(options)
-
-
-class _Fixed:
-    """A region with memory of its own for inputs and outputs. Whoever comes while it is busy goes without."""
-
-    def __init__(
-        self, call: _Session, inputs: list[tuple[np.dtype, Sizes]], outputs: list[tuple[np.dtype, Sizes]]
-    ) -> None:
-        self._call, self.bind = call, call.bind
-        given, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
-        self._given = [(x, x.dtype, x.shape) for x in given]
-        self._run = _Binding(call, given, self._outputs)
-        self.after_fork()
-        renew_after_fork(self)
-
-    def after_fork(self) -> None:
-        self._lock = threading.Lock()
-
-    def __call__(self, values: list[Any]) -> list[Any]:
-        if not self._lock.acquire(False):  # its name would take a tenth of a microsecond
-            return self._call(values)
-        try:
-            for value, (x, dtype, shape) in zip(values, self._given):  # noqa: B905  (as above)
-                if value.shape != shape or value.dtype != dtype:  # not as the model declares
-                    return self._call(values)
-                x[...] = value
-            return [y.copy() for y in self._outputs] if self._run() else self._call(values)
-        finally:
-            self._lock.release()
 
 
 def _failed_node(message: str) -> int | None:

@@ -33,6 +33,15 @@ def keeps_elements(match: Match) -> bool:
     return has_same_elements(match["x"], reshaped) and has_same_elements(reshaped, match.output)
 
 
+def is_no_mask(match: Match) -> bool:
+    """Whether all sizes are known, and it is no matrix of integers, as a mask is: libraries know attention by
+    how its mask is unsqueezed."""
+    if not keeps_elements(match):
+        return False
+    x = match["x"]
+    return x.tensor.dtype not in ("int32", "int64", "bool") or x.rank in (0, 1)
+
+
 def keeps_sizes(match: Match) -> bool:
     return keeps_elements(match) and match["x"].sizes == match.output.sizes
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
@@ -13,7 +15,7 @@ from anydml.ir.dims import as_affine
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import NodeView
+from anydml.onnx.ops.opinfo import NodeView, Sizes
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
@@ -44,12 +46,14 @@ def region(
     constants: Mapping[Value, Constant],
     opsets: Mapping[str, int],
     weights: Mapping[Value, Constant] = MappingProxyType({}),
+    declared: Mapping[Value, Sizes] = MappingProxyType({}),
 ) -> Region:
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
-    told. Weights are declared only.
+    told, and those `declared` by the model. Weights are declared only.
     """
+    nodes, constants = _with_sizes_kept(nodes, constants)
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     graph, names = onnx.GraphProto(name="region"), Names()
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
@@ -60,7 +64,7 @@ def region(
         names, lambda n: places.get(n, ""), sized=False, parts=parts, opset=opset, around=around
     )
     told = partial(_input, writer, *_told(nodes))
-    graph.input.extend(told(k, value, value in lengths) for k, value in enumerate(inputs))
+    graph.input.extend(told(k, v, v in lengths, declared.get(v)) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
     graph.output.extend(map(writer.declared_by_rank, outputs))
     for value, constant in constants.items():
@@ -210,6 +214,36 @@ def _measures_known_sizes(node: Node | If) -> bool:
     return all(n.number is not None for n in measured.reshape(-1))
 
 
+def _with_sizes_kept(
+    nodes: Sequence[Node | If], constants: Mapping[Value, Constant]
+) -> tuple[Sequence[Node | If], Mapping[Value, Constant]]:
+    """Reshapes to sizes that begin as those of the input do say so, by 0: then they do for other sizes, too,
+    and onnxruntime finds attention by them."""
+    changed: dict[Node | If, Node] = {}
+    made: dict[Value, Constant] = {}
+    for node in nodes:
+        told = node.inputs[1] if isinstance(node, Node) and node.is_onnx("Reshape") else None
+        if (
+            not isinstance(node, Node)
+            or told is None
+            or told not in constants
+            or "allowzero" in node.attributes
+        ):
+            continue
+        before, wanted = node.inputs[0] and node.inputs[0].known_sizes, constants[told].content.tolist()
+        same = [n == m and n > 0 for n, m in zip(before or (), wanted, strict=False)]
+        kept = same.index(False) if False in same else len(same)
+        if kept:
+            sizes = Value(f"{told.name}~{len(made)}", told.type)
+            made[sizes] = Constant(np.array([0] * kept + wanted[kept:], np.int64))
+            changed[node] = replace(node, inputs=(node.inputs[0], sizes))
+    if not changed:
+        return nodes, constants
+    nodes = [changed.get(n, n) for n in nodes]
+    read = {v for n in walk(nodes, bodies=True) for v in n.reads}
+    return nodes, {v: c for v, c in {**constants, **made}.items() if v in read}
+
+
 def _told(nodes: Sequence[Node | If]) -> tuple[bool, bool, bool]:
     """What is told of inputs beside their ranks: all sizes that are known, how many channels they have, names
     of the others.
@@ -226,12 +260,21 @@ def _told(nodes: Sequence[Node | If]) -> tuple[bool, bool, bool]:
 
 
 def _input(
-    writer: NodeWriter, sized: bool, channels: bool, named: bool, number: int, value: Value, length: bool
+    writer: NodeWriter,
+    sized: bool,
+    channels: bool,
+    named: bool,
+    number: int,
+    value: Value,
+    length: bool,
+    declared: Sizes | None,
 ) -> ValueInfoProto:
     """An input. `length`: ONNX's inference takes it for 0 where it is not told."""
     info, sizes = writer.declared_by_rank(value), value.sizes or ()
+    every = sized or length
     for axis, (dim, size) in enumerate(zip(info.type.tensor_type.shape.dim, sizes, strict=bool(sizes))):
-        if isinstance(size, int) and (sized or length or (channels and axis == 1 and len(sizes) > 2)):
+        fixed = declared is not None and len(declared) == len(sizes) and declared[axis] == size
+        if isinstance(size, int) and (every or fixed or (channels and axis == 1 and len(sizes) > 2)):
             dim.dim_value = size
         elif named:
             dim.dim_param = f"{number}.{axis}"

@@ -1,0 +1,60 @@
+"""What is looked at before a graph is planned: whether its tensors fit, and its nodes are ONNX's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from anydml.errors import ExecutionFailed, InvalidModel, Problem
+from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.ir.names import Names
+from anydml.onnx.schema import schema_of
+from anydml.onnx.serde.region_model import IR_VERSION, node_proto
+from anydml.onnx.types import CODES
+from anydml.runtime.memory import size_problem
+
+
+def check_sizes(graph: Graph) -> None:
+    """Refuse a plan that is known to need more memory than there is.
+
+    Raises:
+        ExecutionFailed: names the node and its output.
+    """
+    for node in graph.nodes:
+        for value in node.writes:
+            known = fixed_type(value)
+            if known is not None and known[0] != "string":
+                dtype, sizes = known
+                problem = size_problem(
+                    f"output {value.name!r} of {node.label}", dtype, sizes, numpy_type(dtype).itemsize
+                )
+                if problem is not None:
+                    raise ExecutionFailed(problem)
+
+
+def check_node(node: Node, opsets: Mapping[str, int]) -> None:
+    """ONNX's own rules for a node that no compiler of a library has looked at.
+
+    Raises:
+        InvalidModel: a wrong number of inputs or outputs, an unknown attribute or one of a wrong type.
+    """
+    if schema_of(node.op) is None or node.bodies:  # whose surroundings it needs
+        return
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
+    try:
+        onnx.checker.check_node(node_proto(node, Names()), context)
+    except Exception as error:  # ValidationError, or what damaged bytes make of it
+        raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
+
+
+def fixed_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
+    """Type and sizes, where all are known."""
+    sizes = value.known_sizes
+    return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
+
+
+def numpy_type(dtype: str) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])

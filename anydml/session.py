@@ -13,11 +13,12 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from anydml.cached import cached_property
 from anydml.display import page, signature, text
 from anydml.errors import (
     ExecutionFailed,
@@ -34,6 +35,7 @@ from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
+from anydml.onnx.partial_eval.annotate import is_fixed
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     execution_providers,
@@ -46,16 +48,48 @@ from anydml.runtime.bind import cannot_leave
 from anydml.runtime.threads import check_threads
 
 
-@dataclass(frozen=True)
 class NodeArg:
     """An input or output: `name`, `type` as in `tensor(float)`, and `shape`.
 
-    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not declared.
+    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not known, and
+    empty for what is no tensor, as in onnxruntime. What follows of an output's, beyond what the file says, is
+    found out when it is asked for.
     """
 
-    name: str
-    type: str
-    shape: list[int | str | None] | None
+    def __init__(self, argument: Argument, followed: Callable[[], Argument] | None = None) -> None:
+        """`followed`: the argument with what follows of its type."""
+        self.name = argument.name
+        self._argument = argument
+        self._followed = None if is_fixed(argument.type) else followed
+
+    @property
+    def _told(self) -> Argument:
+        return self._argument if self._followed is None else self._followed()
+
+    @cached_property
+    def type(self) -> str:
+        return onnx_name(self._told.type)
+
+    @cached_property
+    def shape(self) -> list[int | str | None] | None:
+        told = self._told.type
+        type = told.element if isinstance(told, OptionalType) else told
+        if not isinstance(type, TensorType):
+            return None if type is None else []
+        if type.sizes is None:
+            return None
+        return [n if isinstance(n, int) else (n and n.name) or None for n in type.sizes]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NodeArg):
+            return NotImplemented
+        return (self.name, self.type, self.shape) == (other.name, other.type, other.shape)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
 
 
 @translate_memory_error
@@ -140,15 +174,19 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
-        return [_node_arg(i) for i in self._model.inputs]
+        return [NodeArg(i) for i in self._model.inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs with a default in the file, which may be fed."""
-        return [_node_arg(i) for i in self._model.overridable]
+        return [NodeArg(i) for i in self._model.overridable]
 
     def get_outputs(self) -> list[NodeArg]:
         """With the sizes that follow, where the file says none."""
-        return [_node_arg(o) for o in self._loaded.outputs]
+
+        def followed(k: int) -> Argument:
+            return self._loaded.outputs[k]
+
+        return [NodeArg(o, partial(followed, k)) for k, o in enumerate(self._model.outputs)]
 
     def get_providers(self) -> list[str]:
         """onnxruntime's execution providers, in order, for what it runs."""
@@ -387,10 +425,3 @@ def _check_call(output_names: object, input_feed: object) -> None:
     if output_names is not None and (isinstance(output_names, str) or not isinstance(output_names, Sequence)):
         message = f"expected a list of names, but got {short_repr(output_names)}"
         raise InvalidInput(Problem("outputs", message))
-
-
-def _node_arg(argument: Argument) -> NodeArg:
-    type = argument.type.element if isinstance(argument.type, OptionalType) else argument.type
-    sizes = type.sizes if isinstance(type, TensorType) else None
-    shape = None if sizes is None else [n if isinstance(n, int) else (n and n.name) or None for n in sizes]
-    return NodeArg(argument.name, onnx_name(argument.type), shape)

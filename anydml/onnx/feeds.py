@@ -6,19 +6,23 @@ import sys
 from typing import Any
 
 import numpy as np
+import onnx
 
 from anydml.errors import Problem, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
-from anydml.onnx.types import dtype_name, onnx_name
+from anydml.onnx.types import CODES, dtype_name, onnx_name
 from anydml.ops.dtypes import native
 
 
 def as_array(value: Any, type: Type | None) -> Any:
-    """What was fed, as an array where it is one in another coat: a NumPy scalar, or Python numbers."""
+    """What was fed, as an array where it is one in another coat: a NumPy scalar, or lists of numbers or texts
+    that fit the type."""
     if isinstance(type, SequenceType) and isinstance(value, list | tuple):
         return [as_array(v, type.element) for v in value]
     if isinstance(type, OptionalType):
         return value if value is None else as_array(value, type.element)
+    if isinstance(type, TensorType) and isinstance(value, list | tuple):
+        return _of_lists(value, type)
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
@@ -26,6 +30,22 @@ def as_array(value: Any, type: Type | None) -> Any:
             return value.astype(object)
         return value.astype(native(value.dtype), copy=False)
     return value
+
+
+def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:
+    """An array, unless that would lose something."""
+    try:
+        found = np.asarray(value)
+    except ValueError:  # of no shape
+        return value
+    if type.dtype == "string":
+        return found.astype(object) if found.dtype.kind == "U" else value
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
+    fits = np.can_cast(found.dtype, wanted, "same_kind") or (found.dtype.kind in "iu" and wanted.kind in "iu")
+    if found.size and not (found.dtype.kind in "biuf" and fits):
+        return value
+    made = found.astype(wanted)
+    return made if found.dtype.kind == "f" or (made == found).all() else value
 
 
 def _is_masked(value: np.ndarray) -> bool:
@@ -58,6 +78,7 @@ def problems_of(value: Any, type: Type | None) -> list[Problem]:
             problems = []
             if dtype_name(value.dtype) != dtype:
                 problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))
+            sizes = sizes or None  # onnxruntime compares nothing with an empty shape: a scalar may be [1]
             if sizes is not None and len(sizes) != value.ndim:
                 problems.append(Problem("", f"expected rank {len(sizes)}, but got shape {value.shape}"))
             elif sizes is not None and any(

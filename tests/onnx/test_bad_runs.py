@@ -49,10 +49,10 @@ def test_all_problems_of_a_feed_at_once():
     [
         None,
         "text",
-        [1.0, 2.0, 3.0],
-        [X],
+        ["one", "two"],
+        [X, X[:1]],
         X.astype(np.float64),
-        X.tolist(),
+        [[1.0], [2.0, 3.0]],
         X.astype(int),
         X.astype(str),
         object(),

@@ -80,6 +80,55 @@ def test_outputs_without_declared_sizes_have_those_that_follow():
     assert [(o.name, o.type, o.shape) for o in ours] == [(o.name, o.type, o.shape) for o in theirs]
 
 
+def test_outputs_have_the_numbers_that_follow_where_the_file_has_names():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    m (float[n,4] x) => (float[b,c] y, float[n,d] z, float[w] k) {
+      y = MatMul (x, w)  z = Concat <axis = 1> (x, y)  k = Constant <value = float[3] {1, 2, 3}> ()
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 5), np.float32), "w"))
+    session, theirs = dml.load(model), ort.InferenceSession(model.SerializeToString())
+    assert [o.shape for o in session.get_outputs()] == [["b", 5], ["n", 9], [3]]
+    assert [o.shape for o in theirs.get_outputs()] == [["b", 5], ["n", 9], [3]]
+    assert session.get_outputs() == dml.load(model).get_outputs()
+    assert "shape=['b', 5]" in repr(session.get_outputs()[0])
+
+
+# ---- feeds -------------------------------------------------------------------------------------------
+
+LISTS = """<ir_version: 8, opset_import: ["": 17]>
+m (float[n,2] x, int64[k] i, string[t] s, int64 r) => (float[n,2] y, int64[k] j, string[t] w, int64 q) {
+  y = Neg (x)  j = Neg (i)  w = Identity (s)  q = Abs (r)
+}"""
+
+
+def test_lists_are_arrays_where_they_fit():
+    """As onnxruntime takes them, which also cuts fractions off."""
+    model = onnx.parser.parse_model(LISTS)
+    session, theirs = dml.load(model), ort.InferenceSession(model.SerializeToString())
+    feed = {"x": [[1.5, 2], [3, 4]], "i": [1, 2], "s": ["a", "b"], "r": np.array(3)}
+    for _ in range(3):
+        for found, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+    for wrong in ({"i": [1.5]}, {"i": [2**63]}, {"x": [["a", "b"]]}, {"s": [1]}, {"x": [[1], [2, 3]]}):
+        with pytest.raises(dml.InvalidInput, match=r"use np\.array"):
+            session.run(None, feed | wrong)
+
+
+def test_a_scalar_may_have_any_shape():
+    """onnxruntime does not compare shapes with an empty one: a rate is often fed as [16000]."""
+    model = onnx.parser.parse_model(LISTS)
+    session, theirs = dml.load(model), ort.InferenceSession(model.SerializeToString())
+    feed = {"x": np.ones((1, 2), np.float32), "i": np.array([1]), "s": np.array(["a"], object)}
+    for rate in (np.array(-3), np.array([-3]), np.array([[-3, 4]]), np.array([-3]), np.int64(-3)):
+        (*_, found), (*_, wanted) = (
+            each.run(None, feed | {"r": np.asarray(rate)}) for each in (session, theirs)
+        )
+        assert found.shape == np.shape(wanted)
+        np.testing.assert_array_equal(found, wanted)
+
+
 # ---- dims --------------------------------------------------------------------------------------------
 
 

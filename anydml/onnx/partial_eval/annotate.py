@@ -64,20 +64,33 @@ def annotate_types(
 
 
 def typed_outputs(model: Model) -> tuple[Argument, ...]:
-    """The outputs of the types that their file declares, or that follow where it says none, or no rank."""
-    if all(_is_ranked(o.type) for o in model.outputs):
+    """The outputs of the types that their file declares, with what follows where it does not say a size."""
+    if all(is_fixed(o.type) for o in model.outputs):
         return model.outputs
     graph = annotate_types(model.graph, model.opsets, OnnxRuntime(), model.declared)
-    found = []
-    for output, value in zip(model.outputs, graph.outputs, strict=True):
-        told, follows = output.type, value.type
-        more = told is None or (follows is not None and without_sizes(follows) == told)
-        found.append(replace(output, type=follows) if more and not _is_ranked(told) else output)
-    return tuple(found)
+    pairs = zip(model.outputs, graph.outputs, strict=True)
+    return tuple(replace(output, type=_merged(output.type, value.type)) for output, value in pairs)
 
 
-def _is_ranked(type: Type | None) -> bool:
-    return type is not None and (not isinstance(type, TensorType) or type.sizes is not None)
+def is_fixed(type: Type | None) -> bool:
+    """Whether nothing can follow that a type does not say."""
+    sizes = type.sizes if isinstance(type, TensorType) else ()
+    return type is not None and sizes is not None and all(isinstance(n, int) for n in sizes)
+
+
+def _merged(told: Type | None, follows: Type | None) -> Type | None:
+    """What a file says, and what follows where it says nothing, or no number."""
+    if told is None or follows is None or not isinstance(told, TensorType):
+        return follows if told is None else told
+    if not isinstance(follows, TensorType) or follows.dtype != told.dtype or follows.sizes is None:
+        return told
+    if told.sizes is None:
+        return follows
+    if len(told.sizes) != len(follows.sizes):
+        return told
+    pairs = zip(told.sizes, follows.sizes, strict=True)
+    sizes = tuple(n if isinstance(n, int) or not (n is None or isinstance(m, int)) else m for n, m in pairs)
+    return TensorType(told.dtype, sizes)
 
 
 def _typed(

@@ -28,6 +28,7 @@ class PreparedGraph:
         self._graph, self._threads = graph, threads
         self._made = [(v.tensor.static_sizes, NUMPY[v.data_type]) for v in graph.outputs]
         self._empty = any(0 in v.tensor.static_sizes for v in (*graph.inputs, *graph.outputs))
+        self._makes_nothing = all(0 in v.tensor.static_sizes for v in graph.outputs)
         self.by_kernels = True
         """Whether it can run: nothing but kernels of ours is needed for it."""
         if self._empty:
@@ -63,7 +64,9 @@ class PreparedGraph:
         `empty` makes an array of given sizes and type, whose contents do not matter.
         """
         results = [empty(sizes, dtype) for sizes, dtype in self._made]
-        if self._empty:  # nothing for a kernel to do, or next to nothing
+        if self._makes_nothing:
+            pass
+        elif self._empty:  # next to nothing for a kernel to do
             run_reference(self._graph, inputs, results)
         elif self._single is not None:
             template, places = self._single

@@ -17,8 +17,8 @@ MAX_GUARD_ELEMENTS = 16
 Key = tuple[Any, ...]
 ANY: Key = ("any",)
 """In the place of contents: a plan for whatever they are."""
-UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "OSUVmM")
-"""NumPy's types whose number alone does not say what an element is."""
+UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "SUVmM")
+"""NumPy's types whose number alone does not say what an element is. Objects are texts, if they are taken."""
 
 
 def shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:

@@ -12,7 +12,7 @@ from anydml.cached import cached_property
 from anydml.codegen.program.entry import Entry
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
-from anydml.onnx.execute.ownership import make_owned
+from anydml.onnx.execute.ownership import copied, make_owned
 from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
 from anydml.onnx.serde.region_model import every_node
 from anydml.ops.dtypes import NUMPY
@@ -325,6 +325,8 @@ class Plan:
     """For each step, the slots that nobody reads after it: their memory can go."""
     unsure: frozenset[int]
     """The outputs, by place, that may be memory of an input, a constant or another output."""
+    passed: frozenset[int] = frozenset()
+    """The outputs that are an input or a constant."""
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs, which may be memory of something else: for a step of another plan."""
@@ -340,9 +342,13 @@ class Plan:
     def run_owned(self, values: Sequence[Any]) -> list[Any]:
         """The outputs, which are the caller's."""
         if self._single is not None:
-            step, places = self._single
-            return step.results([values[p] for p in places])
-        return make_owned(self.run(values), self.unsure, values)
+            step, places, made = self._single
+            results = step.results([values[p] for p in places])
+            return results if made is None else [x.copy() if k is None else results[k] for k, x in made]
+        results = self.run(values)
+        for k in self.passed:
+            results[k] = copied(results[k])
+        return make_owned(results, self.unsure, values)
 
     def bound(self, values: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where that is not to be had."""
@@ -360,18 +366,32 @@ class Plan:
     @cached_property
     def _given(self) -> list[int] | None:
         """Of a plan of one step that makes the outputs of inputs, the places of these."""
-        if len(self.steps) != 1 or self.unsure:
-            return None
-        (step,) = self.steps
-        if step.writes != self.outputs or not {*step.reads} <= {*self.inputs}:
-            return None
-        return [self.inputs.index(k) for k in step.reads]
+        return self._reads if self._reads is not None and self._makes_all else None
 
     @cached_property
-    def _single(self) -> tuple[Whole, list[int]] | None:
-        """The usual case, one step that gives its results at once; and which inputs it reads."""
-        step = self.steps[0] if self._given is not None else None
-        return (step, self._given) if isinstance(step, Whole) and self._given is not None else None
+    def _reads(self) -> list[int] | None:
+        """The inputs that the only step reads, by place; None where there are others, or it reads more."""
+        if len(self.steps) != 1 or self.unsure or not {*self.steps[0].reads} <= {*self.inputs}:
+            return None
+        return [self.inputs.index(k) for k in self.steps[0].reads]
+
+    @property
+    def _makes_all(self) -> bool:
+        return not self.passed and self.steps[0].writes == self.outputs
+
+    @cached_property
+    def _single(self) -> tuple[Whole, list[int], list[tuple[int | None, Any]] | None] | None:
+        """The usual case, one step that gives its results at once: which inputs it reads; and where outputs
+        come from, if constants are among them."""
+        step = self.steps[0] if self._reads is not None else None
+        if self._reads is None or not isinstance(step, Whole):
+            return None
+        if self._makes_all:
+            return step, self._reads, None
+        places = {k: p for p, k in enumerate(step.writes)}
+        made = [(places.get(k), self.template[k]) for k in self.outputs]
+        usual = all(p is not None or isinstance(x, np.ndarray) for p, x in made)
+        return (step, self._reads, made) if usual else None
 
     @cached_property
     def _each(self) -> list[tuple[Step, tuple[int, ...]]]:

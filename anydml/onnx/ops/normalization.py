@@ -205,6 +205,12 @@ def _dropout(
     return (x,)
 
 
+def _draws_by_a_seed(n: KnownNode) -> bool:
+    """Whether it may train: without a seed nobody knows what is dropped."""
+    training = n.content(2)
+    return n.value(2) is not None and "seed" in n.given and (training is None or bool(training.any()))
+
+
 def _nothing_normalized(n: KnownNode) -> bool:
     axis, sizes = n.attribute("axis"), n.sizes(0) or ()
     return isinstance(axis, int) and 0 in sizes[axis if -len(sizes) <= axis else 0 :]
@@ -313,9 +319,7 @@ OPS = (
         fold=_dropout,
         speculatable=scalar_parameters,
         quirks=(
-            Quirk(
-                "onnxruntime drops others than ONNX's generator in training", lambda n: n.value(2) is not None
-            ),
+            Quirk("onnxruntime drops others than ONNX's generator in training, by a seed", _draws_by_a_seed),
         ),
         draws=lambda n: n.version < 7 or n.value(2) is not None,
     ),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.shared import single
 
 _NAIVE = "onnxruntime sums naively, with an error that grows with the length"
+SHORT = 32
+"""Numbers of which onnxruntime's sum is as exact as a fast transform."""
 FRAMES = 1024
 """That are transformed at once: they overlap, and so take more memory than the signal."""
 
@@ -45,7 +47,8 @@ def _short_time(
 
 
 def _transform(node: NodeView, x: Array, length: Array | None = None, axis: Array | None = None) -> Array:
-    """By fast transforms; backwards and onesided it gives real numbers, as of half of their waves.
+    """By fast transforms, in the precision of the numbers, or in float32. Backwards and onesided it gives
+    real numbers, as of half of their waves.
 
     Raises:
         NotFoldable: what is transformed are no numbers, or half of what complex ones give.
@@ -61,7 +64,7 @@ def _transform(node: NodeView, x: Array, length: Array | None = None, axis: Arra
     size = single(length) if length is not None else 2 * (given - 1) if inverse and onesided else given
     if size < 1 or not x.size:
         raise NotFoldable("nothing to transform")
-    wide = to_float64(x)
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     numbers = wide[..., 0] if parts == 1 else wide[..., 0] + 1j * wide[..., 1]
     if inverse and onesided:
         return round_to(np.fft.irfft(numbers, size, place)[..., np.newaxis], x.dtype)
@@ -69,8 +72,26 @@ def _transform(node: NodeView, x: Array, length: Array | None = None, axis: Arra
     return round_to(np.stack([found.real, found.imag], -1), x.dtype)
 
 
+def _is_long(n: KnownNode) -> bool:
+    """Whether so many may be added up that rounding shows."""
+    axis = n.integers(2) if n.value(2) is not None else [n.int("axis") if n.version < 20 else -2]
+    told = None if n.value(1) is None else n.integers(1)
+    length = n.size(0, axis[0]) if n.value(1) is None and axis else told[0] if told else None
+    return not isinstance(length, int) or length > SHORT
+
+
 OPS = (
-    OpInfo("DFT", fold=_transform, quirks=(Quirk(_NAIVE, lambda n: True),)),
+    OpInfo(
+        "DFT",
+        fold=_transform,
+        quirks=(
+            Quirk(_NAIVE, _is_long),
+            Quirk(
+                "onnxruntime gives complex numbers backwards from half of them",
+                lambda n: bool(n.attribute("inverse") and n.attribute("onesided")),
+            ),
+        ),
+    ),
     OpInfo(
         "STFT",
         fold=_short_time,

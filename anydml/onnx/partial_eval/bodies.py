@@ -23,12 +23,14 @@ def specialize_bodies(
     provider: Provider,
     outer: Constants = MappingProxyType({}),
 ) -> tuple[Graph, list[FoldedIf]]:
-    """The graph with its loops' bodies specialised where an If stands in them; and what became of those.
+    """The graph with its loops' bodies specialised where an If stands in them, or a quotient, which libraries
+    may be left if the divisor is known; and what became of the Ifs.
 
     `outer`: constants around a branch or body, which it captures.
     """
     constants = {**outer, **graph.constants}
     folded: list[FoldedIf] = []
+    changed = False
     nodes: list[Node | If] = []
     for node in graph.nodes:
         if isinstance(node, If):
@@ -38,11 +40,17 @@ def specialize_bodies(
                 branches.append(branch)
                 folded += found
             node = replace(node, then_branch=branches[0], else_branch=branches[1])
-        elif node.contains_if:
+        elif node.contains_if or _divides(node):
             node, found = _specialize(node, constants, opsets, provider)
             folded += found
+            changed = changed or _divides(node)
         nodes.append(node)
-    return (replace(graph, nodes=tuple(nodes)) if folded else graph), folded
+    return (replace(graph, nodes=tuple(nodes)) if folded or changed else graph), folded
+
+
+def _divides(node: Node) -> bool:
+    inside = (n for body in node.bodies.values() for n in body.walk(bodies=True))
+    return any(isinstance(n, Node) and (n.is_onnx("Mod") or n.is_onnx("Div")) for n in inside)
 
 
 def _specialize(
@@ -59,7 +67,7 @@ def _specialize(
         flat, inner = specialize_bodies(flat, opsets, provider, known)
         folded += [*special.folded, *inner]
         bodies[name] = with_nodes_of(body, flat, known)
-    return (replace(node, bodies=bodies) if folded else node), folded
+    return (replace(node, bodies=bodies) if folded or _divides(node) else node), folded
 
 
 def with_nodes_of(body: Body, graph: Graph, known: Constants) -> Body:

@@ -215,6 +215,17 @@ def test_attention_of_open_sizes_is_told_the_others():
     assert session.explain().count("onnxruntime: Attention, MatMul") == session.explain().count("plan for")
 
 
+def test_old_reshapes_have_their_sizes_as_attributes():
+    text = (
+        '<ir_version: 3, opset_import: ["": 1]> m (float[2,6] x) => (float[2,3,2] y) { y = Reshape <%s> (x) }'
+    )
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    model = onnx.parser.parse_model(text % "shape = [2, 3, 2]")
+    for native in (False, None):
+        (y,) = anydml.load(model, native=native).run(None, {"x": x})
+        np.testing.assert_array_equal(y, x.reshape(2, 3, 2))
+
+
 def test_reshapes_that_keep_the_first_sizes_say_so(regions):
     """So regions serve other sizes, too, and onnxruntime knows attention by them."""
     model = parsed("""m (float[n, m, 8] x) => (float[a, b, c, d] y) {

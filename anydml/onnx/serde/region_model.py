@@ -222,13 +222,10 @@ def _with_sizes_kept(
     changed: dict[Node | If, Node] = {}
     made: dict[Value, Constant] = {}
     for node in nodes:
-        told = node.inputs[1] if isinstance(node, Node) and node.is_onnx("Reshape") else None
-        if (
-            not isinstance(node, Node)
-            or told is None
-            or told not in constants
-            or "allowzero" in node.attributes
-        ):
+        if not isinstance(node, Node) or not node.is_onnx("Reshape") or len(node.inputs) < 2:
+            continue  # before opset 5, sizes are an attribute
+        told = node.inputs[1]
+        if told is None or told not in constants or "allowzero" in node.attributes:
             continue
         before, wanted = node.inputs[0] and node.inputs[0].known_sizes, constants[told].content.tolist()
         same = [n == m and n > 0 for n, m in zip(before or (), wanted, strict=False)]

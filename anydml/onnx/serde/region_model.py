@@ -236,9 +236,11 @@ def _with_sizes_kept(
             changed[node] = replace(node, inputs=(node.inputs[0], sizes))
     if not changed:
         return nodes, constants
+    replaced = {node.reads[1] for node in changed}
     nodes = [changed.get(n, n) for n in nodes]
-    read = {v for n in walk(nodes, bodies=True) for v in n.reads}
-    return nodes, {v: c for v, c in {**constants, **made}.items() if v in read}
+    for node in walk(nodes, bodies=True):
+        replaced.difference_update(node.reads, *(inner.outputs for inner in node.subgraphs))
+    return nodes, {v: c for v, c in {**constants, **made}.items() if v not in replaced}
 
 
 def _told(nodes: Sequence[Node | If]) -> tuple[bool, bool, bool]:

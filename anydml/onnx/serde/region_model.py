@@ -221,6 +221,7 @@ def _with_sizes_kept(
     and onnxruntime finds attention by them."""
     changed: dict[Node | If, Node] = {}
     made: dict[Value, Constant] = {}
+    replaced: set[Value] = set()
     for node in nodes:
         if not isinstance(node, Node) or not node.is_onnx("Reshape") or len(node.inputs) < 2:
             continue  # before opset 5, sizes are an attribute
@@ -234,9 +235,9 @@ def _with_sizes_kept(
             sizes = Value(f"{told.name}~{len(made)}", told.type)
             made[sizes] = Constant(np.array([0] * kept + wanted[kept:], np.int64))
             changed[node] = replace(node, inputs=(node.inputs[0], sizes))
+            replaced.add(told)
     if not changed:
         return nodes, constants
-    replaced = {node.reads[1] for node in changed}
     nodes = [changed.get(n, n) for n in nodes]
     for node in walk(nodes, bodies=True):
         replaced.difference_update(node.reads, *(inner.outputs for inner in node.subgraphs))

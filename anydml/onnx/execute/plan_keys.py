@@ -21,6 +21,20 @@ UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "SUVmM")
 """NumPy's types whose number alone does not say what an element is. Objects are texts, if they are taken."""
 
 
+def quick_key(values: Sequence[Any]) -> list[Any] | None:
+    """Types and sizes of arrays, and of those in lists, in the form that is quickest to make; None if there
+    is anything else, or an array of no native type."""
+    key: list[Any] = []
+    for value in values:
+        if type(value) is np.ndarray and value.dtype.isnative and value.dtype.num not in UNSPECIFIC:
+            key += (value.dtype.num, value.shape)
+        elif type(value) is list and (inner := quick_key(value)) is not None:
+            key.append(tuple(inner))
+        else:
+            return None
+    return key
+
+
 def shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
     """Type and sizes. A sequence has no sizes, and an optional without content no type either."""
     if isinstance(value, np.ndarray):

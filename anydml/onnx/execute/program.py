@@ -33,7 +33,6 @@ from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
     MAX_GUARD_ELEMENTS,
-    UNSPECIFIC,
     Key,
     can_decide,
     content_key,
@@ -43,6 +42,7 @@ from anydml.onnx.execute.plan_keys import (
     key_text,
     open_sizes,
     opened,
+    quick_key,
     shape_key,
 )
 from anydml.onnx.execute.specialization import selected, specialized
@@ -211,12 +211,10 @@ class Program:
         return planned.of(values)
 
     def key(self, values: Sequence[Any]) -> Key | None:
-        """Types, sizes and deciding contents of the inputs; None if one is no array of a native type."""
-        key: list[Any] = []
-        for value in values:
-            if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.num in UNSPECIFIC:
-                return None
-            key += (value.dtype.num, value.shape)
+        """Types, sizes and deciding contents of the inputs; None if they are no arrays of native types."""
+        key = quick_key(values)
+        if key is None:
+            return None
         for k in self._deciding:
             value = values[k]
             key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)

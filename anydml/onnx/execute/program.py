@@ -217,6 +217,8 @@ class Program:
             return None
         for k in self._deciding:
             value = values[k]
+            if type(value) is list:
+                return None
             key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
         return tuple(key)
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
+from anydml.onnx.ops.opinfo import Array, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import round_to, to_float64
 from anydml.onnx.ops.shared import single
 
 _NAIVE = "onnxruntime sums naively, with an error that grows with the length"
-SHORT = 32
-"""Numbers of which onnxruntime's sum is as exact as a fast transform."""
 FRAMES = 1024
 """That are transformed at once: they overlap, and so take more memory than the signal."""
 
@@ -72,25 +70,11 @@ def _transform(node: NodeView, x: Array, length: Array | None = None, axis: Arra
     return round_to(np.stack([found.real, found.imag], -1), x.dtype)
 
 
-def _is_long(n: KnownNode) -> bool:
-    """Whether so many may be added up that rounding shows."""
-    axis = n.integers(2) if n.value(2) is not None else [n.int("axis") if n.version < 20 else -2]
-    told = None if n.value(1) is None else n.integers(1)
-    length = n.size(0, axis[0]) if n.value(1) is None and axis else told[0] if told else None
-    return not isinstance(length, int) or length > SHORT
-
-
 OPS = (
     OpInfo(
         "DFT",
         fold=_transform,
-        quirks=(
-            Quirk(_NAIVE, _is_long),
-            Quirk(
-                "onnxruntime gives complex numbers backwards from half of them",
-                lambda n: bool(n.attribute("inverse") and n.attribute("onesided")),
-            ),
-        ),
+        quirks=(Quirk(_NAIVE, lambda n: True),),
     ),
     OpInfo(
         "STFT",

@@ -58,8 +58,7 @@ CHAINS = (
     Rule("reshape_to_same_sizes", node("Reshape", X), lambda m: m["x"], keeps_sizes),
     Rule("reshape_of_reshape", node("Reshape", RESHAPED), reshape, keeps_elements),
     Rule("reshape_to_known_sizes", node("Reshape", X), reshape_by_constants, can_find_sizes, 5),
-    Rule("squeeze", node("Squeeze Flatten", X), reshape, keeps_elements),
-    Rule("unsqueeze", node("Unsqueeze", X), reshape, is_no_mask),
+    Rule("squeeze", node("Squeeze Unsqueeze Flatten", X), reshape, is_no_mask),
     Rule("expand", node("Expand", X, constant()), reshape, keeps_elements),  # others may not fit
     Rule("cast_to_same_type", node("Cast CastLike", X), lambda m: m["x"], keeps_sizes),
     Rule("cast_like", node("CastLike", X), cast),

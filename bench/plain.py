@@ -1,8 +1,8 @@
 """Small models without control flow: `python -m bench.plain`, for docs/programs.md.
 
 Microseconds of a run by onnxruntime; by anydml in its first 1,000 runs, which it leaves to onnxruntime; and
-as the program that it has from then on, or from the first one on in other processes; one thread. And
-milliseconds of the run that makes the program.
+as the program that it has from then on, or after 100 in other processes; one thread. And milliseconds of the
+run that makes the program.
 """
 
 from __future__ import annotations

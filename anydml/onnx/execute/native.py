@@ -31,9 +31,10 @@ written so quickly that a first run waits for it, if its code is on disk."""
 MAX_WORK, AUTO_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
 """Elements computed, those of loops once, eight multiplications and additions being one: beyond, libraries
 and kernels with threads do better, though they have a call for each node."""
-PLAIN_NODES, PLAIN_WORK, PLAIN_RUNS = 64, 1 << 14, 1000
-"""Of graphs without control flow: beyond, a library's call is little beside what it computes. Until so many
-runs, it takes less time than to make a program, unless that is on disk."""
+PLAIN_NODES, PLAIN_WORK = 64, 1 << 14
+"""Of graphs without control flow: beyond, a library's call is little beside what it computes."""
+PLAIN_RUNS, PLAIN_RUNS_ON_DISK = 1000, 100
+"""Until so many runs, that takes less time than to make a program; or to write one whose code is there."""
 MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
 """What LLVM translates in a second or so; and in 300 ms."""
 
@@ -156,7 +157,12 @@ def native_step(
     return NativeStep(program, graph.nodes, reads, writes, cache(others), rooms)
 
 
-def may_be_plain_program(graph: Graph) -> bool:
+def runs_before(on_disk: bool) -> int:
+    """A program of a graph without control flow."""
+    return PLAIN_RUNS_ON_DISK if on_disk else PLAIN_RUNS
+
+
+def may_be_plain(graph: Graph) -> bool:
     """Whether a graph without control flow is small, and of what programs have. Between quantized tensors a
     library computes with integers, and so with other roundings."""
     quantized = any(n.is_onnx("DequantizeLinear") for n in graph.nodes if isinstance(n, Node))

@@ -28,7 +28,7 @@ from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.lower import gains_by_code, lower
-from anydml.onnx.execute.native import PLAIN_RUNS, QUICK_NODES, NativeStep, may_be_plain_program, native_step
+from anydml.onnx.execute.native import QUICK_NODES, NativeStep, may_be_plain, native_step, runs_before
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
@@ -66,8 +66,7 @@ MAX_PLANS = 32
 MAX_PLAN_KEYS = 4096
 """Keys that lead to a plan at once. Shapes may be far more than plans."""
 _log = logging.getLogger("anydml.session")
-_MANY = "inputs of more than %d kinds: plans are made again and again; "
-_REMEDY = "feed fewer combinations of ranks and deciding contents"
+_MANY = "inputs of more than %d kinds: plans are made again and again; feed fewer of their ranks and contents"
 
 
 @dataclass
@@ -213,12 +212,10 @@ class Program:
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if they are no arrays of native types."""
         key = quick_key(values)
-        if key is None:
+        if key is None or any(type(values[k]) is list for k in self._deciding):
             return None
         for k in self._deciding:
             value = values[k]
-            if type(value) is list:
-                return None
             key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
         return tuple(key)
 
@@ -242,7 +239,7 @@ class Program:
                 del self._plans[min(others, key=lambda key: self._plans[key].used)]
                 if not self._overflown:
                     self._overflown = True
-                    _log.warning(_MANY + _REMEDY, MAX_PLANS)
+                    _log.warning(_MANY, MAX_PLANS)
                 self._met.clear()  # it may be there, too
             if not self._inner:
                 compiling.rest()
@@ -315,14 +312,16 @@ class Program:
         self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key
     ) -> tuple[Plan, Callable[[], Plan] | None, int]:
         """The plan of the first run; and what makes a better one of code, after how many runs more."""
-        feeds, unasked = self._feeds(guards, values), self.libraries.native is None
-        if self._plain and unasked and (self.libraries.at_once or not may_be_plain_program(special)):
-            feeds = None
+        feeds = self._feeds(guards, values)
+        plain = self._plain and self.libraries.native is None and feeds is not None
+        if plain and (self.libraries.at_once or not may_be_plain(special)):
+            feeds, plain = None, False
         names = [str(n.op) if isinstance(n, Node) else "If" for n in special.walk(bodies=True)]
         made = f"{key} {names}"
         quick = feeds is None or len(names) <= QUICK_NODES
         best = partial(self._with_code, special, guards, feeds)
-        if self.libraries.at_once or self.libraries.native or (quick and is_made(made)):
+        found = quick and is_made(made)
+        if self.libraries.at_once or self.libraries.native or (found and not plain):
             return best(), None, 0
         plan = self._by_others(special, guards, code=False)
 
@@ -333,7 +332,7 @@ class Program:
             note_made(made)
             return found
 
-        return plan, better, PLAIN_RUNS if self._plain and unasked and feeds is not None else 0
+        return plan, better, runs_before(found) if plain else 0
 
     def _settle(self, planned: _Planned) -> None:
         """From here on, it is the plan that stays."""

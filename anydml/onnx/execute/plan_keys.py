@@ -21,9 +21,9 @@ UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "SUVmM")
 """NumPy's types whose number alone does not say what an element is. Objects are texts, if they are taken."""
 
 
-def quick_key(values: Sequence[Any]) -> list[Any] | None:
-    """Types and sizes of arrays, and of those in lists, in the form that is quickest to make; None if there
-    is anything else, or an array of no native type."""
+def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] | None:
+    """Types and sizes of arrays, and of those in lists, in the form that is quickest to make, and small
+    contents of the `deciding` ones; None if there is anything else, or an array of no native type."""
     key: list[Any] = []
     for value in values:
         if type(value) is np.ndarray and value.dtype.isnative and value.dtype.num not in UNSPECIFIC:
@@ -32,6 +32,11 @@ def quick_key(values: Sequence[Any]) -> list[Any] | None:
             key.append(tuple(inner))
         else:
             return None
+    for k in deciding:
+        value = values[k]
+        if type(value) is list:
+            return None
+        key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
     return key
 
 

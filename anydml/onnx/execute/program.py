@@ -32,7 +32,6 @@ from anydml.onnx.execute.native import QUICK_NODES, NativeStep, may_be_plain, na
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
-    MAX_GUARD_ELEMENTS,
     Key,
     can_decide,
     content_key,
@@ -211,13 +210,8 @@ class Program:
 
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if they are no arrays of native types."""
-        key = quick_key(values)
-        if key is None or any(type(values[k]) is list for k in self._deciding):
-            return None
-        for k in self._deciding:
-            value = values[k]
-            key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
-        return tuple(key)
+        key = quick_key(values, self._deciding)
+        return None if key is None else tuple(key)
 
     def _find_plan(self, values: Sequence[Any]) -> _Planned:
         shapes = tuple([shape_key(v) for v in values])

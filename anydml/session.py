@@ -30,7 +30,7 @@ from anydml.errors import (
     translate_memory_error,
     type_name,
 )
-from anydml.ir.graph import If, OptionalType, TensorType
+from anydml.ir.graph import OptionalType, TensorType, Value
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
@@ -222,9 +222,11 @@ class Session:
         if problems:
             raise InvalidInput(*problems)
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
-        model, program = self._fed(inputs)
+        model, program, conditions = self._fed(inputs)
         names = [i.name for i in model.inputs]
-        return Bound(self, program, dict(zip(names, _checked(inputs, model), strict=True)), places)
+        return Bound(
+            self, program, dict(zip(names, _checked(inputs, model, conditions), strict=True)), places
+        )
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
@@ -309,13 +311,15 @@ class Session:
                     return plan.run_owned(values)
                 except RanksDiffer as differ:
                     self._program.forget_sizes_of(differ)
-        model, program = self._fed(feed)
-        return program.run(_checked(feed, model))
+        model, program, conditions = self._fed(feed)
+        return program.run(_checked(feed, model, conditions))
 
-    def _fed(self, feed: Mapping[str, Any]) -> tuple[Model, Program]:
-        """What runs such a feed: all that need not be fed is constant, unless one of it is."""
-        usual = self._overridable.isdisjoint(feed) if self._overridable else True
-        return (self._model, self._program) if usual else self._loaded.whole
+    def _fed(self, feed: Mapping[str, Any]) -> tuple[Model, Program, Mapping[Value, str]]:
+        """What runs such a feed, all that need not be fed being constant, unless one of it is; and the labels
+        of Ifs by their conditions."""
+        if self._overridable.isdisjoint(feed):
+            return self._model, self._program, self._loaded.conditions
+        return self._loaded.whole
 
     @property
     def _programs(self) -> list[Program]:
@@ -378,7 +382,7 @@ class Bound:
 _known = LoadedModels()
 
 
-def _checked(feed: Mapping[str, Any], model: Model) -> list[Any]:
+def _checked(feed: Mapping[str, Any], model: Model, conditions: Mapping[Value, str]) -> list[Any]:
     """The values of all inputs.
 
     Raises:
@@ -390,7 +394,6 @@ def _checked(feed: Mapping[str, Any], model: Model) -> list[Any]:
         if name not in names:
             message = f"expected a name of an input, but got {short_repr(name)}"
             problems.append(Problem("inputs", message, nearest(name, names)))
-    conditions = {n.condition: n.label for n in model.graph.nodes if isinstance(n, If)}
     values = []
     for argument, value in zip(model.inputs, model.graph.inputs, strict=True):
         where = f"input {argument.name!r}"

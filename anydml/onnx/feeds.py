@@ -6,11 +6,10 @@ import sys
 from typing import Any
 
 import numpy as np
-import onnx
 
 from anydml.errors import Problem, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
-from anydml.onnx.types import CODES, dtype_name, onnx_name
+from anydml.onnx.types import dtype_name, numpy_type, onnx_name
 from anydml.ops.dtypes import native
 
 
@@ -40,7 +39,7 @@ def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:
         return value
     if type.dtype == "string":
         return found.astype(object) if found.dtype.kind == "U" else value
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
+    wanted = numpy_type(type.dtype)
     fits = np.can_cast(found.dtype, wanted, "same_kind") or (found.dtype.kind in "iu" and wanted.kind in "iu")
     if found.size and not (found.dtype.kind in "biuf" and fits):
         return value

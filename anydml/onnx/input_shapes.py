@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
 from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
 from anydml.onnx.serde.deserialize import Model
-from anydml.onnx.types import CODES
+from anydml.onnx.types import numpy_type
 
 Shapes = Mapping[str, Sequence[int | str | None]]
 
@@ -172,11 +171,7 @@ def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, st
     """What an input is fixed to as an array of its type; or what is wrong with it."""
     if type is None:
         return None, "expected an input that is a tensor"
-    dtype = (
-        onnx.helper.tensor_dtype_to_np_dtype(CODES[type.dtype])
-        if type.dtype != "string"
-        else np.dtype(object)
-    )
+    dtype = numpy_type(type.dtype) if type.dtype != "string" else np.dtype(object)
     try:
         given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
         array = given.astype(dtype)

@@ -7,11 +7,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.ir.graph import Graph, MapType, Node, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.ops.catalog import OPS
-from anydml.onnx.types import CODES, dtype_name, leaf
+from anydml.onnx.types import dtype_name, leaf, numpy_type
 
 Feeds = dict[str, Any]
 Sizes = dict[object, int]
@@ -109,17 +108,17 @@ def _content(
 ) -> Any:
     if dtype == "string":
         return rng.choice(np.array(["", "a", "bc"], object), shape)
-    numpy_type = helper.tensor_dtype_to_np_dtype(CODES[dtype])
+    wanted = numpy_type(dtype)
     if dtype == "bool":
         return np.asarray(rng.integers(0, 2, shape), bool)
     if "int" in dtype:
         odd = (*WILD_INTEGERS, _smallest(dtype)) if wild else ()
-        return np.asarray(rng.choice([*numbers, *odd], shape)).astype(numpy_type)
+        return np.asarray(rng.choice([*numbers, *odd], shape)).astype(wanted)
     content = np.asarray(rng.standard_normal(shape) * rng.choice([0.1, 1, 3]))
     if wild:
         content = np.where(rng.random(shape) < 0.2, rng.choice(WILD_FLOATS, shape), content)
     with np.errstate(over="ignore"):
-        return content.astype(numpy_type)
+        return content.astype(wanted)
 
 
 def _smallest(dtype: str) -> int:

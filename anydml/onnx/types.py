@@ -181,5 +181,10 @@ def dtype_name(dtype: np.dtype) -> str:
     return _ONNX_NAMES.get(dtype.name, dtype.name)
 
 
+def numpy_type(name: str) -> np.dtype:
+    """The type that NumPy, or its extension, has for an element type."""
+    return onnx.helper.tensor_dtype_to_np_dtype(CODES[name])
+
+
 _ONNX_NAMES = {onnx.helper.tensor_dtype_to_np_dtype(code).name: name for code, name in DTYPES.items()}
 """Where NumPy's extensions name an element type otherwise: float4_e2m1fn is float4e2m1."""

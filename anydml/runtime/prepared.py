@@ -65,8 +65,8 @@ class PreparedGraph:
         """
         results = [empty(sizes, dtype) for sizes, dtype in self._made]
         if self._makes_nothing:
-            pass
-        elif self._empty:  # next to nothing for a kernel to do
+            return results
+        if self._empty:  # next to nothing for a kernel to do
             run_reference(self._graph, inputs, results)
         elif self._single is not None:
             template, places = self._single

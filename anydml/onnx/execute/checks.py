@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import onnx
 
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
@@ -12,7 +11,7 @@ from anydml.ir.graph import Graph, Node, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.region_model import IR_VERSION, node_proto
-from anydml.onnx.types import CODES
+from anydml.onnx.types import numpy_type
 from anydml.runtime.memory import size_problem
 
 
@@ -54,7 +53,3 @@ def fixed_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
     """Type and sizes, where all are known."""
     sizes = value.known_sizes
     return None if sizes is None or not isinstance(value.type, TensorType) else (value.type.dtype, sizes)
-
-
-def numpy_type(dtype: str) -> np.dtype:
-    return onnx.helper.tensor_dtype_to_np_dtype(CODES[dtype])

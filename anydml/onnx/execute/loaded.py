@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anydml.cached import cached_property
+from anydml.ir.graph import If, Value
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
@@ -59,7 +61,11 @@ class Loaded:
         return Program(model.graph, libraries)
 
     @cached_property
-    def whole(self) -> tuple[Model, Program]:
+    def conditions(self) -> Mapping[Value, str]:
+        return conditions_of(self.model)
+
+    @cached_property
+    def whole(self) -> tuple[Model, Program, Mapping[Value, str]]:
         """The model with all of its inputs, read anew: contents that are constants mostly are inputs in it.
 
         Raises:
@@ -69,7 +75,7 @@ class Loaded:
         model = self._read(self.source.again(), fixed=False)
         self.source.check()
         self.overridden = self._program(model)
-        return model, self.overridden
+        return model, self.overridden, conditions_of(model)
 
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:
@@ -77,6 +83,11 @@ class Loaded:
 
     def describe(self) -> Key:
         return self.source.describe(self.model.files), self.settings
+
+
+def conditions_of(model: Model) -> Mapping[Value, str]:
+    """The labels of Ifs, by what they decide by."""
+    return {n.condition: n.label for n in model.graph.nodes if isinstance(n, If)}
 
 
 Key = tuple[Described, Settings]

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.errors import InvalidModel, Problem, Unsupported, counted
 from anydml.ir.graph import Graph, Node, TensorType, Type, Value
 from anydml.onnx.execute.loop_steps import LoopStep, ScanStep, SequenceMapStep
-from anydml.onnx.types import CODES, with_sizes
+from anydml.onnx.types import numpy_type, with_sizes
 
 
 def iterates(node: Node) -> bool:
@@ -89,6 +88,6 @@ def _empty(type: Type | None) -> np.ndarray | None:
         return None
     sizes = [n if isinstance(n, int) else 0 for n in type.sizes or ()]
     try:
-        return np.empty((0, *sizes), helper.tensor_dtype_to_np_dtype(CODES[type.dtype]))
+        return np.empty((0, *sizes), numpy_type(type.dtype))
     except ValueError:  # beyond what NumPy can tell the shape of
         return None

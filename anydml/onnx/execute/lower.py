@@ -22,7 +22,7 @@ from typing import Any
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, MapType, Node, SequenceType, TensorType, Type, Value
-from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type, numpy_type
+from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type
 from anydml.onnx.execute.cost_model import connected, seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
@@ -47,6 +47,7 @@ from anydml.onnx.schema import unknown_operator
 from anydml.onnx.serde.node_writer import used_constants
 from anydml.onnx.serde.region_model import region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
+from anydml.onnx.types import numpy_type
 from anydml.runtime.arena import Arena
 from anydml.runtime.mapped_file import owned
 

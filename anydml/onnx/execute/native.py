@@ -133,8 +133,7 @@ def native_step(
     most = PLAIN_NODES if plain else AUTO_NODES if unasked else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
-    work = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
-    work = PLAIN_WORK if plain else work
+    work = PLAIN_WORK if plain else (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
     builder = partial(ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}

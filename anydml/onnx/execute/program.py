@@ -314,8 +314,8 @@ class Program:
         made = f"{key} {names}"
         quick = feeds is None or len(names) <= QUICK_NODES
         best = partial(self._with_code, special, guards, feeds)
-        found = quick and is_made(made)
-        if self.libraries.at_once or self.libraries.native or (found and not plain):
+        on_disk = quick and is_made(made)
+        if self.libraries.at_once or self.libraries.native or (on_disk and not plain):
             return best(), None, 0
         plan = self._by_others(special, guards, code=False)
 
@@ -326,7 +326,7 @@ class Program:
             note_made(made)
             return found
 
-        return plan, better, runs_before(found) if plain else 0
+        return plan, better, runs_before(on_disk) if plain else 0
 
     def _settle(self, planned: _Planned) -> None:
         """From here on, it is the plan that stays."""

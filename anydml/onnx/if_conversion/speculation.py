@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.errors import Unsupported
 from anydml.ir.dims import Affine
@@ -26,7 +25,7 @@ from anydml.onnx.partial_eval.shape_errors import fails, impossible
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime
 from anydml.onnx.providers.provider import RegionFailed
 from anydml.onnx.serde.region_model import region
-from anydml.onnx.types import CODES, leaf
+from anydml.onnx.types import leaf, numpy_type
 
 Constants = Mapping[Value, Constant]
 
@@ -159,4 +158,4 @@ def _runs_on_zeros(node: Node, constants: Constants) -> bool:
 
 def _zeros(value: Value) -> Any:
     assert isinstance(value.type, TensorType)
-    return np.zeros(value.known_sizes or (), helper.tensor_dtype_to_np_dtype(CODES[value.type.dtype]))
+    return np.zeros(value.known_sizes or (), numpy_type(value.type.dtype))

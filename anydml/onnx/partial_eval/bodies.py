@@ -30,7 +30,6 @@ def specialize_bodies(
     """
     constants = {**outer, **graph.constants}
     folded: list[FoldedIf] = []
-    changed = False
     nodes: list[Node | If] = []
     for node in graph.nodes:
         if isinstance(node, If):
@@ -43,9 +42,10 @@ def specialize_bodies(
         elif node.contains_if or _divides(node):
             node, found = _specialize(node, constants, opsets, provider)
             folded += found
-            changed = changed or _divides(node)
         nodes.append(node)
-    return (replace(graph, nodes=tuple(nodes)) if folded or changed else graph), folded
+    pairs = zip(nodes, graph.nodes, strict=True)
+    changed = folded or any(new is not old for new, old in pairs if isinstance(new, Node))
+    return (replace(graph, nodes=tuple(nodes)) if changed else graph), folded
 
 
 def _divides(node: Node) -> bool:

@@ -36,10 +36,11 @@ def keeps_elements(match: Match) -> bool:
 def is_no_mask(match: Match) -> bool:
     """Whether all sizes are known, and it is no Unsqueeze of a matrix of integers, as a mask is: libraries
     know attention by how its mask is unsqueezed."""
+    if not keeps_elements(match):
+        return False
     x = match["x"]
-    if not keeps_elements(match) or not match.root.is_onnx("Unsqueeze"):
-        return keeps_elements(match)
-    return x.tensor.dtype not in ("int32", "int64", "bool") or x.rank in (0, 1)
+    masks = x.tensor.dtype in ("int32", "int64", "bool") and x.rank not in (0, 1)
+    return not (masks and match.root.is_onnx("Unsqueeze"))
 
 
 def keeps_sizes(match: Match) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anydml.display import page, signature, text
 from anydml.errors import InvalidInput, Problem
-from anydml.heavy import arrange, compiled_implementation
+from anydml.heavy import arrange, implementation_of
 from anydml.ir.graph import DirectMLGraph, TensorType, Value
 from anydml.ops.dtypes import IN_BUFFERS, NUMPY
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
@@ -51,7 +51,7 @@ class CompiledGraph(Compiled):
             outputs,
             threads,
             values=values,
-            implement=compiled_implementation,
+            implement=implementation_of,
             arrange=arrange,
         )
         self._copies = sum(t.reach for t in self.tensors.values()) <= MAX_COPIED_BYTES and all(

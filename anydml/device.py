@@ -19,7 +19,7 @@ from anydml.compiled_graph import CompiledGraph
 from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_desc, to_graph
 from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
 from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
-from anydml.heavy import compiled_implementation
+from anydml.heavy import implementation_of
 from anydml.ir.transforms import eliminate_dead_code
 from anydml.ops.call import names_of
 from anydml.ops.dtypes import SIZE
@@ -266,7 +266,7 @@ class CompiledOperator(Compiled):
         )
         graph = to_graph(checked)
         super().__init__(
-            record.name, graph, inputs, outputs, threads, record.in_place, implement=compiled_implementation
+            record.name, graph, inputs, outputs, threads, record.in_place, implement=implementation_of
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

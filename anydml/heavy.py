@@ -40,10 +40,8 @@ KERNELS = (
     gradient_kernel,
     integer_kernel,
 )
-MIN_ELEMENTS = 1 << 10
-"""Of the largest tensor: below, NumPy is as quick as the launch of a kernel, and need not be compiled."""
-MIN_COMPILED_ELEMENTS = 1
-"""The same of what is compiled beforehand."""
+MIN_ELEMENTS = 1
+"""Of the largest tensor, for a kernel. Without any there is nothing to launch."""
 WORTH = 1 << 20
 """Multiply-adds from which a library pays: making it ready takes a millisecond, loading it a hundred."""
 STEP = WORTH >> 4
@@ -55,18 +53,14 @@ def implementation_of(
     tensors: Mapping[str, TensorDesc],
     attributes: Mapping[str, Any],
     threads: int | None,
-    least: int | None = None,
 ) -> Callable[[Call], Any] | None:
-    """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands.
-
-    `least`: elements of the largest tensor from which it may be a kernel.
-    """
+    """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
     by_library = _work(operator, tensors) >= WORTH and not (
         _without_nan(operator, attributes)
         or (operator.name == "CONVOLUTION" and best_by_kernels(tensors, attributes))
     )
     largest = max(prod(t.sizes) for t in tensors.values())
-    if largest >= (MIN_ELEMENTS if least is None else least) and not by_library:
+    if largest >= MIN_ELEMENTS and not by_library:
         for by_kernel in KERNELS:
             if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
                 return kernel
@@ -81,13 +75,6 @@ def implementation_of(
     )
     values = tuple((n, v) for n, v in attributes.items() if n != "FusedActivation")
     return implementation(operator, inputs, results, values, threads or default_threads())
-
-
-def compiled_implementation(
-    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
-) -> Callable[[Call], Any] | None:
-    """As `implementation_of`, for what is compiled beforehand and runs without Python between kernels."""
-    return implementation_of(operator, tensors, attributes, threads, MIN_COMPILED_ELEMENTS)
 
 
 def arrange(graph: DirectMLGraph, threads: int | None, maxima: bool = True) -> DirectMLGraph:
@@ -129,7 +116,7 @@ def _without_maxima(
         {name: tensors[name] for name in made},
         threads,
         values=values,
-        implement=compiled_implementation,
+        implement=implementation_of,
         arrange=partial(arrange, maxima=False),
     )
 
@@ -147,13 +134,13 @@ def names_of_node(node: DirectMLNode) -> list[str]:
 
 
 _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
-    (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns, "),
-    (POOLING, f"windows up to {MAX_TAPS} or whole planes, "),
-    (BEST, f"of up to {MAX_COUNT}, "),
+    (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns"),
+    (POOLING, f"windows up to {MAX_TAPS} or whole planes"),
+    (BEST, f"up to {MAX_COUNT}"),
     ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS), ""),
-    (("CONVOLUTION",), "forward, "),
-    ((*MATRICES, *CONVOLUTIONS), "of 8-bit integers, "),
-    (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes, "),
+    (("CONVOLUTION",), "forward"),
+    ((*MATRICES, *CONVOLUTIONS), "8-bit integers"),
+    (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),
 )
 
 
@@ -161,18 +148,18 @@ def how_computed(operator: Operator) -> str:
     """What computes the operator, in words, for the documentation."""
     if operator.scalar is not None:
         return "kernel"
-    ways = ["NumPy"]
-    compiled = f"from {MIN_ELEMENTS:,} elements on, or compiled, kernel"
     which = next((which for names, which in _OF_KERNELS if operator.name in names), None)
-    if which is not None or operator.view is not None:
-        ways.append(f"{which or ''}{compiled}")
+    if which is None and operator.view is None:
+        way = "NumPy"
+    else:
+        way = f"kernel ({which}), else NumPy" if which else "kernel, else NumPy"
     if operator.name in RECURRENT:
-        ways.append(f"from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime")
-    elif operator.name in CONVOLUTIONS and operator.name in LIBRARY:
-        ways.append(f"of windows that see more than {MAX_COLUMNS_BYTES:,} bytes, onnxruntime")
-    elif operator.name in LIBRARY:
-        ways.append(f"from {WORTH:,} multiply-adds on, onnxruntime")
-    return "; ".join(ways)
+        return f"{way}; from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime"
+    if operator.name in CONVOLUTIONS and operator.name in LIBRARY:
+        return f"{way}; of windows that see more than {MAX_COLUMNS_BYTES:,} bytes, onnxruntime"
+    if operator.name in LIBRARY:
+        return f"{way}; from {WORTH:,} multiply-adds on, onnxruntime"
+    return way
 
 
 def _without_nan(operator: Operator, attributes: Mapping[str, Any]) -> bool:

@@ -61,7 +61,7 @@ def test_small_graphs_are_kernels_alone(monkeypatch, make, sizes):
     inputs = [some(*sizes) for _ in range(3)]
     before = rng.bit_generator.state
     for least in (1, 1 << 60):
-        monkeypatch.setattr(heavy, "MIN_COMPILED_ELEMENTS", least)
+        monkeypatch.setattr(heavy, "MIN_ELEMENTS", least)
         rng.bit_generator.state = before
         g = dml.GraphBuilder()
         made = make(g.input("x", "FLOAT32", sizes))

@@ -37,6 +37,20 @@ def tile_of(rows: int, columns: int, target: Target) -> tuple[int, int]:
     return min(rows, 6), min(columns, vectors * lanes)
 
 
+SMALL = 1 << 14
+"""Multiplications and additions of a product that few kernels are to serve: what each product's own kernel
+would win is less than it takes to compile it."""
+
+
+def is_small(rows: int, columns: int, depth: int) -> bool:
+    return rows * columns * depth < SMALL
+
+
+def rounded(n: int) -> int:
+    """The power of two that fits: tiles are many sizes otherwise."""
+    return 1 << (n.bit_length() - 1)
+
+
 DOTS = 4
 """Columns of a tile of dot products."""
 

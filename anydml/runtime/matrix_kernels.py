@@ -10,7 +10,7 @@ import numpy as np
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.jit import host
 from anydml.codegen.kernel import shared_out
-from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
+from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, is_small, rounded, tile_of, tile_of_dots
 from anydml.codegen.row_writer import body_address
 from anydml.directml.weights import has_rows, replace_reads
 from anydml.ops.attributes import Activation
@@ -105,7 +105,10 @@ class MatrixLaunches:
         rows, columns = result.shape[-2:]
         apart = b.strides[-2] % PAGE == 0
         panels = not dots and apart and rows >= MIN_PANELS_ROWS and b.shape[-2] >= MIN_PANELS_DEPTH
+        small = is_small(rows, columns, b.shape[-2])
         rows, columns = tile_of_dots(rows, columns) if dots else tile_of(rows, columns, host())
+        if small:
+            rows, columns = rounded(rows), rounded(columns)
         if panels:
             arrays = [a, self._in_panels(b, columns), result, *others]
         spec = MatrixSpec(

@@ -96,7 +96,6 @@ def small(operator):
 @pytest.fixture(autouse=True)
 def other_implementations(monkeypatch):
     """However small tensors are."""
-    monkeypatch.setattr(heavy, "MIN_ELEMENTS", 1)
     monkeypatch.setattr(heavy, "WORTH", 1)
 
 

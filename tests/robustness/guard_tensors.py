@@ -25,7 +25,7 @@ SMALL = ("Lengths", "Mask")
 def tensor_case(case: Case) -> None:
     """One of all operators, by its definition or by kernels."""
     rng = random.Random(int(case.own.integers(1 << 32)))
-    heavy.MIN_COMPILED_ELEMENTS, launch.MIN_TURNED = rng.choice((1, 1 << 14)), rng.choice((1, 1 << 15))
+    heavy.MIN_ELEMENTS, launch.MIN_TURNED = rng.choice((1, 1 << 14)), rng.choice((1, 1 << 15))
     name = rng.choice(list(random_descs.ALL))
     case.facts.add(f"operator {name}")
     if not within_its_memory(name, rng, case.own, case.memory):

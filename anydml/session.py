@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from anydml.cached import cached_property
 from anydml.display import page, signature, text
 from anydml.errors import (
     ExecutionFailed,
@@ -30,15 +29,16 @@ from anydml.errors import (
     translate_memory_error,
     type_name,
 )
-from anydml.ir.graph import OptionalType, TensorType, Value
+from anydml.ir.graph import OptionalType, Value
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
-from anydml.onnx.partial_eval.annotate import is_fixed
+from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     execution_providers,
+    options_of,
     requested_options,
 )
 from anydml.onnx.serde.deserialize import Argument, Meta, Model
@@ -48,74 +48,30 @@ from anydml.runtime.bind import cannot_leave
 from anydml.runtime.threads import check_threads
 
 
-class NodeArg:
-    """An input or output: `name`, `type` as in `tensor(float)`, and `shape`.
-
-    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not known, and
-    empty for what is no tensor, as in onnxruntime. What follows of an output's, beyond what the file says, is
-    found out when it is asked for.
-    """
-
-    def __init__(self, argument: Argument, followed: Callable[[], Argument] | None = None) -> None:
-        """`followed`: the argument with what follows of its type."""
-        self.name = argument.name
-        self._argument = argument
-        self._followed = None if is_fixed(argument.type) else followed
-
-    @property
-    def _told(self) -> Argument:
-        return self._argument if self._followed is None else self._followed()
-
-    @cached_property
-    def type(self) -> str:
-        return onnx_name(self._told.type)
-
-    @cached_property
-    def shape(self) -> list[int | str | None] | None:
-        told = self._told.type
-        type = told.element if isinstance(told, OptionalType) else told
-        if not isinstance(type, TensorType):
-            return None if type is None else []
-        if type.sizes is None:
-            return None
-        return [n if isinstance(n, int) else (n and n.name) or None for n in type.sizes]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NodeArg):
-            return NotImplemented
-        return (self.name, self.type, self.shape) == (other.name, other.type, other.shape)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
-
-
 @translate_memory_error
 def load(
     model: ModelSource,
+    sess_options: object = None,
+    providers: Providers | None = None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
     *,
     threads: int | None = None,
     dims: Mapping[str, int] | None = None,
-    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
-    provider_options: Sequence[Mapping[str, Any]] | None = None,
-    sess_options: object = None,
     native: bool | None = None,
 ) -> Session:
-    """An ONNX model, ready to run.
+    """An ONNX model, ready to run. The first four arguments are those of onnxruntime's `InferenceSession`.
 
     Args:
         model: a path, a file's bytes, or an `onnx.ModelProto`.
-        threads: of one run; default as many as cores.
-        dims: sizes for symbols that its inputs declare, as in `{"batch": 8}`; other sizes are refused then.
-        providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
-            and its options. Default: the CPU. Conditions are decided on the host.
-        provider_options: options for each of them.
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
             `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
             A warning names what else it asks for, which has no meaning here.
+        providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
+            and its options. Default: the CPU. Conditions are decided on the host.
+        provider_options: options for each of them.
+        threads: of one run; default as many as cores.
+        dims: sizes for symbols that its inputs declare, as in `{"batch": 8}`; other sizes are refused then.
         native: whether a graph of small tensors of fixed sizes becomes one function of machine code,
             branches and loops included. None: models with control flow do, where that takes less than half
             a second once on a machine; True: whatever can, for the first run already; False: never.
@@ -141,7 +97,7 @@ def load(
     return Session(Loaded(model, settings))
 
 
-class Session:
+class Session(InferenceSessionMethods):
     """A loaded model. Safe to use from several threads at once, and in forked children. Made by `load`.
 
     A forked child makes the libraries' part of its plans anew. If onnxruntime was imported before anydml's
@@ -155,6 +111,9 @@ class Session:
     """
 
     def __init__(self, loaded: Loaded) -> None:
+        self._take(loaded)
+
+    def _take(self, loaded: Loaded) -> None:
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
         self._names = tuple(i.name for i in self._model.inputs)
         self._overridable = frozenset(i.name for i in self._model.overridable)
@@ -194,6 +153,22 @@ class Session:
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {name: dict(options) for name, options in self._loaded.settings.providers}
+
+    def set_providers(
+        self,
+        providers: Providers | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Others from now on, as for `load`; plans are made anew.
+
+        Raises:
+            InvalidInput: a provider that the installed onnxruntime has not.
+        """
+        self._take(self._loaded.with_providers(execution_providers(providers, provider_options)))
+
+    def get_session_options(self) -> Any:
+        """onnxruntime's SessionOptions of what `load` was told."""
+        return options_of(self._loaded.settings.threads, self._loaded.settings.deterministic)
 
     def get_modelmeta(self) -> Meta:
         """What the file says about itself: `producer_name`, `custom_metadata_map`, ..."""

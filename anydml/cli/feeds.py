@@ -12,7 +12,8 @@ import numpy as np
 
 from anydml.cli.common import array_in, pairs
 from anydml.errors import InvalidInput, Problem, short_repr
-from anydml.session import NodeArg, Session
+from anydml.onnx.inference_session import NodeArg
+from anydml.session import Session
 
 
 def feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:

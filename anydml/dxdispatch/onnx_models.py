@@ -23,8 +23,9 @@ from anydml.errors import ExecutionFailed, InvalidModel, Problem, nearest, short
 from anydml.ops.dtypes import FROM_NUMPY
 
 if TYPE_CHECKING:
+    from anydml.onnx.inference_session import NodeArg
     from anydml.onnx.serde.parse import ModelSource
-    from anydml.session import NodeArg
+
 
 _FIELDS = (
     "type",

@@ -9,13 +9,14 @@ import numpy as np
 
 from anydml.errors import Problem, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.types import dtype_name, numpy_type, onnx_name
 from anydml.ops.dtypes import native
 
 
 def as_array(value: Any, type: Type | None) -> Any:
-    """What was fed, as an array where it is one in another coat: a NumPy scalar, or lists of numbers or texts
-    that fit the type."""
+    """What was fed, as an array where it is one in another coat: a NumPy scalar, onnxruntime's OrtValue, or
+    lists of numbers or texts that fit the type."""
     if isinstance(type, SequenceType) and isinstance(value, list | tuple):
         return [as_array(v, type.element) for v in value]
     if isinstance(type, OptionalType):
@@ -24,6 +25,8 @@ def as_array(value: Any, type: Type | None) -> Any:
         return _of_lists(value, type)
     if isinstance(value, np.generic):
         value = np.asarray(value)
+    elif not isinstance(value, np.ndarray):
+        value = content_of(value)
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "U":
             return value.astype(object)

@@ -10,7 +10,17 @@ import numpy as np
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.jit import host
 from anydml.codegen.kernel import shared_out
-from anydml.codegen.matrix import SUM, WIDTH, C, MatrixSpec, MatrixWriter, is_small, rounded, tile_of, tile_of_dots
+from anydml.codegen.matrix import (
+    SUM,
+    WIDTH,
+    C,
+    MatrixSpec,
+    MatrixWriter,
+    is_small,
+    rounded,
+    tile_of,
+    tile_of_dots,
+)
 from anydml.codegen.row_writer import body_address
 from anydml.directml.weights import has_rows, replace_reads
 from anydml.ops.attributes import Activation

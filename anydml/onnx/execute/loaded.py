@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 from anydml.cached import cached_property
@@ -43,6 +44,14 @@ class Loaded:
         """Of all inputs, also those that need not be fed; once somebody has fed one of these."""
         if self.model.overridable:
             self.source.keep()
+
+    def with_providers(self, providers: ExecutionProviders) -> Loaded:
+        """The same model with other execution providers."""
+        other = copy(self)
+        vars(other).pop("whole", None)
+        other.settings, other.overridden = replace(self.settings, providers=providers), None
+        other.program = other._program(self.model)
+        return other
 
     def _read(self, model: ModelSource, fixed: bool) -> Model:
         return read(model, dict(self.settings.dims), mapped=copies_weights(), fixed=fixed)

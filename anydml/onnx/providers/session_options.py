@@ -50,7 +50,8 @@ def execution_providers(
         found.append((str(name), tuple(sorted((str(n), str(v)) for n, v in options.items()))))
     if problems:
         raise InvalidInput(*problems)
-    return tuple(found) if ("CPUExecutionProvider", ()) in found else (*found, *CPU)
+    names = [name for name, _ in found]
+    return tuple(found) if "CPUExecutionProvider" in names else (*found, *CPU)
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,11 @@ def requested_options(options: object) -> RequestedOptions:
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
     threads = options.intra_op_num_threads or None
     return RequestedOptions(threads, bool(options.use_deterministic_compute), tuple(others))
+
+
+def options_of(threads: int | None, deterministic: bool) -> ort.SessionOptions:
+    """onnxruntime's SessionOptions that ask for these."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.use_deterministic_compute = deterministic
+    return options

@@ -1,0 +1,260 @@
+"""What onnxruntime's InferenceSession has beside `run`: code that was written for it works with ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from anydml.cached import cached_property
+from anydml.errors import AnyDMLError, InvalidInput, Problem, short_repr, type_name
+from anydml.ir.graph import OptionalType, TensorType
+from anydml.onnx.partial_eval.annotate import is_fixed
+from anydml.onnx.providers.ort_values import OrtValue, array_at, array_over, as_ort_value, check_device
+from anydml.onnx.serde.deserialize import Argument
+from anydml.onnx.types import onnx_name
+
+Providers = Sequence[str | tuple[str, Mapping[str, Any]]]
+
+
+class Runs(Protocol):
+    """What has outputs."""
+
+    def run(self) -> list[Any]: ...
+
+
+class NodeArg:
+    """An input or output: `name`, `type` as in `tensor(float)`, and `shape`.
+
+    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not known, and
+    empty for what is no tensor, as in onnxruntime. What follows of an output's, beyond what the file says, is
+    found out when it is asked for.
+    """
+
+    def __init__(self, argument: Argument, followed: Callable[[], Argument] | None = None) -> None:
+        """`followed`: the argument with what follows of its type."""
+        self.name = argument.name
+        self._argument = argument
+        self._followed = None if is_fixed(argument.type) else followed
+
+    @property
+    def _told(self) -> Argument:
+        return self._argument if self._followed is None else self._followed()
+
+    @cached_property
+    def type(self) -> str:
+        return onnx_name(self._told.type)
+
+    @cached_property
+    def shape(self) -> list[int | str | None] | None:
+        told = self._told.type
+        type = told.element if isinstance(told, OptionalType) else told
+        if not isinstance(type, TensorType):
+            return None if type is None else []
+        if type.sizes is None:
+            return None
+        return [n if isinstance(n, int) else (n and n.name) or None for n in type.sizes]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NodeArg):
+            return NotImplemented
+        return (self.name, self.type, self.shape) == (other.name, other.type, other.shape)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
+
+
+class InferenceSessionMethods:
+    """Of a session that has `run` and `bind`."""
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
+    ) -> list[Any]:
+        raise NotImplementedError
+
+    def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> Runs:
+        raise NotImplementedError
+
+    def get_outputs(self) -> list[NodeArg]:
+        raise NotImplementedError
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs on memory that is told piece by piece, as onnxruntime's: see `bind`, too."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Run on what is bound; `iobinding` has the outputs then.
+
+        Raises:
+            InvalidInput: as `run`; or the binding is another session's.
+        """
+        if not isinstance(iobinding, IOBinding):
+            message = f"expected what io_binding() of an anydml session gives, but got {type_name(iobinding)}"
+            raise InvalidInput(Problem("iobinding", message))
+        if iobinding.session is not self:
+            raise InvalidInput(Problem("iobinding", "expected one of this session, but got another's"))
+        iobinding.run()
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: object = None,
+    ) -> list[OrtValue]:
+        """As `run`, from and to onnxruntime's OrtValues on the host."""
+        results = self.run(output_names, dict(input_dict_ort_values))
+        return [as_ort_value(x) for x in results]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], object],
+        user_data: Any,
+        run_options: object = None,
+    ) -> None:
+        """As `run`, in a thread of its own, which calls `callback(results, user_data, error)`: `error` is
+        empty, or says why there are no results."""
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed), ""
+            except AnyDMLError as failure:
+                results, error = [], str(failure)
+            callback(results, user_data, error)
+
+        threading.Thread(target=work, name="anydml-run-async", daemon=True).start()
+
+    def disable_fallback(self) -> None:
+        """Nothing: what a provider cannot run is told by `explain`, and no session is made anew for it."""
+
+    def enable_fallback(self) -> None:
+        """Nothing: see `disable_fallback`."""
+
+    def end_profiling(self) -> str:
+        """The name of a profile: empty, as there is none."""
+        return ""
+
+
+class IOBinding:
+    """Inputs and outputs of a session on memory of the host. Made by `Session.io_binding`.
+
+    Not for several threads at once. What is told by an address must stay as long as it is bound.
+    """
+
+    def __init__(self, session: InferenceSessionMethods) -> None:
+        self.session = session
+        self._places = {o.name: k for k, o in enumerate(session.get_outputs())}
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, np.ndarray | None] = {}
+        self._held: dict[tuple[str, str], object] = {}
+        """What lends its memory to an input, or an output."""
+        self._bound: Runs | None = None
+        self._wanted: list[int] = []
+        """The places of bound outputs among all."""
+        self._results: list[Any] = []
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """An array, which is read at each run."""
+        self._bind(name, arr_on_cpu)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Memory of a type and shape, by its address, which is read at each run.
+
+        Raises:
+            InvalidInput: a device that is not the host; no type of tensors' elements.
+        """
+        check_device(f"input {name!r}", device_type)
+        self._bind(name, array_at(buffer_ptr, element_type, shape, f"input {name!r}"))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """An OrtValue on the host, which is read at each run."""
+        self._bind(name, array_over(ortvalue, f"input {name!r}"))
+        self._held["input", name] = ortvalue
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Memory of a type and shape, by its address, which is written at each run; without an address each
+        run gives new memory.
+
+        Raises:
+            InvalidInput: no output of this name; as `bind_input`.
+        """
+        where = f"output {name!r}"
+        check_device(where, device_type)
+        if buffer_ptr is None:
+            self._bind_output(name, None)
+            return
+        if element_type is None or shape is None:
+            raise InvalidInput(Problem(where, "expected element_type and shape beside buffer_ptr"))
+        self._bind_output(name, array_at(buffer_ptr, element_type, shape, where))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """An OrtValue on the host, which is written at each run."""
+        self._bind_output(name, array_over(ortvalue, f"output {name!r}"))
+        self._held["output", name] = ortvalue
+
+    def synchronize_inputs(self) -> None:
+        """Nothing: the host's memory is what it is."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing: a run is over when it returns."""
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return [x.copy() if isinstance(x, np.ndarray) else x for x in self._results]
+
+    def get_outputs(self) -> list[OrtValue]:
+        """As `copy_outputs_to_cpu`, as OrtValues, which share the outputs' memory."""
+        return [self._held.get(("output", n)) or as_ort_value(x) for n, x in self._named_results()]
+
+    def clear_binding_inputs(self) -> None:
+        self._inputs, self._bound = {}, None
+        self._held = {key: kept for key, kept in self._held.items() if key[0] != "input"}
+
+    def clear_binding_outputs(self) -> None:
+        self._outputs, self._bound, self._results = {}, None, []
+        self._held = {key: kept for key, kept in self._held.items() if key[0] != "output"}
+
+    def run(self) -> None:
+        """See `Session.run_with_iobinding`."""
+        if self._bound is None:
+            given = {n: y for n, y in self._outputs.items() if y is not None}
+            self._bound = self.session.bind(self._inputs, given)
+            self._wanted = [self._places[name] for name in self._outputs]
+        results = self._bound.run()
+        self._results = [results[k] for k in self._wanted]
+
+    def _bind(self, name: str, value: Any) -> None:
+        self._inputs[name], self._bound = value, None
+        self._held.pop(("input", name), None)
+
+    def _bind_output(self, name: str, y: np.ndarray | None) -> None:
+        if name not in self._places:
+            listed = " | ".join(self._places)
+            raise InvalidInput(Problem("outputs", f"expected {listed}, but got {short_repr(name)}"))
+        self._outputs[name], self._bound = y, None
+        self._held.pop(("output", name), None)
+
+    def _named_results(self) -> list[tuple[str, Any]]:
+        return list(zip(self._outputs, self._results, strict=True)) if self._results else []

@@ -1,0 +1,202 @@
+"""What else onnxruntime's InferenceSession has: the same calls on both sessions give the same."""
+
+import threading
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, parser
+
+import anydml as dml
+
+MODEL = parser.parse_model(
+    """<ir_version: 8, opset_import: ["": 17]> m (float[n,3] x, float[3] w) => (float[n,3] sum, int64[2] sizes) {
+        c = Constant<value = float {2}>()
+        s = ReduceMax<keepdims=0>(x)
+        big = Greater(s, c)
+        sum = If(big) <then_branch = g () => (float[n,3] a) { a = Add(x, w) },
+                       else_branch = h () => (float[n,3] b) { b = Sub(x, w) }>
+        sizes = Shape(x)
+    }"""
+).SerializeToString()
+W = np.array([1, 2, 3], np.float32)
+
+
+def inputs():
+    return np.arange(6, dtype=np.float32).reshape(2, 3), W.copy()
+
+
+@pytest.fixture(params=["anydml", "onnxruntime"])
+def session(request):
+    if request.param == "anydml":
+        return dml.load(MODEL)
+    return ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+
+
+def wanted(x):
+    return x + W if x.max() > 2 else x - W
+
+
+def test_a_binding_reads_and_writes_arrays_and_memory_by_its_address(session):
+    """As ultralytics and others run models."""
+    (x, w), out = inputs(), np.empty((2, 3), np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("w", w)
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("sizes")
+    binding.bind_output("sum", "cpu", 0, np.float32, tuple(out.shape), out.ctypes.data)
+    for factor in (1.0, -1.0, 3.0, 0.1):
+        x *= np.float32(factor)
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(out, wanted(x))
+        sizes, total = binding.copy_outputs_to_cpu()
+        np.testing.assert_array_equal(sizes, [2, 3])
+        np.testing.assert_array_equal(total, out)
+        assert [v.shape() for v in binding.get_outputs()] == [[2], [2, 3]]
+
+
+def test_a_binding_takes_types_of_onnx_and_other_inputs_later(session):
+    x, w = inputs()
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, TensorProto.FLOAT, [2, 3], x.ctypes.data)
+    binding.bind_cpu_input("w", w)
+    binding.bind_output("sum")
+    session.run_with_iobinding(binding)
+    longer = np.ones((5, 3), np.float32)
+    binding.bind_cpu_input("x", longer)
+    binding.bind_output("sum")  # onnxruntime keeps the sizes of the run before
+    session.run_with_iobinding(binding)
+    (found,) = binding.copy_outputs_to_cpu()
+    np.testing.assert_array_equal(found, wanted(longer))
+    binding.clear_binding_inputs()
+    binding.clear_binding_outputs()
+    binding.bind_cpu_input("w", w)
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("sizes")
+    binding.synchronize_inputs()
+    session.run_with_iobinding(binding)
+    binding.synchronize_outputs()
+    assert [y.tolist() for y in binding.copy_outputs_to_cpu()] == [[2, 3]]
+
+
+def test_ort_values_are_read_and_written(session):
+    x, w = inputs()
+    given, out = ort.OrtValue.ortvalue_from_numpy(x.copy()), ort.OrtValue.ortvalue_from_numpy(x * 0)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", given)
+    binding.bind_cpu_input("w", w)
+    binding.bind_ortvalue_output("sum", out)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(out.numpy(), wanted(x))
+    given.update_inplace(x * 0)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(out.numpy(), wanted(x * 0))
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), wanted(x * 0))
+
+
+def test_ort_values_are_fed_and_given(session):
+    x, w = inputs()
+    feed = {"x": ort.OrtValue.ortvalue_from_numpy(x), "w": ort.OrtValue.ortvalue_from_numpy(w)}
+    found = session.run_with_ort_values(["sizes", "sum"], feed)
+    assert found[0].numpy().tolist() == [2, 3]
+    np.testing.assert_array_equal(found[1].numpy(), wanted(x))
+    np.testing.assert_array_equal(session.run(["sum"], feed)[0], wanted(x))
+
+
+def test_a_run_may_come_back_later(session):
+    x, w = inputs()
+    told, done = [], threading.Event()
+
+    def callback(results, user_data, error):
+        told.append((results, user_data, error))
+        done.set()
+
+    session.run_async(["sum"], {"x": x, "w": w}, callback, "mine")
+    assert done.wait(60)
+    ((results, user_data, error),) = told
+    np.testing.assert_array_equal(results[0], wanted(x))
+    assert (user_data, error) == ("mine", "")
+
+
+def test_a_run_that_fails_later_tells_why():
+    told, done = [], threading.Event()
+    dml.load(MODEL).run_async(
+        None, {"x": inputs()[0]}, lambda *all_of_it: (told.append(all_of_it), done.set()), None
+    )
+    assert done.wait(60)
+    assert told[0][:2] == ([], None)
+    assert "input 'w': expected tensor(float), but it is missing" in told[0][2]
+
+
+def test_providers_and_options_are_told_and_changed(session):
+    x, w = inputs()
+    before = session.run(["sum"], {"x": x, "w": w})[0]
+    session.disable_fallback()
+    session.enable_fallback()
+    session.set_providers(["CPUExecutionProvider"])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    np.testing.assert_array_equal(session.run(["sum"], {"x": x, "w": w})[0], before)
+    assert session.get_session_options().intra_op_num_threads == 0
+
+
+def test_a_session_takes_other_providers_and_keeps_them_to_itself():
+    session = dml.load(MODEL, threads=1)
+    x, w = inputs()
+    session.run(None, {"x": x, "w": w})
+    other = session.__copy__()
+    session.set_providers(["CPUExecutionProvider"], [{"arena_extend_strategy": "kSameAsRequested"}])
+    assert session.get_provider_options()["CPUExecutionProvider"] != {}
+    assert other.get_provider_options()["CPUExecutionProvider"] == {}
+    assert session.explain() == "not run yet"
+    assert session.get_session_options().intra_op_num_threads == 1
+    with pytest.raises(dml.InvalidInput, match="providers: expected"):
+        session.set_providers(["NoExecutionProvider"])
+
+
+def test_the_first_arguments_are_those_of_onnxruntime():
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = dml.load(MODEL, options, ["CPUExecutionProvider"], [{}])
+    assert session.get_session_options().intra_op_num_threads == 1
+
+
+def test_what_cannot_be_bound_is_told():
+    session = dml.load(MODEL)
+    x, w = inputs()
+    binding = session.io_binding()
+    wrong = [
+        (lambda: binding.bind_output("total"), "expected sum | sizes, but got 'total'"),
+        (lambda: binding.bind_output("sum", "cuda"), "expected memory of the host, 'cpu', but got 'cuda'"),
+        (lambda: binding.bind_output("sum", buffer_ptr=8), "expected element_type and shape"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.float32, [2], 3), "expected the address of float32"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.float32, [-1], 8), "expected numbers of a shape"),
+        (lambda: binding.bind_input("x", "cpu", 0, object, [1], 8), "expected numbers of a shape"),
+        (lambda: binding.bind_input("x", "cpu", 0, 999, [1], 8), "expected a type of NumPy or of onnx"),
+        (lambda: binding.bind_ortvalue_input("x", x), "expected an OrtValue of a tensor, but got ndarray"),
+        (lambda: session.run_with_iobinding(object()), "io_binding() of an anydml session gives"),
+        (lambda: dml.load(MODEL).run_with_iobinding(binding), "expected one of this session"),
+        (lambda: session.run_with_iobinding(binding), "input 'x': expected tensor(float), but it is missing"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(dml.InvalidInput) as told:
+            call()
+        assert message in str(told.value)
+    small = np.empty((1, 3), np.float32)
+    binding.bind_cpu_input("x", x)
+    binding.bind_cpu_input("w", w)
+    binding.bind_output("sum", "cpu", 0, np.float32, small.shape, small.ctypes.data)
+    with pytest.raises(dml.ExecutionFailed, match="the array bound to it"):
+        session.run_with_iobinding(binding)
+
+
+def test_lists_are_no_ort_values():
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x) }'
+    )
+    session = dml.load(model)
+    with pytest.raises(dml.Unsupported, match="onnxruntime makes no OrtValue of a list"):
+        session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))})
+
+
+def test_a_profile_that_nobody_made_has_no_name():
+    assert dml.load(MODEL).end_profiling() == ""

@@ -111,7 +111,7 @@ def flatten(
 
     Returns:
         The new model, and what became of each If. External data stays in its files: save the model in the
-        original's folder (`anydml flatten` copies the data where that is not so).
+        original's folder, behind links, if it is one (`anydml flatten` copies the data where that is not so).
 
     Raises:
         InvalidInput: an unknown input, a value or a shape that does not fit it.

@@ -39,12 +39,22 @@ class GivenModel:
     Attributes:
         source: as `anydml.load` takes it.
         name: how it is called.
-        folder: where its external data lies.
     """
 
     source: Path | bytes
     name: str
-    folder: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where its external data lies."""
+        if isinstance(self.source, bytes):
+            return Path()
+        beside = self.source.parent.resolve()
+        if beside == self.source.resolve().parent:
+            return beside
+        from anydml.onnx.serde.parse import parse  # which loads onnx
+
+        return parse(self.source)[1] or beside
 
     @property
     def is_dispatch(self) -> bool:
@@ -88,11 +98,11 @@ def given_model(text: str) -> GivenModel:
         OSError: it cannot be read; it is a device; it has more than 2 GiB.
     """
     if text in _STDIN:
-        return GivenModel(read_stream(_standard("stdin"), MAX_MODEL, "standard input"), "stdin", Path())
+        return GivenModel(read_stream(_standard("stdin"), MAX_MODEL, "standard input"), "stdin")
     path = Path(text)
     if path.is_file():
-        return GivenModel(path, path.name, path.resolve().parent)
-    return GivenModel(read_file(path, MAX_MODEL), path.name, Path())
+        return GivenModel(path, path.name)
+    return GivenModel(read_file(path, MAX_MODEL), path.name)
 
 
 def given_onnx_model(text: str) -> GivenModel:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import anydml
+from anydml.cli.main import cli
 from tests.models import (
     COND,
     assert_same,
@@ -30,6 +34,12 @@ X = np.float32([1, -2, 3])
 BYTES = X.tobytes()
 NEG = branch([node("Neg", ["x"], "t")], ["t"])
 ABS = branch([node("Abs", ["x"], "e")], ["e"])
+
+
+def flattened(path, target):
+    done = CliRunner().invoke(cli, ["flatten", str(path), str(target), "--convert", "always"])
+    assert done.exit_code == 0, done.output
+    return target
 
 
 def stored(folder, location="weights.bin", content=BYTES, **entries):
@@ -88,6 +98,50 @@ def test_external_data_outside_the_folder(tmp_path, location):
     (here / "out").symlink_to(tmp_path)
     path = stored(here, str(tmp_path / "secret.bin") if location == "ABSOLUTE" else location, None)
     refused(path, r"constant 'w'", r"external data (inside|in)")
+
+
+@pytest.mark.parametrize("below", ["", "data"], ids=["beside", "below"])
+@pytest.mark.parametrize("linked", ["model and data", "model"])
+def test_external_data_in_the_cache_of_a_hub(tmp_path, linked, below):
+    """Files are called by what is in them; a snapshot has links to them, by the names that models know."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
+    (blobs / below).mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    name = "f00" if linked == "model and data" else "weights.bin"
+    stored(blobs, content=None).rename(blobs / "cafe")
+    (blobs / below / name).write_bytes(X.tobytes())
+    (snapshot / "model.onnx").symlink_to("../../blobs/cafe")
+    if linked == "model and data":
+        (snapshot / "weights.bin").symlink_to(Path("../../blobs", below, name))
+    elif below:
+        refused(snapshot / "model.onnx", "no such file")
+        return
+    path = snapshot / "model.onnx"
+    assert_same(run(path, cond=TRUE, x=X)[0], X + X)
+    assert_same(run(flattened(path, tmp_path / "flat.onnx"), cond=TRUE, x=X)[0], X + X)
+    pickled = pickle.loads(pickle.dumps(anydml.load(path)))
+    assert_same(pickled.run(None, {"cond": TRUE, "x": X})[0], X + X)
+
+
+def test_a_model_behind_a_link_with_its_external_data_beside_the_link(tmp_path):
+    stored(tmp_path / "model", content=None)
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "weights.bin").write_bytes(X.tobytes())
+    (here / "model.onnx").symlink_to("../model/model.onnx")
+    assert_same(run(here / "model.onnx", cond=TRUE, x=X)[0], X + X)
+    flat = flattened(here / "model.onnx", tmp_path / "flat.onnx")
+    assert_same(run(flat, cond=TRUE, x=X)[0], X + X)
+
+
+def test_external_data_elsewhere_than_the_model_behind_a_link(tmp_path):
+    for name in ("model", "data", "snapshot"):
+        (tmp_path / name).mkdir()
+    stored(tmp_path / "model", content=None)
+    (tmp_path / "data" / "f00").write_bytes(X.tobytes())
+    (tmp_path / "snapshot" / "model.onnx").symlink_to("../model/model.onnx")
+    (tmp_path / "snapshot" / "weights.bin").symlink_to("../data/f00")
+    refused(tmp_path / "snapshot" / "model.onnx", "expected external data inside the model's folder")
 
 
 @pytest.mark.parametrize("entries", [{"length": 12}, {}, {"offset": 4, "length": 12}, {"offset": 100}])

@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.files import MAX_MODEL, read_file
+from anydml.onnx.serde.external_data import home_of
 from anydml.onnx.serde.raw_data import RawData
 from anydml.runtime.mapped_file import MIN_FILE_BYTES, MappedFile, can_map
 
@@ -28,9 +29,9 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
     """
     if isinstance(source, ModelProto):
         return _whole(source, source.ByteSize(), ""), None, ""
-    data, folder, where = _bytes_of(source, mapped=False)
+    data, path = _bytes_of(source, mapped=False)
     assert isinstance(data, bytes)
-    return _parsed(data, len(data), where), folder, where
+    return _placed(path, data, len(data))
 
 
 def parse_light(source: ModelSource, mapped: bool) -> tuple[ModelProto, Path | None, str, RawData | None]:
@@ -40,25 +41,32 @@ def parse_light(source: ModelSource, mapped: bool) -> tuple[ModelProto, Path | N
     """
     if isinstance(source, ModelProto):
         return (*parse(source), None)
-    data, folder, where = _bytes_of(source, mapped and can_map())
+    data, path = _bytes_of(source, mapped and can_map())
     raw = RawData(data)
-    return _parsed(raw.without(), len(raw), where), folder, where, raw
+    return (*_placed(path, raw.without(), len(raw)), raw)
 
 
-def _bytes_of(source: ModelSource, mapped: bool) -> tuple[bytes | MappedFile, Path | None, str]:
-    """A file's content, or `mapped`, and its folder and name."""
+def _placed(path: Path | None, data: bytes, size: int) -> tuple[ModelProto, Path | None, str]:
+    """A message, with the folder and the name of the file that it is from."""
+    if path is None:
+        return _parsed(data, size, ""), None, ""
+    proto = _parsed(data, size, path.name)
+    return proto, home_of(path, proto), path.name
+
+
+def _bytes_of(source: ModelSource, mapped: bool) -> tuple[bytes | MappedFile, Path | None]:
+    """A file's content, or `mapped`, and its path."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
         raise InvalidInput(Problem("model", message))
     if isinstance(source, str) and "\0" in source:
         raise InvalidInput(Problem("model", f"expected a path, but got {short_repr(source)}"))
     if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source), None, ""
+        return bytes(source), None
     path = Path(source)
-    folder = path.resolve().parent
     if mapped and path.is_file() and MIN_FILE_BYTES <= path.stat().st_size <= MAX_MODEL:
-        return MappedFile(path), folder, path.name
-    return read_file(path, MAX_MODEL), folder, path.name
+        return MappedFile(path), path
+    return read_file(path, MAX_MODEL), path
 
 
 def _parsed(data: bytes, size: int, where: str) -> ModelProto:

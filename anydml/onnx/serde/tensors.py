@@ -22,6 +22,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from anydml.errors import InvalidModel, Problem, counted, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
+from anydml.onnx.serde.external_data import resolve
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.types import DTYPES
 from anydml.runtime.memory import size_problem
@@ -108,7 +109,7 @@ class ConstantReader:
                 "load the model by its path, or load the data with onnx.load_external_data_for_model first",
             )
             return None
-        file = _resolve(self.folder, location)
+        file = resolve(self.folder, location)
         offset, length = entries.get("offset", "0"), entries.get("length", str(byte_count(tensor) or 0))
         expected = byte_count(tensor)
         if file is None or not file.is_relative_to(self.folder):
@@ -157,16 +158,6 @@ class ConstantReader:
         return Constant(array), TensorType(
             "string" if array.dtype == object else str(array.dtype), array.shape
         )
-
-
-def _resolve(folder: Path, location: str) -> Path | None:
-    """Where a location leads; None if it is no name of a file."""
-    try:
-        file = (folder / location).resolve()
-        file.exists()
-    except (OSError, ValueError, RuntimeError):  # too long, with a NUL in it, links in a circle
-        return None
-    return file if location else None
 
 
 def _is_count(text: str) -> bool:

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         TensorFlags,
     )
     from anydml.ops.tensor_desc import TensorDesc
-    from anydml.session import Session, load
+    from anydml.session import InferenceSession, Session, load
 
 __version__ = "0.1.0"
 
@@ -114,7 +114,7 @@ _HOME = {
         "Unsupported",
         "VerificationFailed",
     ),
-    "anydml.session": ("Session", "load"),
+    "anydml.session": ("InferenceSession", "Session", "load"),
     "anydml.ops.attributes": ("ScaleBias",),
     "anydml.ops.enums": (
         "AxisDirection",
@@ -164,6 +164,7 @@ __all__ = [
     "FeatureLevel",
     "GraphBuilder",
     "GraphDesc",
+    "InferenceSession",
     "Inspection",
     "InterpolationMode",
     "InvalidInput",

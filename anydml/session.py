@@ -302,6 +302,25 @@ class Session(InferenceSessionMethods):
         return [self._program] if whole is None else [self._program, whole]
 
 
+class InferenceSession(Session):
+    """`load` as a class, with the parameters of onnxruntime's: for code that makes sessions, or derives from
+    theirs. `onnxruntime.InferenceSession = anydml.InferenceSession` puts it under a library."""
+
+    def __init__(
+        self,
+        path_or_bytes: ModelSource,
+        sess_options: object = None,
+        providers: Providers | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` is ignored."""
+        if options.pop("disabled_optimizers", None):
+            message = "disabled_optimizers has no meaning in anydml, and is ignored"
+            warnings.warn(message, UserWarning, stacklevel=2)
+        self._take(load(path_or_bytes, sess_options, providers, provider_options, **options)._loaded)
+
+
 class Bound:
     """A session with the arrays it runs on. Made by `Session.bind`; not for several threads at once."""
 

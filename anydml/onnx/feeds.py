@@ -30,8 +30,21 @@ def as_array(value: Any, type: Type | None) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "U":
             return value.astype(object)
+        if value.dtype.kind in "SV" and isinstance(type, TensorType) and type.dtype == "string":
+            return _of_bytes(value)
         return value.astype(native(value.dtype), copy=False)
     return value
+
+
+def _of_bytes(value: np.ndarray) -> np.ndarray:
+    """Texts in UTF-8, unless some are not."""
+    try:
+        texts = [bytes(x).decode() for x in value.reshape(-1).tolist()]
+    except UnicodeDecodeError:
+        return value
+    made = np.empty(len(texts), object)
+    made[:] = texts
+    return made.reshape(value.shape)
 
 
 def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:

@@ -200,3 +200,65 @@ def test_lists_are_no_ort_values():
 
 def test_a_profile_that_nobody_made_has_no_name():
     assert dml.load(MODEL).end_profiling() == ""
+
+
+def test_a_session_under_code_that_makes_and_derives_sessions(monkeypatch):
+    monkeypatch.setattr(ort, "InferenceSession", dml.InferenceSession)
+
+    class Theirs(ort.InferenceSession):
+        def __init__(self, path, **given):
+            super().__init__(path_or_bytes=path, **given)
+            self.path = path
+
+    x, w = inputs()
+    session = Theirs(MODEL, providers=["CPUExecutionProvider"], sess_options=ort.SessionOptions())
+    assert isinstance(session, ort.InferenceSession)
+    assert session.path is MODEL
+    np.testing.assert_array_equal(session.run(["sum"], {"x": x, "w": w})[0], wanted(x))
+    assert "If" in session.explain() or "program" in session.explain()
+    with pytest.warns(UserWarning, match="disabled_optimizers has no meaning"):
+        ort.InferenceSession(MODEL, disabled_optimizers=["ConstantFolding"])
+    with pytest.raises(TypeError, match="thread"):
+        ort.InferenceSession(MODEL, thread=1)
+
+
+def test_providers_of_other_builds_are_left_out():
+    """People name all that they know, in order."""
+    asked = [("CUDAExecutionProvider", {"device_id": 0}), "DmlExecutionProvider", "CPUExecutionProvider"]
+    there = ort.get_available_providers()
+    if "CUDAExecutionProvider" in there or "DmlExecutionProvider" in there:
+        pytest.skip("they are here")
+    with (
+        pytest.warns(UserWarning, match="CUDAExecutionProvider is not in the installed onnxruntime"),
+        pytest.warns(UserWarning, match="DmlExecutionProvider is not in .* which has .*CPUExecutionProvider"),
+    ):
+        session = dml.load(MODEL, providers=asked)
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    with pytest.warns(UserWarning, match="DmlExecutionProvider is not in"):
+        assert dml.load(MODEL, providers=["DmlExecutionProvider"]).get_providers() == there[-1:]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        np.array([[b"a", b"\xc3\xa4 and more"], [b"", b"d"]]),
+        np.array([["a", "b"], ["c", "d"]]),
+        np.array([[b"ab", b"cd"], [b"ef", b"gh"]], np.void),
+        np.array([["a", "b"], ["c", "d"]], object),
+    ],
+    ids=["bytes", "texts", "void", "objects"],
+)
+def test_texts_are_fed_as_numpy_has_them(texts):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (string[2,2] x) => (string[2,2] y) { y = Identity(x) }'
+    ).SerializeToString()
+    theirs = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": texts})
+    assert dml.load(model).run(None, {"x": texts})[0].tolist() == theirs[0].tolist()
+
+
+def test_bytes_that_are_no_text_are_refused():
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (string[1] x) => (string[1] y) { y = Identity(x) }'
+    )
+    with pytest.raises(dml.InvalidInput, match="input 'x': expected string"):
+        dml.load(model).run(None, {"x": np.array([b"\xff"])})

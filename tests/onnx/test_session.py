@@ -366,7 +366,7 @@ def test_providers_reach_the_library(monkeypatch):
         asked.append(named["providers"])
         return opened(*arguments, **named | {"providers": ["CPUExecutionProvider"]})
 
-    monkeypatch.setattr(provider.ort, "InferenceSession", noted)
+    monkeypatch.setattr(provider, "InferenceSession", noted)
     monkeypatch.setattr(
         provider.ort, "get_available_providers", lambda: ["FastProvider", "CPUExecutionProvider"]
     )

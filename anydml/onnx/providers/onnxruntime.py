@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TypeProto, helper
+from onnxruntime import InferenceSession  # whatever takes its place in the module later
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp, TensorType
@@ -150,7 +151,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     opening = _Opening(options)
     try:
         calls.enter(opening)
-        session = ort.InferenceSession(
+        session = InferenceSession(
             region.model,
             options,
             providers=[(name, dict(options)) for name, options in asked.providers],

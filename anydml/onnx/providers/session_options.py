@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,11 @@ def execution_providers(
 ) -> ExecutionProviders:
     """What a user passes to onnxruntime, checked.
 
+    Providers of other builds of onnxruntime are left out, with a warning: people name those of every machine
+    that they know, in order, and so get what there is.
+
     Raises:
-        InvalidInput: a provider that the installed onnxruntime does not have; options without one.
+        InvalidInput: no name of a provider; options without one.
     """
     if providers is None:
         if provider_options:
@@ -38,6 +42,10 @@ def execution_providers(
     beside = provider_options or [{}] * len(providers)
     for given, more in zip(providers, beside, strict=True):
         name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+        if name not in known and name in ort.get_all_providers():
+            message = f"{name} is not in the installed onnxruntime, which has {', '.join(known)}"
+            warnings.warn(message, UserWarning, stacklevel=4)
+            continue
         if name not in known:
             message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
             problems.append(Problem("providers", message, nearest(name, known)))

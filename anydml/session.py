@@ -283,7 +283,9 @@ class Session(InferenceSessionMethods):
                 values = None
             if values is not None and (plan := self._program.met(values)) is not None:
                 try:
-                    return plan.run_owned(values)
+                    entry = self._program.entry  # of this plan by now, if another one was the last
+                    found = None if entry is None else entry(feed)
+                    return plan.run_owned(values) if found is None else found
                 except RanksDiffer as differ:
                     self._program.forget_sizes_of(differ)
         model, program, conditions = self._fed(feed)

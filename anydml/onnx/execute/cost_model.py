@@ -78,11 +78,13 @@ _SECONDS: WeakKeyDictionary[Node | If, float] = WeakKeyDictionary()
 
 
 def seconds_saved(
-    group: Sequence[Node], moved: Mapping[Node | If, Reduction | Turn] = MappingProxyType({})
+    group: Sequence[Node],
+    moved: Mapping[Node | If, Reduction | Turn] = MappingProxyType({}),
+    settled: Collection[Node | If] = (),
 ) -> float:
     """What one kernel for a group of nodes saves, on one thread, before its own call.
 
-    `moved`: those that are not element-wise.
+    `moved`: those that are not element-wise; `settled`: those that a library computes once.
     """
     made = {v for n in group for v in n.writes}
     read = dict.fromkeys(v for n in group for v in n.reads if v not in made)
@@ -90,8 +92,9 @@ def seconds_saved(
     passes = max(len(group) - fused, 1) / len(group)
     largest = max(map(elements, made), default=0)
     own = sum(_passing(elements(v)) for v in read) + _passing(largest)
-    walking = sum(_walking(n, m) for n in group if (m := moved.get(n)) is not None)
-    return _moving(group) * passes - own + sum(map(_turning, group)) + walking
+    each_run = [n for n in group if n not in settled]
+    walking = sum(_walking(n, m) for n in each_run if (m := moved.get(n)) is not None)
+    return _moving(each_run) * passes - own + sum(map(_turning, each_run)) + walking
 
 
 def _turning(node: Node | If) -> float:

@@ -22,6 +22,8 @@ from anydml.onnx.execute.native_writer import type_of, write_graph
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.steps import Plan, list_nodes
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.partial_eval.shape_inference import ShapeInference
+from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.runtime.process import renew_after_fork
 
@@ -38,6 +40,8 @@ PLAIN_RUNS, PLAIN_RUNS_ON_DISK = 1000, 100
 MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
 """What LLVM translates in a second or so; and in 300 ms."""
 
+MAX_SETTLED_BYTES = 1 << 20
+"""Of what is the same in every run, for each node of which it is: computed beforehand."""
 SPARE = 4, 1
 """How many times as much as there was once may be there of a size that is not fixed, if work allows it."""
 MIN_ROOM = 16
@@ -127,7 +131,9 @@ def native_step(
         NotNative: why there is none.
     """
     unasked, given = libraries.native is None, graph
-    graph = follow_sequences(graph)
+    graph = fold_weights(
+        follow_sequences(graph), ShapeInference(libraries.opsets, libraries.fast), MAX_SETTLED_BYTES
+    )
     count = sum(1 for _ in graph.walk(bodies=True))
     plain = plain and unasked
     most = PLAIN_NODES if plain else AUTO_NODES if unasked else MAX_NODES

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from weakref import WeakValueDictionary
 
+from anydml.cached import cached_property
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import (
@@ -31,6 +32,7 @@ from anydml.onnx.partial_eval.shape_inference import small_content
 from anydml.onnx.providers.onnxruntime import DTYPES, OnnxRuntime, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, Region
 from anydml.onnx.providers.reference import Reference
+from anydml.onnx.rewrites.fold_weights import settled
 from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
@@ -203,7 +205,11 @@ class Partition:
         return turn.is_slow and (source.known_sizes is not None or elements(source) >= MIN_OPEN_TURN)
 
     def _saved(self, group: Sequence[Node]) -> float:
-        return seconds_saved(group, self.moved) / self.libraries.threads - CALL_SECONDS
+        return seconds_saved(group, self.moved, self._settled) / self.libraries.threads - CALL_SECONDS
+
+    @cached_property
+    def _settled(self) -> Collection[Node | If]:
+        return settled(self.graph)
 
     def _place_without_kernels(self, node: Node | If) -> str:
         if node in self.own_ifs:

@@ -2,10 +2,12 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 import anydml as dml
+from anydml.onnx.execute.partition import Partition
 
 X = np.float32([1, -2, 3])
 
@@ -155,3 +157,48 @@ def test_a_body_with_other_outputs_than_its_node():
         dml.InvalidModel, match="expected a body with 3 inputs and 2 outputs, but got 3 and 3"
     ):
         dml.load(model).run(None, feeds)
+
+
+@pytest.mark.parametrize("by", ["a program", "a library", "steps"])
+@pytest.mark.parametrize("limit", ["n", ""], ids=["limited", "unlimited"])
+def test_a_loop_that_begins_without_a_condition(limit, by, monkeypatch):
+    """What its body says counts, as in onnxruntime, whoever runs it."""
+    if by == "steps":
+        obstacle = Partition._obstacle
+
+        def no_loops(self, node, typed):
+            return "not here" if node.op.name == "Loop" else obstacle(self, node, typed)
+
+        monkeypatch.setattr(Partition, "_obstacle", no_loops)
+    text = f"""(float[3] x) => (float[3] y, float[a, 3] rows) {{
+        n = Constant <value_int = 10> ()
+        y, rows = Loop ({limit}, , x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1, float[3] row) {{
+            two = Constant <value_int = 2> ()  k1 = Less (i, two)
+            s1 = Add (s, x)  row = Mul (s, s) }}> }}"""
+    model = parsed(text).SerializeToString()
+    theirs = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": X})
+    assert len(theirs[1]) == 3
+    session = dml.load(model, threads=1, native=by == "a program")
+    for _ in range(3):
+        for own, wanted in zip(session.run(None, {"x": X}), theirs, strict=True):
+            np.testing.assert_array_equal(own, wanted)
+    expected = {"a program": "program: ", "a library": "onnxruntime: Loop", "steps": "an iteration at a time"}
+    assert expected[by] in session.explain()
+
+
+def test_a_flat_model_of_a_loop_that_begins_without_a_condition():
+    text = """(float[3] x) => (float[3] y) {
+        n = Constant <value_int = 4> ()
+        y = Loop (n, , x) <body = b (int64 i, bool k, float[3] s) => (bool k1, float[3] s1) {
+            two = Constant <value_int = 2> ()  k1 = Less (i, two)
+            s1 = Add (s, x) }> }"""
+    model = parsed(text)
+    flat, _ = dml.flatten(model)
+    wanted = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": X}
+    )
+    found = ort.InferenceSession(flat.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": X}
+    )
+    np.testing.assert_array_equal(found[0], wanted[0])
+    assert "Loop" not in [n.op_type for n in flat.graph.node]

@@ -1,7 +1,7 @@
 """Loop, Scan and SequenceMap, whose bodies are programs: what a library cannot take, since an If is inside.
 
-Their meaning is that of ONNX's text at every opset; states may change their shapes from one iteration
-to the next.
+Their meaning is that of ONNX's text at every opset, but for loops that begin without a condition; states may
+change their shapes from one iteration to the next.
 """
 
 from __future__ import annotations
@@ -79,23 +79,26 @@ class _Iteration:
 
 
 class LoopStep(_Iteration):
-    """Inputs: count, condition, states. Body: (number, condition, states) to (condition, states, rows)."""
+    """Inputs: count, condition, states. Body: (number, condition, states) to (condition, states, rows).
+
+    Without a condition it begins, and the body decides, as in onnxruntime.
+    """
 
     def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
         trips, condition, *states = given
         most = None if trips is None else single(trips, "trip count", np.int64, self.node)
-        going = condition is None or single(condition, "condition", np.bool_, self.node)
-        rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
         # The body is handed the condition as it is, which may be of shape [1].
         handed = np.array(True) if condition is None else condition
+        going = single(handed, "condition", np.bool_, self.node)
+        rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
         number, first = 0, [np.array(0), handed, *states, *captured]
         while going and (most is None or number < most):
             results = self.body([np.array(number), handed, *states, *captured])
             states = results[1 : 1 + len(states)]
             for row, result in zip(rows, results[1 + len(states) :], strict=True):
                 row.append(result)
-            going = condition is None or single(results[0], "condition", np.bool_, self.node)
-            handed = handed if condition is None else results[0]
+            handed = results[0]
+            going = single(handed, "condition", np.bool_, self.node)
             number += 1
         return [*states, *(self._stack(row, first, len(states) + k) for k, row in enumerate(rows))]
 

@@ -367,11 +367,11 @@ class _Writer:
         if count is not None and (count.dtype is not INT64 or count.count != 1):
             raise NotNative("a trip count that is not one int64")
         ends = not always_goes_on(body, self.constants)
-        if going is None and ends:  # ONNX says that nobody listens to the body, and onnxruntime does
-            raise NotNative("a condition that begins with none")
-        always = going is None or (isinstance(going, Known) and bool(going.array.all()) and not ends)
-        begins = None if going is None or always else truth(going)
-        handed = () if going is None else going.sizes
+        if going is None:
+            raise NotNative("a condition that begins with none")  # it was given one before
+        always = isinstance(going, Known) and bool(going.array.all()) and not ends
+        begins = None if always else truth(going)
+        handed = going.sizes
 
         def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
             condition = Register(BOOL, handed, on.name)

@@ -325,10 +325,16 @@ class _Evaluator:
 
     def _with_scalar_condition(self, node: Node) -> Node:
         """A Loop that begins by a scalar, as ONNX wants it: libraries take one element of any rank, but only
-        while no file says so."""
+        while no file says so. Without one it begins: what its body says then counts, as in onnxruntime, while
+        ONNX's text has nobody listen to it."""
         condition = node.inputs[1] if len(node.inputs) > 1 else None
-        sizes = None if condition is None else self.facts[condition].value.known_sizes
-        if condition is None or not sizes or prod(sizes) != 1:
+        if condition is None:
+            begins = Value(f"{node.name or node.op.name}~begins", TensorType("bool", ()))
+            self.facts[begins] = AbstractValue(begins, Constant(np.array(True)))
+            trips = node.inputs[0] if node.inputs else None
+            return replace(node, inputs=(trips, begins, *node.inputs[2:]))
+        sizes = self.facts[condition].value.known_sizes
+        if not sizes or prod(sizes) != 1:
             return node
         scalar, op = Value(f"{condition.name}~scalar"), OnnxOp("", "Squeeze", node.op.version)
         # axes are told: without them, no rank follows for a library that is told none of the sizes

@@ -74,11 +74,11 @@ def _trip_count(node: Node, constants: Constants) -> int | None:
     """How often the body runs, which looks at what is known only to decide that; else None."""
     body = node.bodies["body"]
     limit, begins, *states = (_content(v, constants) for v in (*node.inputs, None)[: len(node.inputs) + 1])
-    trips, go = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    trips = node.inputs[0]
     if always_goes_on(body, constants) or (trips is not None and limit is None):
         return None
-    if go is None or begins is None or not begins.all():
-        return None  # without a first condition, ONNX says that nobody listens to the body; libraries do
+    if begins is None or not begins.all():
+        return None
     most = 1 << 62 if limit is None else int(limit.reshape(-1)[0])
     deciding = _deciding(body, dict(zip(body.parameters[2:], states, strict=False)), constants)
     return None if deciding is None else _simulate(body, *deciding, constants, most)

@@ -9,8 +9,8 @@ branches, it makes a plan in which what is known is done already. See `Session.e
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -40,12 +40,15 @@ from anydml.onnx.providers.session_options import (
     execution_providers,
     options_of,
     requested_options,
+    warn,
 )
 from anydml.onnx.serde.deserialize import Argument, Meta, Model
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.types import onnx_name, type_text
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.threads import check_threads
+
+_log = logging.getLogger("anydml.session")
 
 
 @translate_memory_error
@@ -66,7 +69,8 @@ def load(
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
             `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
-            A warning names what else it asks for, which has no meaning here.
+            A warning names what else it asks for, which has no meaning here; the logger `anydml.session`, at
+            INFO, what it says of how onnxruntime works.
         providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
             and its options. Default: the CPU. Conditions are decided on the host.
         provider_options: options for each of them.
@@ -84,8 +88,9 @@ def load(
     """
     requested = requested_options(sess_options)
     if requested.ignored:
-        message = f"sess_options: {', '.join(requested.ignored)} have no meaning in anydml, and are ignored"
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warn(f"sess_options: {', '.join(requested.ignored)} have no meaning in anydml, and are ignored")
+    if requested.unused:
+        _log.info("sess_options: %s have no meaning in anydml", ", ".join(requested.unused))
     settings = Settings(
         check_threads(requested.threads if threads is None else threads),
         tuple(sorted((dims or {}).items(), key=str)),
@@ -318,8 +323,7 @@ class InferenceSession(Session):
     ) -> None:
         """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` is ignored."""
         if options.pop("disabled_optimizers", None):
-            message = "disabled_optimizers has no meaning in anydml, and is ignored"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warn("disabled_optimizers has no meaning in anydml, and is ignored")
         self._take(load(path_or_bytes, sess_options, providers, provider_options, **options)._loaded)
 
 

@@ -1,5 +1,7 @@
 """What else onnxruntime's InferenceSession has: the same calls on both sessions give the same."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -262,3 +264,39 @@ def test_bytes_that_are_no_text_are_refused():
     )
     with pytest.raises(dml.InvalidInput, match="input 'x': expected string"):
         dml.load(model).run(None, {"x": np.array([b"\xff"])})
+
+
+def test_a_file_without_a_version_has_onnxruntimes():
+    theirs = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    assert dml.load(MODEL).get_modelmeta().version == theirs.get_modelmeta().version
+
+
+def test_options_that_nobody_sees_are_no_warning_and_others_warn_the_caller(recwarn, caplog):
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    with caplog.at_level("INFO", "anydml.session"):
+        dml.load(MODEL, options)
+    assert not recwarn.list
+    assert "enable_cpu_mem_arena, inter_op_num_threads, log_severity_level" in caplog.text
+    options.enable_profiling = True
+    for make in (dml.load, dml.InferenceSession):
+        with pytest.warns(UserWarning, match="sess_options: enable_profiling have no meaning") as told:
+            make(MODEL, options)
+        assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("first", ["anydml", "onnxruntime"])
+def test_a_function_in_the_place_of_their_sessions(first):
+    """Our own sessions of theirs are none of ours, whatever was imported first."""
+    script = f"""import {first}, onnxruntime, anydml, numpy as np
+onnxruntime.InferenceSession = lambda *given, **named: anydml.load(*given, **named)
+from onnx import parser
+model = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[64,64] x) => (float[64,64] y) {{ y = MatMul(x, x) }}')
+session = onnxruntime.InferenceSession(model.SerializeToString())
+session.run(None, {{"x": np.ones((64, 64), np.float32)}})
+print(session.explain())"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "onnxruntime: MatMul" in done.stdout
+    assert not done.stderr

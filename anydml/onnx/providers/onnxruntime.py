@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TypeProto, helper
-from onnxruntime import InferenceSession  # whatever takes its place in the module later
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp, TensorType
@@ -158,6 +158,8 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
             enable_fallback=0,
             disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
         )
+    except TypeError:  # it is none of onnxruntime's, and nothing that a region does
+        raise
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
         raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:

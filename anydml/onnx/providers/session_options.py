@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def execution_providers(
         name, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
         if name not in known and name in ort.get_all_providers():
             message = f"{name} is not in the installed onnxruntime, which has {', '.join(known)}"
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warn(message)
             continue
         if name not in known:
             message = f"expected {' | '.join(known)}, but got {short_repr(name)}"
@@ -69,7 +70,9 @@ class RequestedOptions:
     threads: int | None = None
     deterministic: bool = False
     ignored: tuple[str, ...] = ()
-    """What else they say, which has no meaning here."""
+    """What else they ask for, and do not get."""
+    unused: tuple[str, ...] = ()
+    """What they say of how onnxruntime works, which nobody sees."""
 
 
 def requested_options(options: object) -> RequestedOptions:
@@ -86,8 +89,27 @@ def requested_options(options: object) -> RequestedOptions:
     usual, ours = ort.SessionOptions(), ("intra_op_num_threads", "use_deterministic_compute")
     names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
+    ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
     threads = options.intra_op_num_threads or None
-    return RequestedOptions(threads, bool(options.use_deterministic_compute), tuple(others))
+    return RequestedOptions(threads, bool(options.use_deterministic_compute), tuple(ignored), tuple(unused))
+
+
+UNSEEN = frozenset(
+    """enable_cpu_mem_arena enable_mem_pattern enable_mem_reuse execution_mode inter_op_num_threads
+    log_severity_level log_verbosity_level logid""".split()
+)
+"""Options that change no result, no file and no time that is ours."""
+
+
+def warn(message: str) -> None:
+    """A warning of whoever called us."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level - 1)
+
+
+_OURS = ("anydml", "contextlib")
 
 
 def options_of(threads: int | None, deterministic: bool) -> ort.SessionOptions:

@@ -133,7 +133,7 @@ def read_proto(
             proto.domain,
             proto.doc_string,
             proto.graph.doc_string,
-            proto.model_version,
+            proto.model_version if proto.HasField("model_version") else (1 << 63) - 1,  # as in onnxruntime
             {p.key: p.value for p in proto.metadata_props},
         ),
         defaults,

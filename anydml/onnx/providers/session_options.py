@@ -106,7 +106,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level - 1)
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 _OURS = ("anydml", "contextlib")

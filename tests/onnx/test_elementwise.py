@@ -293,3 +293,27 @@ def test_bounds_of_several_numbers():
     session = dml.load(onnx.parser.parse_model(text), threads=1)
     with pytest.raises(dml.ExecutionFailed):
         session.run(None, {"x": np.ones(3, np.float32), "b": np.ones(3, np.float32)})
+
+
+def test_what_stands_between_convolutions_stays():
+    """Libraries compute these on blocks of channels: each cut takes more than kernels save."""
+    rng = np.random.default_rng(1)
+    nodes, weights, x = [], {"three": 3.0, "six": 6.0, "nothing": 0.0}, "x"
+    for k in range(4):
+        weights[f"w{k}"] = rng.standard_normal((88, 1 if k % 2 else 88, 3, 3)) / 30
+        nodes += [
+            onnx.helper.make_node("Conv", [x, f"w{k}"], [f"c{k}"], pads=[1] * 4, group=88 if k % 2 else 1),
+            onnx.helper.make_node("Add", [f"c{k}", "three"], [f"a{k}"]),
+            onnx.helper.make_node("Clip", [f"a{k}", "nothing", "six"], [f"r{k}"]),
+            onnx.helper.make_node("Mul", [f"c{k}", f"r{k}"], [f"m{k}"]),
+            onnx.helper.make_node("Div", [f"m{k}", "six"], [f"h{k}"]),
+        ]
+        x = f"h{k}"
+    ends = [onnx.helper.make_tensor_value_info(n, 1, ["n", 88, 4, 96]) for n in ("x", x)]
+    initializers = [onnx.numpy_helper.from_array(np.float32(w), n) for n, w in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "swishes", ends[:1], ends[1:], initializers)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    session = dml.load(model, threads=1)
+    for n in (4, 4, 8):
+        session.run(None, {"x": rng.standard_normal((n, 88, 4, 96)).astype(np.float32)})
+    assert "kernels" not in session.explain()

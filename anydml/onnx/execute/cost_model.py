@@ -24,6 +24,9 @@ CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
 FLOPS_PER_SECOND = 5e10
 CALL_SECONDS = 20e-6
 """Of a step: a library's call with its feeds and results, or our kernels'."""
+BLOCKED_BYTES_PER_SECOND = 8e9
+"""Of what passes between a convolution and another step: libraries keep it in blocks of channels, and choose
+worse ways for convolutions whose neighbours they do not see."""
 MIN_GAIN = 0.05
 """Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
 fuses across what would be cut."""
@@ -135,6 +138,19 @@ def _moving(nodes: Iterable[Node | If]) -> float:
 def _passing(count: int) -> float:
     """Seconds to pass over so many elements, which mostly have four bytes."""
     return 4 * count / (CACHED_BYTES_PER_SECOND if 4 * count <= CACHED_BYTES else BYTES_PER_SECOND)
+
+
+def in_blocks(node: Node | If) -> bool:
+    """Whether a library computes a node on blocks of channels."""
+    return isinstance(node, Node) and node.op.name in _IN_BLOCKS
+
+
+_IN_BLOCKS = frozenset({"Conv", "BatchNormalization", "MaxPool", "AveragePool"})
+
+
+def out_of_blocks(value: Value) -> float:
+    """Seconds that it takes to hand a value on between what computes on blocks and another step."""
+    return 4 * elements(value) / BLOCKED_BYTES_PER_SECOND
 
 
 def elements(value: Value) -> int:

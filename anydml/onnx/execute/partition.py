@@ -16,8 +16,10 @@ from anydml.onnx.execute.cost_model import (
     MIN_GAIN,
     connected,
     elements,
+    in_blocks,
     integers_pay,
     may_leave,
+    out_of_blocks,
     seconds,
     seconds_saved,
 )
@@ -225,7 +227,28 @@ class Partition:
         regions = [level for level in levels(self.graph.nodes, place) if place(level[0]) == "region"]
         times = sorted(map(seconds, regions))
         others = sum(times[:-1]) * (1 - 1 / self.libraries.threads)
-        return others + CALL_SECONDS * max(len(regions) - 1, 0)
+        unblocked = {
+            value
+            for node in kernels
+            for value, ends in (
+                *((v, [self._makers[v]]) for v in node.reads if v in self._makers),
+                *((v, self._readers.get(v, ())) for v in node.writes),
+            )
+            if any(in_blocks(n) and n not in kernels for n in ends)
+        }
+        return others + CALL_SECONDS * max(len(regions) - 1, 0) + sum(map(out_of_blocks, unblocked))
+
+    @cached_property
+    def _makers(self) -> Mapping[Value, Node | If]:
+        return {v: n for n in self.graph.nodes for v in n.writes}
+
+    @cached_property
+    def _readers(self) -> Mapping[Value, Sequence[Node | If]]:
+        found: dict[Value, list[Node | If]] = {}
+        for node in self.graph.nodes:
+            for value in node.reads:
+                found.setdefault(value, []).append(node)
+        return found
 
     def _gains_by_kernels(self, node: If) -> bool:
         """Whether branches have groups of element-wise nodes over tensors so large that kernels pay."""

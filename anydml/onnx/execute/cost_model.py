@@ -24,7 +24,7 @@ CACHED_BYTES, CACHED_BYTES_PER_SECOND, BYTES_PER_SECOND = 1 << 20, 3e10, 8e9
 FLOPS_PER_SECOND = 5e10
 CALL_SECONDS = 20e-6
 """Of a step: a library's call with its feeds and results, or our kernels'."""
-BLOCKED_BYTES_PER_SECOND = 2.5e9
+BLOCKED_BYTES_PER_SECOND = 1.5e9
 """Of what passes between a convolution and another step: libraries keep it in blocks of channels, and choose
 worse ways for convolutions whose neighbours they do not see."""
 MIN_GAIN = 0.05

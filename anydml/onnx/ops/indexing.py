@@ -12,7 +12,7 @@ from anydml.codegen.program.bounded import places_of_nonzero
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.sorting import best
 from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
-from anydml.ir.dims import may_be_zero
+from anydml.ir.dims import Affine, may_be_zero
 from anydml.onnx.ops import native_indexing, result_types, safe
 from anydml.onnx.ops.native import MOVING, Inputs, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
@@ -216,6 +216,18 @@ def _unique(node: NodeView, x: Array) -> tuple[Array, ...]:
     return np.take(x, found, along), found, inverse, counts
 
 
+def _top_k_sizes(
+    node: NodeView, sizes: Sequence[Sequence[Affine] | None], contents: Sequence[Symbols | None]
+) -> list[Affine] | None:
+    """Of both outputs."""
+    found, count = [*(sizes[0] or ())], contents[1] if len(contents) > 1 else None
+    axis = node.int("axis")
+    if count is None or count.size != 1 or not -len(found) <= axis < len(found):
+        return None
+    found[axis] = count.reshape(-1)[0]
+    return found
+
+
 def _gathered_symbols(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None) -> Symbols | None:
     x, places = given
     wanted = integers(places)
@@ -399,6 +411,7 @@ OPS = (
     OpInfo(
         "TopK",
         result=result_types.best,
+        sizes=_top_k_sizes,
         native=_native_top_k,
         safe=safe.best,
         fold=_top_k,

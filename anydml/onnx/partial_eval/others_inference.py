@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorPr
 
 from anydml.ir.dims import Dim, may_be_zero
 from anydml.ir.graph import Node
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.region_model import IR_VERSION
 from anydml.onnx.types import from_proto, to_proto, without_sizes
@@ -77,8 +78,22 @@ def by_library(
     return provider.result_types(model.SerializeToString())
 
 
+_KEEP_ELEMENTS = frozenset(
+    """MatMul Gemm Gather GatherElements Concat Transpose Reshape Flatten Squeeze Unsqueeze Expand
+    Einsum GRU LSTM RNN ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceSumSquare ArgMax ArgMin Softmax LogSoftmax LayerNormalization BatchNormalization
+    GlobalAveragePool GlobalMaxPool DepthToSpace CumSum Dropout""".split()
+)
+"""ONNX's operators that make something of anything, beside those that go element by element and broadcast.
+Expand does, to sizes that are none of them 0."""
+
+
 def has_elements(node: Node, inputs: Sequence[tuple[Dim, ...] | None]) -> bool:
-    """Whether a library's operator surely gives elements for inputs that have some: ONNX's on integers,
-    which joins, calculates, or goes over windows."""
-    known = all(sizes is not None and not any(map(may_be_zero, sizes)) for sizes in inputs)
-    return known and node.op.domain == "com.microsoft" and node.op.name.startswith("QLinear")
+    """Whether an operator surely gives elements for inputs that have some: also where sizes broadcast, or
+    follow from what is not known. onnxruntime's own on integers join, calculate, or go over windows."""
+    if any(sizes is None or any(map(may_be_zero, sizes)) for sizes in inputs):
+        return False
+    if node.op.domain:
+        return node.op.domain == "com.microsoft" and node.op.name.startswith("QLinear")
+    info = info_of(node.op)
+    return node.op.name in _KEEP_ELEMENTS or (info is not None and bool(info.directml))

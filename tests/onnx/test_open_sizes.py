@@ -1,0 +1,65 @@
+"""Sizes that are open are none of them 0, and so is what follows: what libraries do wrong with nothing only is
+left to them."""
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import parser
+
+import anydml as dml
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> m '
+BROADCAST = """(float[a,b] x, float[c,d] y) => (float[e] best) { z = Add(x, y) best = Einsum<equation="ij,kj->i">(z, z) }"""
+EXPANDED = """(float[a,1] x, float[c,d] y) => (float[e] best) {
+    sizes = Shape(y) z = Expand(x, sizes) best = Einsum<equation="ij,kj->i">(z, z) }"""
+SORTED = """(float[a] x, float[c,d] y) => (float[e] best) {
+    sizes = Shape(x) values, places = TopK(x, sizes) z = Unsqueeze(values, last) w = Add(z, y)
+    best = Einsum<equation="ij,kj->i">(w, w) }"""
+RESHAPED = """(float[a,b] x, float[c,d] y) => (float[e] best) {
+    z = Mul(x, y) t = Transpose<perm=[1,0]>(z) s = Reshape(t, flat) best = Einsum<equation="ij,kj->i">(s, s) }"""
+
+
+def made(text):
+    model = parser.parse_model(HEAD + text)
+    for name, content in (("last", [1]), ("flat", [1, -1])):
+        if f", {name})" in text:
+            node = parser.parse_model(
+                HEAD
+                + f"() => (int64[n] k) {{ {name} = Constant<value_ints={content}>() k = Identity({name}) }}"
+            )
+            model.graph.node.insert(0, node.graph.node[0])
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "text", [BROADCAST, EXPANDED, SORTED, RESHAPED], ids=["broadcast", "expanded", "sorted", "reshaped"]
+)
+def test_one_region_for_all_sizes(text):
+    model = made(text)
+    session, theirs = (
+        dml.load(model, native=False),
+        ort.InferenceSession(model, providers=["CPUExecutionProvider"]),
+    )
+    rng = np.random.default_rng(2)
+    for n in range(1, 6):
+        feeds = {
+            i.name: rng.standard_normal([1 if k == 1 else n + 1 for k in i.shape]).astype(np.float32)
+            for i in session.get_inputs()
+        }
+        np.testing.assert_allclose(
+            session.run(None, feeds)[0], theirs.run(None, feeds)[0], rtol=1e-4, atol=1e-4
+        )
+    last = session.explain().split("plan for")[-1]
+    assert "?" in last
+    assert "without elements" not in last
+    assert last.count("onnxruntime: ") == 1
+
+
+@pytest.mark.parametrize("text", [BROADCAST, RESHAPED], ids=["broadcast", "reshaped"])
+def test_nothing_may_still_come(text):
+    """Where a size is 0 there is a plan of its own."""
+    session = dml.load(made(text), native=False)
+    for n in (2, 3, 4, 5):
+        session.run(None, {name: np.ones((n, n), np.float32) for name in ("x", "y")})
+    nothing = {name: np.ones((0, 4), np.float32) for name in ("x", "y")}
+    assert session.run(None, nothing)[0].shape == ((0,) if text is BROADCAST else (1,))

@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import anydml as dml
+from anydml.onnx.serde import raw_data
 from anydml.onnx.serde.raw_data import RawData
 from anydml.runtime.mapped_file import MappedFile, can_map
 
@@ -161,3 +162,25 @@ def test_plans_that_take_turns_do_not_spin(path):
     for a, b in zip(expected, session.run(None, feeds(2, FALSE)), strict=True):
         np.testing.assert_array_equal(a, b)
     check(session, path)
+
+
+def test_lists_of_attributes_are_not_walked(monkeypatch):
+    """Trees have millions of numbers, each of them a field, beside which no weight is."""
+    weight = numpy_helper.from_array(np.ones(1 << 15, np.float32), "w")
+    lists = {"nodes_nodeids": [*range(5000)], "nodes_values": [0.5] * 5000, "nodes_modes": ["LEAF"] * 5000}
+    nodes = [
+        helper.make_node("TreeEnsembleRegressor", ["x"], ["t"], domain="ai.onnx.ml", **lists),
+        helper.make_node("Constant", [], ["c"], value=weight),
+    ]
+    graph = helper.make_graph(nodes, "trees", [], [], [weight])
+    data = helper.make_model(graph).SerializeToString()
+    seen = []
+    varint = raw_data._varint
+    monkeypatch.setattr(raw_data, "_varint", lambda *given: (seen.append(1), varint(*given))[1])
+    raw = RawData(data)
+    light = onnx.ModelProto.FromString(raw.without())
+    assert len(seen) < 500
+    kept = helper.make_model(graph)
+    kept.graph.initializer[0].raw_data = light.graph.initializer[0].raw_data
+    assert light == kept
+    assert bytes(raw.of(light.graph.initializer[0].raw_data)[0]) == weight.raw_data

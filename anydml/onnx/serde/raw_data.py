@@ -63,7 +63,7 @@ class RawData:
             raise _Damaged
         parts: list[bytes | memoryview] = []
         kept = start
-        for number, first, content, last in _fields(data, start, end):
+        for number, first, content, last in _fields(data, start, end, _LISTS.get(kind, _NONE)):
             inner = _INNER[kind].get(number)
             if last - content < MIN_RAW_BYTES or inner is None:
                 continue
@@ -93,17 +93,26 @@ _INNER = {
 }
 """Fields that lead to initializers, by the numbers that ONNX's messages have for them."""
 
+_NONE: frozenset[int] = frozenset()
+_LISTS = {"attribute": frozenset({7, 8, 9}), "tensor": frozenset({4, 5, 6, 7, 10, 11})}
+"""Fields that may be millions of numbers or texts, one by one, as in trees; they have nothing to find."""
+
 
 class _Damaged(Exception):
     """No message of protobuf; it can say better what is wrong."""
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Of fields with a length: number, and where the field begins, its content, and what follows."""
+def _fields(
+    data: memoryview, start: int, end: int, until: frozenset[int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Of fields with a length: number, and where the field begins, its content, and what follows; those up to
+    one of a number in `until`."""
     at = start
     while at < end:
         first = at
         tag, at = _varint(data, at, end)
+        if tag >> 3 in until:
+            return
         wire = tag & 7
         if wire == 2:
             length, at = _varint(data, at, end)

@@ -8,7 +8,6 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from anydml.ir.dims import as_affine
@@ -55,7 +54,9 @@ def region(
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
-    graph, names = onnx.GraphProto(name="region"), Names()
+    model, names = ModelProto(ir_version=IR_VERSION), Names()
+    graph = model.graph  # messages are copied where they are put together
+    graph.name = "region"
     places = {n: str(k) for k, n in enumerate(every_node(nodes))}
     parts = partial(right_extremes, constants=constants)
     opset = opsets.get("", 1)
@@ -81,7 +82,6 @@ def region(
             entries["offset"] = str(constant.source.offset)
         for key, entry in entries.items():
             weight.external_data.add(key=key, value=entry)
-    model = ModelProto(ir_version=IR_VERSION, graph=graph)
     model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
     return Region(
         model.SerializeToString(deterministic=True),

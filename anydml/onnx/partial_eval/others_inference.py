@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
 
-from anydml.ir.dims import Dim, may_be_zero
+from anydml.ir.dims import Dim, as_dim, may_be_zero
 from anydml.ir.graph import Node
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.region_model import IR_VERSION
 from anydml.onnx.types import from_proto, to_proto, without_sizes
@@ -79,21 +80,27 @@ def by_library(
 
 
 _KEEP_ELEMENTS = frozenset(
-    """MatMul Gemm Gather GatherElements Concat Transpose Reshape Flatten Squeeze Unsqueeze Expand
+    """MatMul Gemm Gather GatherElements Concat Transpose Reshape Flatten Squeeze Unsqueeze
     Einsum GRU LSTM RNN ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum
     ReduceLogSumExp ReduceSumSquare ArgMax ArgMin Softmax LogSoftmax LayerNormalization BatchNormalization
     GlobalAveragePool GlobalMaxPool DepthToSpace CumSum Dropout""".split()
 )
-"""ONNX's operators that make something of anything, beside those that go element by element and broadcast.
-Expand does, to sizes that are none of them 0."""
+"""ONNX's operators that make something of anything, beside those that go element by element and broadcast."""
 
 
-def has_elements(node: Node, inputs: Sequence[tuple[Dim, ...] | None]) -> bool:
+def has_elements(node: Node, inputs: Sequence[tuple[tuple[Dim, ...] | None, Symbols | None]]) -> bool:
     """Whether an operator surely gives elements for inputs that have some: also where sizes broadcast, or
-    follow from what is not known. onnxruntime's own on integers join, calculate, or go over windows."""
-    if any(sizes is None or any(map(may_be_zero, sizes)) for sizes in inputs):
+    follow from what is not known. onnxruntime's own on integers join, calculate, or go over windows.
+
+    Args:
+        inputs: sizes, and integers as far as they are known, of those that are there.
+    """
+    if any(sizes is None or any(map(may_be_zero, sizes)) for sizes, _ in inputs):
         return False
     if node.op.domain:
         return node.op.domain == "com.microsoft" and node.op.name.startswith("QLinear")
+    if node.op.name == "Expand":
+        asked = inputs[1][1] if len(inputs) > 1 else None
+        return asked is not None and not any(may_be_zero(as_dim(n)) for n in asked.reshape(-1).tolist())
     info = info_of(node.op)
     return node.op.name in _KEEP_ELEMENTS or (info is not None and bool(info.directml))

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, TypeProto
 
 from anydml.errors import InvalidModel, Unsupported
-from anydml.ir.dims import Affine, Dim, as_affine, as_dim, may_be_zero
+from anydml.ir.dims import Affine, Dim, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import OPS, info_of
@@ -265,19 +265,10 @@ class ShapeInference:
             for k, n in enumerate(told):
                 better = None if isinstance(n, int) or own is None else as_dim(own[k])
                 sizes.append(n if better is None else better)
-            given = [f.value.sizes for f in inputs if f is not None]
-            least = int((info is not None and info.never_empty) or self._has_elements(node, inputs, given))
+            given = [(f.value.sizes, self.integers(f)) for f in inputs if f is not None]
+            least = int((info is not None and info.never_empty) or has_elements(node, given))
             refined.append(with_fresh_symbols(TensorType(type.dtype, tuple(sizes)), least))
         return refined
-
-    def _has_elements(
-        self, node: Node, inputs: list[AbstractValue | None], sizes: list[tuple[Dim, ...] | None]
-    ) -> bool:
-        if not node.is_onnx("Expand") or len(inputs) < 2:
-            return has_elements(node, sizes)
-        asked = self.integers(inputs[1])
-        told = asked is not None and not any(map(may_be_zero, map(as_dim, asked.reshape(-1).tolist())))
-        return told and has_elements(node, sizes)
 
     def sizes(self, fact: AbstractValue | None) -> list[Affine] | None:
         dims = _dims(fact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -69,19 +70,19 @@ class NodeArg:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
 
 
-class InferenceSessionMethods:
-    """Of a session that has `run` and `bind`."""
+class InferenceSessionMethods(ABC):
+    """Of a session that has `run`, `bind` and `get_outputs`."""
 
+    @abstractmethod
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
-    ) -> list[Any]:
-        raise NotImplementedError
+    ) -> list[Any]: ...
 
-    def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> Runs:
-        raise NotImplementedError
+    @abstractmethod
+    def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> Runs: ...
 
-    def get_outputs(self) -> list[NodeArg]:
-        raise NotImplementedError
+    @abstractmethod
+    def get_outputs(self) -> list[NodeArg]: ...
 
     def io_binding(self) -> IOBinding:
         """Inputs and outputs on memory that is told piece by piece, as onnxruntime's: see `bind`, too."""
@@ -130,10 +131,10 @@ class InferenceSessionMethods:
 
         threading.Thread(target=work, name="anydml-run-async", daemon=True).start()
 
-    def disable_fallback(self) -> None:
+    def disable_fallback(self) -> None:  # noqa: B027  (it is to do nothing)
         """Nothing: what a provider cannot run is told by `explain`, and no session is made anew for it."""
 
-    def enable_fallback(self) -> None:
+    def enable_fallback(self) -> None:  # noqa: B027  (as above)
         """Nothing: see `disable_fallback`."""
 
     def end_profiling(self) -> str:

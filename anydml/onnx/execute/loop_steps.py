@@ -6,6 +6,7 @@ change their shapes from one iteration to the next.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ Body = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
-class _Iteration:
+class _Iteration(ABC):
     """A body is called with what the operator hands it, and then with `captures` from outside."""
 
     node: Node
@@ -47,8 +48,8 @@ class _Iteration:
         for k, result in zip(self.writes, results, strict=True):
             slots[k] = result
 
-    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _iterate(self, given: list[Any], captured: list[Any]) -> list[Any]: ...
 
     def _failure(self, message: str) -> ExecutionFailed:
         return ExecutionFailed(Problem(self.node.label, message))

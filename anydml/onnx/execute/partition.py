@@ -227,15 +227,9 @@ class Partition:
         regions = [level for level in levels(self.graph.nodes, place) if place(level[0]) == "region"]
         times = sorted(map(seconds, regions))
         others = sum(times[:-1]) * (1 - 1 / self.libraries.threads)
-        unblocked = {
-            value
-            for node in kernels
-            for value, ends in (
-                *((v, [self._makers[v]]) for v in node.reads if v in self._makers),
-                *((v, self._readers.get(v, ())) for v in node.writes),
-            )
-            if any(in_blocks(n) and n not in kernels for n in ends)
-        }
+        blocked = {n for n in self.graph.nodes if in_blocks(n)} - kernels
+        unblocked = {v for n in kernels for v in n.reads if self._makers.get(v) in blocked}
+        unblocked |= {v for n in kernels for v in n.writes if blocked.intersection(self._readers.get(v, ()))}
         return others + CALL_SECONDS * max(len(regions) - 1, 0) + sum(map(out_of_blocks, unblocked))
 
     @cached_property

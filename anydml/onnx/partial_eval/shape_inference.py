@@ -248,11 +248,8 @@ class ShapeInference:
         self, node: Node, inputs: list[AbstractValue | None], types: list[Type | None]
     ) -> list[Type | None]:
         """The types with more sizes known, in terms of symbols; those that stay unknown are new symbols."""
-        own, info = None, info_of(node.op)
-        if len(types) == 1 or (
-            info is not None and info.sizes is not None
-        ):  # of all, where there are several
-            own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
+        info = info_of(node.op)
+        own = sized(node, [self.sizes(f) for f in inputs], [self.integers(f) for f in inputs])
         refined: list[Type | None] = []
         for value, type in zip(node.outputs, types, strict=True):
             if not isinstance(type, TensorType) or value is None or (type.sizes is None and own is None):

@@ -69,7 +69,7 @@ def measures(node: Node) -> bool:
 def sized(
     node: Node, sizes: Sequence[Sequence[Affine] | None], contents: Sequence[Symbols | None]
 ) -> list[Affine] | None:
-    """The sizes of the only output, as far as ONNX's own inference does not say them.
+    """The sizes of each output, as far as ONNX's own inference does not say them.
 
     Args:
         sizes: of each input, where its rank is known.

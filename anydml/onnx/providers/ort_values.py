@@ -16,8 +16,9 @@ from anydml.errors import InvalidInput, Problem, Unsupported, short_repr, type_n
 
 def content_of(value: object) -> object:
     """An OrtValue's tensor as an array of its own; anything else as it is."""
-    is_tensor = isinstance(value, OrtValue) and value.has_value() and value.is_tensor()
-    return value.numpy() if isinstance(value, OrtValue) and is_tensor else value
+    if isinstance(value, OrtValue) and value.has_value() and value.is_tensor():
+        return value.numpy()
+    return value
 
 
 def array_over(value: OrtValue, where: str) -> np.ndarray:

@@ -69,6 +69,8 @@ def load(
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
             `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
+            Custom operators of libraries that were registered with it run, and what is around them in one
+            region of onnxruntime, with these options as they are.
             A warning names what else it asks for, which has no meaning here; the logger `anydml.session`, at
             INFO, what it says of how onnxruntime works.
         providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
@@ -99,7 +101,7 @@ def load(
         requested.deterministic
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
-    return Session(Loaded(model, settings))
+    return Session(Loaded(model, settings, requested.given))
 
 
 class Session(InferenceSessionMethods):

@@ -76,8 +76,8 @@ def unknown_operator(op: OnnxOp) -> str:
         return ""
     if op.domain:
         return (
-            f"{op.domain!r} is a domain of custom operators; `inspect`, `flatten` and `check` work without "
-            "running them"
+            f"{op.domain!r} is a domain of custom operators: load with sess_options on which "
+            "register_custom_ops_library was called; `inspect`, `flatten` and `check` do not run them"
         )
     known = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain]
     if later := [s.since_version for s in known if s.name == op.name]:
@@ -141,6 +141,18 @@ def form_of(op: OnnxOp) -> Form | None:
 def is_foreign(op: OnnxOp) -> bool:
     """Whether it is neither ONNX's nor ours: a library's own, or nobody's."""
     return op.domain != INTERNAL_DOMAIN and form_of(op) is None
+
+
+_LIBRARY_DOMAINS = frozenset(
+    """com.microsoft com.microsoft.nchwc com.microsoft.experimental com.microsoft.dml com.ms.internal.nhwc
+    org.pytorch.aten""".split()
+)
+"""Those of what onnxruntime brings along, beside ONNX's operators."""
+
+
+def is_custom(op: OnnxOp) -> bool:
+    """Whether it is of a library of custom operators, which people register with onnxruntime's options."""
+    return bool(op.domain) and op.domain not in _LIBRARY_DOMAINS and is_foreign(op)
 
 
 def form_from(schema: onnx.defs.OpSchema) -> Form:

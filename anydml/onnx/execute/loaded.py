@@ -9,12 +9,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from anydml.cached import cached_property
-from anydml.ir.graph import If, Value
+from anydml.ir.graph import Graph, If, Node, Value
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
 from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
-from anydml.onnx.providers.session_options import ExecutionProviders
+from anydml.onnx.providers.session_options import ExecutionProviders, SessionOptions
+from anydml.onnx.schema import is_custom
 from anydml.onnx.serde.deserialize import Argument, Model, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Source, check, check_files
@@ -36,9 +37,11 @@ class Settings:
 class Loaded:
     """A model with its plans: what sessions that are alike have in common."""
 
-    def __init__(self, model: ModelSource, settings: Settings) -> None:
+    def __init__(self, model: ModelSource, settings: Settings, given: SessionOptions | None = None) -> None:
+        """`given`: what `load` was told by onnxruntime's options, which know where custom operators are."""
         self.source, self.settings = Source(model), settings
         self.model = self._read(model, fixed=True)
+        self.given = given if given is not None and has_custom_operators(self.model.graph) else None
         self.program = self._program(self.model)
         self.overridden: Program | None = None
         """Of all inputs, also those that need not be fed; once somebody has fed one of these."""
@@ -62,7 +65,7 @@ class Loaded:
             model.opsets,
             settings.threads or default_threads(),
             settings.threads or asked_threads(),
-            OnnxRuntime(providers=settings.providers),
+            OnnxRuntime(providers=settings.providers, given=self.given),
             native=settings.native,
             at_once=settings.deterministic,
             file=model.mapped,
@@ -91,7 +94,18 @@ class Loaded:
         return typed_outputs(self.model)
 
     def describe(self) -> Key:
+        """What it is pickled as.
+
+        Raises:
+            TypeError: its custom operators are in libraries that only its options know.
+        """
+        if self.given is not None:
+            raise TypeError("a session with custom operators cannot be pickled: load it where it is to run")
         return self.source.describe(self.model.files), self.settings
+
+
+def has_custom_operators(graph: Graph) -> bool:
+    return any(isinstance(n, Node) and is_custom(n.op) for n in graph.walk(bodies=True))
 
 
 def conditions_of(model: Model) -> Mapping[Value, str]:

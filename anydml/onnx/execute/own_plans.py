@@ -30,7 +30,7 @@ class OwnPlans:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
-    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+    def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:

@@ -64,10 +64,13 @@ def by_library(
     declared: Mapping[str, TypeProto],
     imports: Sequence[OperatorSetIdProto],
     provider: Provider,
+    custom: bool,
 ) -> Types:
     """The types of an operator that ONNX does not have: the library is shown a model of this node alone.
 
-    `declared`: what its file says of the outputs, without which some models are refused.
+    Args:
+        declared: what its file says of the outputs, without which some models are refused.
+        custom: whether it is of a library that people register.
     """
     graph = GraphProto(name="one", node=[node])
     graph.input.extend(ValueInfoProto(name=n, type=t) for n, t in inputs.items() if n not in contents)
@@ -76,7 +79,7 @@ def by_library(
         graph.initializer[-1].name = name
     graph.output.extend(ValueInfoProto(name=name, type=declared.get(name)) for name in node.output if name)
     model = ModelProto(ir_version=IR_VERSION, graph=graph, opset_import=imports)
-    return provider.result_types(model.SerializeToString())
+    return provider.result_types(model.SerializeToString(), custom)
 
 
 _KEEP_ELEMENTS = frozenset(

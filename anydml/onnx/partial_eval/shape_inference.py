@@ -38,7 +38,7 @@ from anydml.onnx.partial_eval.symbolic import (
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionFailed
-from anydml.onnx.schema import INTERNAL_DOMAIN, is_foreign, schema_of
+from anydml.onnx.schema import INTERNAL_DOMAIN, is_custom, is_foreign, schema_of
 from anydml.onnx.serde.node_writer import tensor_proto
 from anydml.onnx.serde.region_model import node_proto, region
 from anydml.onnx.types import dtype_name, from_proto, of_content, to_proto, without_sizes
@@ -157,12 +157,13 @@ class ShapeInference:
         if any(isinstance(n, int) and n > MAX_FOLLOWED_ELEMENTS for n in shape or ()):
             return unknown  # before opset 13, inference makes a list of so many sizes
         if schema is None:
-            found, refused = by_library(proto, protos, data, {}, imports, self.provider), False
+            asked = imports, self.provider, is_custom(node.op)
+            found, refused = by_library(proto, protos, data, {}, *asked), False
             made = ((v, v.type) for v in node.writes if v.type is not None)
             declared = {names.of(v): to_proto(without_sizes(t)) for v, t in made}
             if declared and not found:
                 key = None  # another one of its kind may be declared otherwise
-                found = by_library(proto, protos, data, declared, imports, self.provider)
+                found = by_library(proto, protos, data, declared, *asked)
         else:
             found, refused = by_onnx(schema, proto, protos, data, imports)
         why = negative_sizes(found.values())

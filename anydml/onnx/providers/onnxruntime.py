@@ -42,21 +42,29 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def __init__(
-        self, seconds: float | None = None, providers: ExecutionProviders = CPU, literal: bool = False
+        self,
+        seconds: float | None = None,
+        providers: ExecutionProviders = CPU,
+        literal: bool = False,
+        given: ort.SessionOptions | None = None,
     ) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`. `literal`: it
-        computes node by node, and rounds where the file does."""
-        self._seconds, self._providers, self._literal = seconds, providers, literal
+        computes node by node, and rounds where the file does. `given`: a user's options, for custom
+        operators: nobody but they know the libraries that these are in."""
+        self._seconds, self._providers, self._literal, self._given = seconds, providers, literal, given
         self.on_processor = providers == CPU
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        return _Session(region, Asked(threads, alone, self._providers, self._literal), self._seconds)
+        return _Session(region, self._asked(threads, alone), self._seconds)
 
-    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+    def _asked(self, threads: int, alone: bool = True) -> Asked:
+        return Asked(threads, alone, self._providers, self._literal, self._given)
+
+    def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
         try:
-            session, _ = _open_session(Region(model, (), ()), Asked(1, True, self._providers))
+            session, _ = _open_session(Region(model, (), (), custom=custom), self._asked(1))
         except Unsupported:
             return {}
         found = {}
@@ -130,6 +138,8 @@ class Asked:
     providers: ExecutionProviders
     literal: bool = False
     """Whether it leaves nodes as they are."""
+    given: ort.SessionOptions | None = None
+    """How it is to run if it has custom operators."""
 
 
 def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, list[Any]]:
@@ -138,16 +148,11 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     Raises:
         Unsupported: onnxruntime refuses the region.
     """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = asked.threads
-    if not asked.alone:
-        options.add_session_config_entry(*_REST_SOON)
-    options.inter_op_num_threads = 1
-    if asked.literal:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # what goes wrong is raised, and told in our words
-    options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
-    weights = _lend(region, options)
+    if region.custom and asked.given is not None:
+        options, weights = asked.given, []  # they are the user's: nothing is changed in them
+    else:
+        options = _options(asked)
+        weights = _lend(region, options)
     opening = _Opening(options)
     try:
         calls.enter(opening)
@@ -167,6 +172,19 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         for file in _files(region):
             file.release()
     return session, weights
+
+
+def _options(asked: Asked) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = asked.threads
+    if not asked.alone:
+        options.add_session_config_entry(*_REST_SOON)
+    options.inter_op_num_threads = 1
+    if asked.literal:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # what goes wrong is raised, and told in our words
+    options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
+    return options
 
 
 def _files(region: Region) -> set[MappedFile]:

@@ -32,6 +32,8 @@ class Region:
     """onnxruntime's optimisations that would go wrong with these nodes."""
     unchanged: frozenset[str] = frozenset()
     """Weights that no optimisation turns or reshapes, so that they can be read where they are."""
+    custom: bool = False
+    """Whether some of its operators are of a library that people register; its weights are in the model."""
 
 
 class RegionFailed(Exception):
@@ -65,9 +67,9 @@ class Provider(Protocol):
         """A region that this provider compiled, for arrays of these types and sizes only."""
         ...
 
-    def result_types(self, model: bytes) -> dict[str, TypeProto]:
+    def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """The types of a model's outputs by their names, as far as this provider infers them. Of operators
-        of its own, for the most part: ONNX's are inferred without it."""
+        of its own, for the most part: ONNX's are inferred without it. `custom`: as a region's."""
         ...
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:

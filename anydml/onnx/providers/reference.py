@@ -23,7 +23,7 @@ class Reference:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
-    def result_types(self, model: bytes) -> dict[str, onnx.TypeProto]:
+    def result_types(self, model: bytes, custom: bool = False) -> dict[str, onnx.TypeProto]:
         return {}
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:

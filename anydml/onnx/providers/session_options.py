@@ -14,6 +14,7 @@ from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """onnxruntime's execution providers in order, each with its options."""
+SessionOptions = ort.SessionOptions
 CPU: ExecutionProviders = (("CPUExecutionProvider", ()),)
 
 
@@ -73,6 +74,8 @@ class RequestedOptions:
     """What else they ask for, and do not get."""
     unused: tuple[str, ...] = ()
     """What they say of how onnxruntime works, which nobody sees."""
+    given: ort.SessionOptions | None = None
+    """The options themselves."""
 
 
 def requested_options(options: object) -> RequestedOptions:
@@ -91,7 +94,8 @@ def requested_options(options: object) -> RequestedOptions:
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
     ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
     threads = options.intra_op_num_threads or None
-    return RequestedOptions(threads, bool(options.use_deterministic_compute), tuple(ignored), tuple(unused))
+    deterministic = bool(options.use_deterministic_compute)
+    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options)
 
 
 UNSEEN = frozenset(

@@ -16,7 +16,7 @@ from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import NodeView, Sizes
 from anydml.onnx.providers.provider import GIVEN, Region
-from anydml.onnx.schema import is_foreign
+from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
@@ -50,9 +50,12 @@ def region(
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
-    told, and those `declared` by the model. Weights are declared only.
+    told, and those `declared` by the model. Weights are declared only, but beside custom operators.
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
+    custom = any(isinstance(n, Node) and is_custom(n.op) for n in every_node(nodes))
+    if custom:  # nothing can be added to the options that know them
+        constants, weights = {**constants, **weights}, {}
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     model, names = ModelProto(ir_version=IR_VERSION), Names()
     graph = model.graph  # messages are copied where they are put together
@@ -94,6 +97,7 @@ def region(
             *(["NchwcTransformer"] if blocks_in_vain(nodes) else ()),
         ),
         frozenset(map(names.of, _unchanged(every_node(nodes), weights))),
+        custom,
     )
 
 

@@ -1,5 +1,7 @@
 """Graphs: recording, what becomes one kernel, how they are checked, bound and explained."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -194,6 +196,34 @@ def test_what_outgrows_a_kernel_is_split():
         y = dml.sin(dml.pow(dml.abs(y) + 1.0, 1.5))
     z = np.linspace(-1, 1, 1000, dtype=np.float32)
     assert np.isfinite(g.compile({"y": y})({"x": z})["y"]).all()
+
+
+@pytest.mark.parametrize("reach", [1, 8])
+def test_large_graphs_compute_each_node_about_once(reach):
+    """What one full kernel computes is read by the next ones, and not computed again for each of its uses."""
+    rnd = random.Random(reach)
+    operators = [
+        lambda a, b: a + b,
+        lambda a, b: a * b * 0.5 + 0.2,
+        dml.max,
+        lambda a, b: dml.tanh(a),
+        lambda a, b: dml.if_(dml.less_than(a, b), a * 0.5 + 0.1, b),
+        lambda a, b: dml.abs(a - b) + 0.1,
+    ]
+    chosen = [(rnd.randrange(len(operators)), rnd.randrange(reach)) for _ in range(400)]
+
+    def build(x):
+        values = [x]
+        for k, back in chosen:
+            values.append(operators[k](values[-1], values[max(-1 - back, -len(values))]))
+        return values[-1]
+
+    g = dml.GraphBuilder()
+    compiled = g.compile({"y": build(g.input("x", "FLOAT32", [100]))})
+    x = np.random.default_rng(0).uniform(0, 1, 100).astype(np.float32)
+    np.testing.assert_array_equal(compiled({"x": x})["y"], build(x))
+    assert 1 < compiled.kernels < 8
+    assert compiled.explain().count("tanh(") <= 1.2 * sum(k == 3 for k, _ in chosen)
 
 
 def test_numbers_take_the_type_beside_them():

@@ -19,6 +19,8 @@ from math import prod
 from anydml.directml.node_meaning import NodeMeaning, meaning_of, views_of
 from anydml.directml.weights import (
     MAX_KERNEL_OPS,
+    MAX_RESULT_OPS,
+    Weights,
     has_rows,
     passes,
     replace_reads,
@@ -33,6 +35,8 @@ from anydml.ops.reductions import MIN_COLUMNS, Axes
 
 MAX_SOURCES = 20
 """Operands that a kernel reads at most."""
+MAX_OUTPUTS = 8
+"""What it writes at most."""
 WORDS_OF_MEMORY = 8
 """Words that take as long as a value's way to memory and back."""
 BLOCK = 32
@@ -92,11 +96,14 @@ def fuse(graph: DirectMLGraph) -> list[Kernel | TensorWork]:
 class _Fusion:
     def __init__(self, graph: DirectMLGraph) -> None:
         self.kernels: list[Kernel | TensorWork] = []
+        self.weights = Weights()
         self.computed: dict[Value, Computed] = {}
         self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
         """What computes a value in memory; -1 for the graph's inputs and constants of many elements."""
         self.outputs = set(graph.outputs)
         self.uses = Counter(v for node in graph.nodes for v in node.reads)
+        self.left = self.uses.copy()
+        """How many nodes still come that read a value."""
         self.constants = {v: c for v, c in graph.constants.items() if c.content.size == 1}
         self.home |= dict.fromkeys(graph.constants, -1)
         for node in graph.nodes:
@@ -108,6 +115,7 @@ class _Fusion:
             for value in node.writes:
                 if value in self.outputs:
                     self._store(value)
+            self._forget_read(node)
 
     def _add(self, node: DirectMLNode, meaning: NodeMeaning) -> bool:
         """Whether a kernel computes it well; nothing else does what is element-wise."""
@@ -132,17 +140,42 @@ class _Fusion:
                 axes, space = own, part.sizes
         while True:
             result = combined(meaning, parts)
-            if _bearable(result) and _worth(meaning, parts, result, self.uses[output]):
+            if self._bearable(result) and _worth(meaning, parts, result, self.uses[output]):
                 break
             # The heaviest argument goes to memory.
-            worst = max(range(len(parts)), key=lambda j: (weight(parts[j].expr), len(parts[j].sources)))
+            heavy = [(self.weights.of(p.expr), len(p.sources)) for p in parts]
+            worst = heavy.index(max(heavy))
             if _is_read(parts[worst]):
                 if meaning.elementwise:
                     break
                 return False
             parts[worst] = from_memory(worst)
+            if not self._bearable(result):
+                self._cut(self.home[reads[worst][0]])
+                for j, (value, _, _) in enumerate(reads):
+                    if value in self.home and value not in self.computed and value not in self.constants:
+                        parts[j] = from_memory(j)
         self.computed[output] = result
         return True
+
+    def _cut(self, k: int) -> None:
+        """A kernel is full: what it can give of all that is still wanted is in memory from here on, and read.
+        Else others would compute the same again, for each of these."""
+        kernel = self.kernels[k] if k >= 0 else None
+        for value, computed in list(self.computed.items()):
+            if self.weights.of(computed.expr) <= WORDS_OF_MEMORY:
+                continue
+            if value not in self.home and isinstance(kernel, Kernel) and self._fits(kernel, computed):
+                self._store(value)
+            if self.home.get(value) == k:
+                del self.computed[value]
+
+    def _forget_read(self, node: DirectMLNode) -> None:
+        """Nobody will ask any more what values are that this node was the last to read."""
+        for value in node.reads:
+            self.left[value] -= 1
+            if not self.left[value]:
+                self.computed.pop(value, None)
 
     def _add_work(self, node: DirectMLNode) -> None:
         for value in node.reads:
@@ -189,6 +222,9 @@ class _Fusion:
         kernel.outputs.append((value, renumber(computed.expr, order)))
         self.home[value] = k
 
+    def _bearable(self, result: Computed) -> bool:
+        return self.weights.of(result.expr) <= MAX_RESULT_OPS and len(result.sources) <= MAX_SOURCES
+
     def _fits(self, kernel: Kernel, computed: Computed) -> bool:
         """Whether one kernel can compute both, and something is gained: they read a value in common."""
         same = (kernel.sizes, kernel.reduced) == (computed.sizes, computed.reduced)
@@ -200,7 +236,9 @@ class _Fusion:
         sources = {*kernel.sources, *computed.sources}
         if not all(_walks_well(computed.sizes, sources, axes) for axes in row_axes(computed.expr)):
             return False
-        return len(sources) <= MAX_SOURCES and sum(map(weight, exprs)) <= MAX_KERNEL_OPS and len(exprs) <= 8
+        if len(sources) > MAX_SOURCES or len(exprs) > MAX_OUTPUTS:
+            return False
+        return self.weights.of(*exprs) <= MAX_KERNEL_OPS
 
 
 def combined(meaning: NodeMeaning, parts: Sequence[Computed]) -> Computed:
@@ -236,10 +274,6 @@ def _reduced_as(
 def _is_read(part: Computed) -> bool:
     """Whether there is nothing to compute."""
     return all(e.opcode in ("read", "bitcast", "constant") for e in walk(part.expr))
-
-
-def _bearable(result: Computed) -> bool:
-    return weight(result.expr) <= MAX_KERNEL_OPS and len(result.sources) <= MAX_SOURCES
 
 
 def _worth(meaning: NodeMeaning, parts: Sequence[Computed], result: Computed, uses: int) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
-from anydml.ops.expr import Expr, inline_calls, walk, with_args
+from anydml.ops.expr import Expr, inline_calls, read, walk, with_args
 from anydml.ops.reductions import REDUCTIONS, needed_for, stages_of
 
 MAX_KERNEL_OPS = 1200
 """Words of a kernel at most, functions written out: what the compiler and the registers bear."""
+MAX_RESULT_OPS = MAX_KERNEL_OPS * 4 // 5
+"""Words of one of its results: others beside it may have some of their own."""
+KEPT_PARTS = 64
+"""Expressions that others are likely to grow from."""
 
 _WEIGHTS: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 _AXES: WeakKeyDictionary[Expr, frozenset[tuple[int, ...]]] = WeakKeyDictionary()
@@ -47,26 +52,72 @@ def weight(expr: Expr) -> int:
 
     As a tree, which is quickly known of an expression that grows; exactly where that seems too much.
     """
+    return Weights().of(expr)
+
+
+class Weights:
+    """Those of expressions that grow out of each other: what is new in one is all that is looked at."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Expr, tuple[set[Expr], int]] = {}
+        """The subexpressions of the last few that were more than a kernel's as trees, and what they weigh."""
+
+    def of(self, *exprs: Expr) -> int:
+        """See `weight`; of several what they weigh together."""
+        tree = sum(map(_tree_weight, exprs))
+        return tree if tree <= MAX_RESULT_OPS else self._parts_of(exprs)[1]
+
+    def _parts_of(self, exprs: tuple[Expr, ...]) -> tuple[set[Expr], int]:
+        if len(exprs) == 1 and exprs[0] in self._parts:
+            return self._parts[exprs[0]]
+        known, new, seen, stack = [], [], set(), [*exprs]
+        while stack:
+            e = stack.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            if e in self._parts:
+                known.append(self._parts[e])
+            else:
+                new.append({e})
+                stack += e.args
+        known.sort(key=lambda parts: parts[1])
+        largest, total = known.pop() if known else (set(), 0)
+        all_parts = set(largest)
+        for more in (*(parts for parts, _ in known), *new):
+            added = more - all_parts
+            total += sum(map(_own_weight, added))
+            all_parts |= added
+        if len(exprs) == 1:
+            self._parts[exprs[0]] = all_parts, total
+        if len(self._parts) > KEPT_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return all_parts, total
+
+
+def _tree_weight(expr: Expr) -> int:
     for e in _unknown(expr, _WEIGHTS):
-        own = 1
-        if e.opcode == "call":
-            written = inline_calls(e)
-            arguments = set(walk(*e.args))
-            own = sum(weight(f) if f.opcode == "call" else 1 for f in walk(written) if f not in arguments)
-        _WEIGHTS[e] = min(own + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
-    if _WEIGHTS[expr] <= MAX_KERNEL_OPS:
-        return _WEIGHTS[expr]
-    return sum(_own_weight(e) for e in walk(expr))
+        _WEIGHTS[e] = min(_own_weight(e) + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
+    return _WEIGHTS[expr]
 
 
 def words_of_calls(expr: Expr) -> int:
     """Those of functions."""
-    weight(expr)
     return sum(_own_weight(e) for e in walk(expr) if e.opcode == "call")
 
 
 def _own_weight(expr: Expr) -> int:
-    return max(_WEIGHTS[expr] - sum(_WEIGHTS[a] for a in expr.args), 1)
+    """Words of an expression without its arguments."""
+    if expr.opcode != "call":
+        return 1
+    given = tuple(a if a.opcode == "constant" else read(k, a.dtype) for k, a in enumerate(expr.args))
+    return _call_weight(with_args(expr, given))
+
+
+@lru_cache(256)
+def _call_weight(call: Expr) -> int:
+    """Words of a function of what is read."""
+    return sum(_own_weight(e) for e in walk(inline_calls(call)) if e not in call.args)
 
 
 def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
@@ -88,7 +139,6 @@ def passes(expr: Expr) -> int:
 
     What the last pass but one has computed at great expense is at hand in the last (see `codegen.stages`).
     """
-    weight(expr)
     known: set[Expr] = set()
     before: set[Expr] = set()
     total = 0

@@ -20,6 +20,7 @@ import numpy as np
 
 from anydml.display import page, signature, text
 from anydml.errors import (
+    AnyDMLError,
     ExecutionFailed,
     InvalidInput,
     Problem,
@@ -41,7 +42,9 @@ from anydml.onnx.providers.session_options import (
     options_of,
     requested_options,
     warn,
+    write_optimized,
 )
+from anydml.onnx.providers.their_errors import become_theirs, raises_theirs
 from anydml.onnx.serde.deserialize import Argument, Meta, Model
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.types import onnx_name, type_text
@@ -51,6 +54,7 @@ from anydml.runtime.threads import check_threads
 _log = logging.getLogger("anydml.session")
 
 
+@raises_theirs
 @translate_memory_error
 def load(
     model: ModelSource,
@@ -69,6 +73,7 @@ def load(
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
             `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
+            With `optimized_model_filepath`, onnxruntime writes that file, as it would.
             Custom operators of libraries that were registered with it run, and what is around them in one
             region of onnxruntime, with these options as they are.
             A warning names what else it asks for, which has no meaning here; the logger `anydml.session`, at
@@ -101,7 +106,10 @@ def load(
         requested.deterministic
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
-    return Session(Loaded(model, settings, requested.given))
+    loaded = Loaded(model, settings, requested.given)
+    if requested.optimized:
+        write_optimized(model, requested.given, settings.providers)
+    return Session(loaded)
 
 
 class Session(InferenceSessionMethods):
@@ -231,19 +239,22 @@ class Session(InferenceSessionMethods):
             Unsupported: no provider runs a node that is needed.
         """
         # checks are made where something is unusual: they would cost a tenth of a small model's run
-        if type(input_feed) is not dict or not (output_names is None or type(output_names) is list):
-            _check_call(output_names, input_feed)
         try:
-            places = [self._outputs[name] for name in output_names] if output_names else None
-        except (KeyError, TypeError):
-            raise self._unknown_outputs(output_names or ()) from None
-        try:
+            if type(input_feed) is not dict or not (output_names is None or type(output_names) is list):
+                _check_call(output_names, input_feed)
+            try:
+                places = [self._outputs[name] for name in output_names] if output_names else None
+            except (KeyError, TypeError):
+                raise self._unknown_outputs(output_names or ()) from None
             entry = self._program.entry
             results = None if entry is None else entry(input_feed)
             if results is None:
                 results = self._results(input_feed)
         except MemoryError as error:
             raise_out_of_memory(error)
+        except AnyDMLError as error:
+            become_theirs(error)
+            raise
         return results if places is None else [results[k] for k in places]
 
     def _unknown_outputs(self, names: Sequence[object]) -> InvalidInput:

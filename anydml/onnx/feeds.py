@@ -53,14 +53,16 @@ def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:
         found = np.asarray(value)
     except ValueError:  # of no shape
         return value
-    if type.dtype == "string":
-        return found.astype(object) if found.dtype.kind == "U" else value
+    if type.dtype == "string":  # numbers as Python writes them
+        texts = np.frompyfunc(str, 1, 1)(np.array(value, object)) if found.size else found.astype(object)
+        return texts if found.dtype.kind in "Ubiuf" else value
     wanted = numpy_type(type.dtype)
-    fits = np.can_cast(found.dtype, wanted, "same_kind") or (found.dtype.kind in "iu" and wanted.kind in "iu")
-    if found.size and not (found.dtype.kind in "biuf" and fits):
+    if found.size and found.dtype.kind not in "biuf":
         return value
-    made = found.astype(wanted)
-    return made if found.dtype.kind == "f" or (made == found).all() else value
+    with np.errstate(all="ignore"):
+        made = found.astype(wanted)
+    rounds = found.dtype.kind in "iuf" and wanted.kind not in "biu"
+    return made if rounds or (made == found).all() else value
 
 
 def _is_masked(value: np.ndarray) -> bool:

@@ -14,6 +14,7 @@ from anydml.errors import AnyDMLError, InvalidInput, Problem, short_repr, type_n
 from anydml.ir.graph import OptionalType, TensorType
 from anydml.onnx.partial_eval.annotate import is_fixed
 from anydml.onnx.providers.ort_values import OrtValue, array_at, array_over, as_ort_value, check_device
+from anydml.onnx.providers.their_errors import become_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
 
@@ -99,7 +100,11 @@ class InferenceSessionMethods(ABC):
             raise InvalidInput(Problem("iobinding", message))
         if iobinding.session is not self:
             raise InvalidInput(Problem("iobinding", "expected one of this session, but got another's"))
-        iobinding.run()
+        try:
+            iobinding.run()
+        except AnyDMLError as error:
+            become_theirs(error)
+            raise
 
     def run_with_ort_values(
         self,

@@ -1,10 +1,12 @@
 """What else onnxruntime's InferenceSession has: the same calls on both sessions give the same."""
 
+import pickle
 import subprocess
 import sys
 import threading
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, parser
@@ -300,3 +302,91 @@ print(session.explain())"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "onnxruntime: MatMul" in done.stdout
     assert not done.stderr
+
+
+RESHAPE = parser.parse_model(
+    '<ir_version: 8, opset_import: ["": 17]> m (float[n] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }'
+).SerializeToString()
+X = np.ones(3, np.float32)
+WRONG = {
+    "no model": ("InvalidProtobuf", lambda make: make(b"garbage")),
+    "no file": ("NoSuchFile", lambda make: make("/there/is/no/model.onnx")),
+    "rank": ("InvalidArgument", lambda make: make(RESHAPE).run(None, {"x": X, "s": np.array(2)})),
+    "data type": (
+        "InvalidArgument",
+        lambda make: make(RESHAPE).run(None, {"x": X > 0, "s": np.array([1, 3])}),
+    ),
+    "output": ("InvalidArgument", lambda make: make(RESHAPE).run(["q"], {"x": X, "s": np.array([1, 3])})),
+    "node": ("Fail", lambda make: make(RESHAPE).run(None, {"x": X, "s": np.array([2, 2])})),
+    "operator": (
+        "InvalidGraph",
+        lambda make: make(RESHAPE.replace(b"Reshape", b"Reshave")).run(None, {"x": X, "s": np.array([1, 3])}),
+    ),
+}
+
+
+@pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_are_those_that_others_catch(name, make):
+    theirs, call = WRONG[name]
+    with pytest.raises(getattr(ort.capi.onnxruntime_pybind11_state, theirs)):
+        call(make)
+
+
+def test_errors_go_to_other_processes():
+    with pytest.raises(dml.InvalidInput) as told:
+        dml.load(RESHAPE).run(["q"], {})
+    copy = pickle.loads(pickle.dumps(told.value))
+    assert type(copy) is dml.InvalidInput
+    assert str(copy) == str(told.value)
+    assert copy.problems == told.value.problems
+    with pytest.raises(FileNotFoundError) as lost:
+        dml.load("/there/is/no/model.onnx")
+    copy = pickle.loads(pickle.dumps(lost.value))
+    assert (type(copy), copy.filename) == (FileNotFoundError, "/there/is/no/model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        ("bool", [1, 0]),
+        ("bool", [[True], [False]]),
+        ("int64", [1.0, 2.0]),
+        ("uint8", [True]),
+        ("float", [1, True, 2.5]),
+        ("float16", [0.1]),
+        ("string", [1, 2.5]),
+        ("string", ["a", "b"]),
+        ("int32", []),
+    ],
+)
+def test_lists_of_what_a_type_has(type, values):
+    shape = ",".join("ab"[: np.ndim(values)])
+    text = f'<ir_version: 8, opset_import: ["": 17]> m ({type}[{shape}] x) => ({type}[{shape}] y) {{ y = Identity(x) }}'
+    data = parser.parse_model(text).SerializeToString()
+    ours, theirs = (make(data).run(None, {"x": values})[0] for make in (dml.load, ort.InferenceSession))
+    assert (ours.dtype, ours.tolist()) == (theirs.dtype, theirs.tolist())
+
+
+@pytest.mark.parametrize(
+    ("type", "values"), [("int64", [1.5]), ("uint8", [300]), ("uint8", [-1]), ("int64", ["x"])]
+)
+def test_lists_of_what_it_has_not(type, values):
+    text = f'<ir_version: 8, opset_import: ["": 17]> m ({type}[n] x) => ({type}[n] y) {{ y = Identity(x) }}'
+    with pytest.raises(dml.InvalidInput, match="but got list"):
+        dml.load(parser.parse_model(text)).run(None, {"x": values})
+
+
+@pytest.mark.parametrize("given", [bytes, bytearray, parser.parse_model, str])
+def test_onnxruntime_writes_its_optimised_model_where_it_is_told(given, tmp_path):
+    text = '<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (float[2] y) { t = Identity(x)  y = Relu(t) }'
+    model = parser.parse_model(text)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    source = {str: str(tmp_path / "m.onnx"), parser.parse_model: model}.get(given)
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "out.onnx")
+    dml.InferenceSession(given(model.SerializeToString()) if source is None else source, options)
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Relu"]
+    options.optimized_model_filepath = str(tmp_path / "none" / "out.onnx")
+    with pytest.raises(dml.Unsupported, match="optimized_model_filepath"):
+        dml.load(model, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime as ort
+from onnx import ModelProto
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
-from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
+from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, type_name
+from anydml.onnx.providers.words import first_line
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """onnxruntime's execution providers in order, each with its options."""
@@ -76,6 +80,8 @@ class RequestedOptions:
     """What they say of how onnxruntime works, which nobody sees."""
     given: ort.SessionOptions | None = None
     """The options themselves."""
+    optimized: str = ""
+    """The file that onnxruntime's optimised model is to be written to, if it is."""
 
 
 def requested_options(options: object) -> RequestedOptions:
@@ -89,20 +95,39 @@ def requested_options(options: object) -> RequestedOptions:
     if not isinstance(options, ort.SessionOptions):
         message = f"expected onnxruntime.SessionOptions, but got {type_name(options)}"
         raise InvalidInput(Problem("sess_options", message))
-    usual, ours = ort.SessionOptions(), ("intra_op_num_threads", "use_deterministic_compute")
+    usual, ours = ort.SessionOptions(), _OURS_TOO
     names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
     ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
     threads = options.intra_op_num_threads or None
     deterministic = bool(options.use_deterministic_compute)
-    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options)
+    written = str(options.optimized_model_filepath)
+    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options, written)
 
 
+_OURS_TOO = ("intra_op_num_threads", "use_deterministic_compute", "optimized_model_filepath")
 UNSEEN = frozenset(
     """enable_cpu_mem_arena enable_mem_pattern enable_mem_reuse execution_mode inter_op_num_threads
     log_severity_level log_verbosity_level logid""".split()
 )
 """Options that change no result, no file and no time that is ours."""
+
+
+def write_optimized(model: Any, options: ort.SessionOptions, providers: ExecutionProviders) -> None:
+    """Have onnxruntime write the model as it optimises it, to where its options say.
+
+    Raises:
+        Unsupported: it refuses the model, or cannot write the file.
+    """
+    if isinstance(model, str | bytes | os.PathLike):
+        source = model
+    else:
+        source = model.SerializeToString() if isinstance(model, ModelProto) else bytes(model)
+    try:
+        InferenceSession(source, options, providers=[(name, dict(given)) for name, given in providers])
+    except Exception as error:  # of onnxruntime's many classes
+        where = f"optimized_model_filepath {options.optimized_model_filepath}"
+        raise Unsupported(Problem(where, first_line(error))) from error
 
 
 def warn(message: str) -> None:

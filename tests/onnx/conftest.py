@@ -1,5 +1,7 @@
 """Models with control flow run in two ways, as programs and in regions: tests of what they mean try both."""
 
+import inspect
+
 import pytest
 
 import anydml.session
@@ -23,4 +25,4 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def native(request, monkeypatch):
-    monkeypatch.setitem(anydml.session.load.__wrapped__.__kwdefaults__, "native", request.param)
+    monkeypatch.setitem(inspect.unwrap(anydml.session.load).__kwdefaults__, "native", request.param)

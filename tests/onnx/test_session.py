@@ -111,7 +111,7 @@ def test_lists_are_arrays_where_they_fit():
         for found, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(found, wanted)
-    for wrong in ({"i": [1.5]}, {"i": [2**63]}, {"x": [["a", "b"]]}, {"s": [1]}, {"x": [[1], [2, 3]]}):
+    for wrong in ({"i": [1.5]}, {"i": [2**63]}, {"x": [["a", "b"]]}, {"s": [None]}, {"x": [[1], [2, 3]]}):
         with pytest.raises(dml.InvalidInput, match=r"use np\.array"):
             session.run(None, feed | wrong)
 

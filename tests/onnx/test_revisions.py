@@ -148,6 +148,9 @@ def test_bernoulli_draws_ones_with_the_probabilities_given(opset):
     session = dml.load(model_of(node, opset, [TensorProto.FLOAT], p=(TensorProto.FLOAT, ["n"])))
     (y,) = session.run(None, {"p": np.full(4000, 0.2, np.float32)})
     assert 0.16 < y.mean() < 0.24
+    session = dml.load(model_of(node, opset, [TensorProto.FLOAT], p=(TensorProto.FLOAT, [])))
+    (y,) = session.run(None, {"p": np.array(1, np.float32)})
+    assert (y.dtype, y.shape, y.item()) == (np.float32, (), 1)
 
 
 def test_explain_says_why_no_faster_library_has_a_node():

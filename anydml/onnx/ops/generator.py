@@ -70,6 +70,13 @@ def _eye_like(node: NodeView, x: Array) -> Array:
     return ones.astype(x.dtype if code is None else dtype_of(code))
 
 
+def _bernoulli(node: NodeView, p: Array) -> Array:
+    """Ones with these probabilities, drawn as in onnx.reference, which cannot draw a single one."""
+    code, seed = node.attribute("dtype"), node.attribute("seed")
+    draw = np.random.RandomState(None if seed is None or np.isnan(seed) else int(seed))
+    return np.asarray(draw.binomial(1, p=p)).astype(p.dtype if code is None else dtype_of(code))
+
+
 def _native_eye_like(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = operand(inputs)
     return [Known.of(_eye_like(n, np.empty(x.sizes, NUMPY[x.dtype])))]
@@ -173,6 +180,7 @@ OPS = (
     OpInfo("Multinomial", draws=always),
     OpInfo(
         "Bernoulli",
+        fold=_bernoulli,
         result=result_types.like,
         draws=always,
         quirks=(Quirk("onnxruntime gives 1 with the probability of 0", lambda n: True),),

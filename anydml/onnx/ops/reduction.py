@@ -42,8 +42,8 @@ def _axes(node: NodeView, data: Array, given: Array | None) -> Axes:
     axes = (node.ints("axes") or []) if given is None else given.tolist()
     if not axes:
         return () if node.attribute("noop_with_empty_axes") else tuple(range(data.ndim))
-    if data.ndim == 0:
-        raise NotFoldable("axes of a scalar, which has none")
+    if data.ndim == 0:  # torch reduces scalars along their axis 0, and so do its models; as in onnxruntime
+        return ()
     found = tuple(axis_in(int(axis), data.ndim) for axis in axes)
     if len(set(found)) < len(found):
         raise NotFoldable("an axis that is named twice")
@@ -263,8 +263,8 @@ def extreme_index(data: Array, axis: int, largest: bool, last: bool = False) -> 
 
 def _arg(largest: bool) -> Fold:
     def rule(node: NodeView, data: Array) -> Array:
-        if data.ndim == 0 and node.version < 11:
-            raise NotFoldable("an axis of a scalar, which has none")
+        if data.ndim == 0:  # as above
+            return np.zeros((), np.int64)
         axis = axis_in(node.int("axis"), data.ndim)
         found = extreme_index(data, axis, largest, last=bool(node.attribute("select_last_index")))
         return found if node.int("keepdims") else found.squeeze(axis)

@@ -31,7 +31,7 @@ from anydml.errors import (
     type_name,
 )
 from anydml.ir.graph import OptionalType, Value
-from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, Settings
+from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, problems_of
@@ -106,7 +106,7 @@ def load(
         requested.deterministic
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
-    loaded = Loaded(model, settings, requested.given)
+    loaded = _recent.loaded(model, settings, requested.given)
     if requested.optimized:
         write_optimized(model, requested.given, settings.providers)
     return Session(loaded)
@@ -130,6 +130,7 @@ class Session(InferenceSessionMethods):
 
     def _take(self, loaded: Loaded) -> None:
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
+        loaded.used_by(self)
         self._names = tuple(i.name for i in self._model.inputs)
         self._overridable = frozenset(i.name for i in self._model.overridable)
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
@@ -392,7 +393,7 @@ class Bound:
         return results
 
 
-_known = LoadedModels()
+_known, _recent = LoadedModels(), RecentModels()
 
 
 def _checked(feed: Mapping[str, Any], model: Model, conditions: Mapping[Value, str]) -> list[Any]:

@@ -13,7 +13,14 @@ from anydml.cached import cached_property
 from anydml.errors import AnyDMLError, InvalidInput, Problem, short_repr, type_name
 from anydml.ir.graph import OptionalType, TensorType
 from anydml.onnx.partial_eval.annotate import is_fixed
-from anydml.onnx.providers.ort_values import OrtValue, array_at, array_over, as_ort_value, check_device
+from anydml.onnx.providers.ort_values import (
+    OrtValue,
+    array_at,
+    array_over,
+    as_ort_value,
+    check_device,
+    over_array,
+)
 from anydml.onnx.providers.their_errors import become_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
@@ -231,8 +238,15 @@ class IOBinding:
         return [x.copy() if isinstance(x, np.ndarray) else x for x in self._results]
 
     def get_outputs(self) -> list[OrtValue]:
-        """As `copy_outputs_to_cpu`, as OrtValues, which share the outputs' memory."""
-        return [self._held.get(("output", n)) or as_ort_value(x) for n, x in self._named_results()]
+        """As `copy_outputs_to_cpu`, as OrtValues: over the memory that was bound, where some was."""
+
+        def value(name: str, x: Any) -> OrtValue:
+            bound = self._held.get(("output", name))
+            if isinstance(bound, OrtValue):
+                return bound
+            return as_ort_value(x) if self._outputs[name] is None else over_array(x)
+
+        return [value(name, x) for name, x in self._named_results()]
 
     def clear_binding_inputs(self) -> None:
         self._inputs, self._bound = {}, None

@@ -48,6 +48,11 @@ class Arena:
         with self._lock:
             return self._block(count).view(dtype).reshape(sizes)
 
+    def clear(self) -> None:
+        """Keep nothing: what arrays still have goes with them."""
+        with self._lock:
+            self._blocks.clear()
+
     def _block(self, count: int) -> Array:
         blocks = self._blocks.get(count, [])
         for k in range(len(blocks)):

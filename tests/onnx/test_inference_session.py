@@ -1,5 +1,6 @@
 """What else onnxruntime's InferenceSession has: the same calls on both sessions give the same."""
 
+import ctypes
 import pickle
 import subprocess
 import sys
@@ -390,3 +391,86 @@ def test_onnxruntime_writes_its_optimised_model_where_it_is_told(given, tmp_path
     options.optimized_model_filepath = str(tmp_path / "none" / "out.onnx")
     with pytest.raises(dml.Unsupported, match="optimized_model_filepath"):
         dml.load(model, options)
+
+
+NEGATED = parser.parse_model(
+    '<ir_version: 8, opset_import: ["": 17]> m (float[4,256] x) => (float[4,256] y) { y = Neg (x) }'
+).SerializeToString()
+
+
+@pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
+def test_arrays_of_ort_values_outlive_them(make):
+    """torch's ONNXProgram keeps nothing but the arrays."""
+    session, x = make(NEGATED), np.random.default_rng(0).random((4, 256), np.float32)
+
+    def by_values():
+        return session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(x)})[0].numpy()
+
+    def by_binding():
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[0].numpy()
+
+    for run in (by_values, by_binding):
+        found = [run() for _ in range(5)]
+        others = [np.full((4, 256), 7, np.float32) for _ in range(9)]
+        for y in found:
+            np.testing.assert_array_equal(y, -x)
+        del others
+
+
+TYPES = {
+    "bfloat16": np.uint16,
+    "float8e4m3fn": np.uint8,
+    "float8e4m3fnuz": np.uint8,
+    "float8e5m2": np.uint8,
+    "float8e5m2fnuz": np.uint8,
+}
+
+
+@pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
+@pytest.mark.parametrize("type", TYPES)
+def test_ort_values_of_types_that_numpy_has_not(type, make):
+    code = TensorProto.DataType.Value(type.upper())
+    head = '<ir_version: 9, opset_import: ["": 19]> m '
+    wide = make(
+        parser.parse_model(
+            f"{head} ({type}[n] x) => (float[n] y) {{ y = Cast <to = 1> (x) }}"
+        ).SerializeToString()
+    )
+    narrow = make(
+        parser.parse_model(
+            f"{head} (float[n] x) => ({type}[n] y) {{ y = Cast <to = {code}> (x) }}"
+        ).SerializeToString()
+    )
+    x = np.float32([1, 2, 0, -0.5])
+    (given,) = narrow.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(x)})
+    assert (given.element_type(), given.shape()) == (code, [4])
+    bits = np.ctypeslib.as_array(
+        (ctypes.c_uint8 * (4 * np.dtype(TYPES[type]).itemsize)).from_address(given.data_ptr())
+    )
+    again = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits.view(TYPES[type]).copy(), code)
+    for value in (given, again):
+        (y,) = wide.run_with_ort_values(None, {"x": value})
+        np.testing.assert_array_equal(y.numpy(), x)
+
+
+@pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
+def test_ort_values_of_texts(make):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (float[a,b] x) => (string[a,b] y) { y = Cast <to = 8> (x) }'
+    )
+    x = ort.OrtValue.ortvalue_from_numpy(np.float32([[1, 2.5]]))
+    (y,) = make(model.SerializeToString()).run_with_ort_values(None, {"x": x})
+    assert (y.data_type(), y.numpy().tolist()) == ("tensor(string)", [["1", "2.5"]])
+
+
+def test_memory_of_elements_that_share_bytes_is_not_taken():
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> m (int4[n] x) => (float[n] y) { y = Cast <to = 1> (x) }'
+    )
+    binding, memory = dml.load(model).io_binding(), np.zeros(2, np.uint8)
+    with pytest.raises(dml.InvalidInput, match="whole bytes"):
+        binding.bind_input("x", "cpu", 0, TensorProto.INT4, [4], memory.ctypes.data)

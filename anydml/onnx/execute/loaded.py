@@ -18,7 +18,7 @@ from anydml.onnx.providers.session_options import ExecutionProviders, SessionOpt
 from anydml.onnx.schema import is_custom
 from anydml.onnx.serde.deserialize import Argument, Model, read
 from anydml.onnx.serde.parse import ModelSource
-from anydml.onnx.serde.source import Described, Source, check, check_files
+from anydml.onnx.serde.source import Described, Known, Source, check, check_files, known_by
 from anydml.runtime.process import renew_after_fork
 from anydml.runtime.threads import asked_threads, default_threads
 
@@ -43,6 +43,8 @@ class Loaded:
         self.model = self._read(model, fixed=True)
         self.given = given if given is not None and has_custom_operators(self.model.graph) else None
         self.program = self._program(self.model)
+        self._users: set[int] | None = None
+        """Sessions that use it, by their numbers; None: it goes with them."""
         self.overridden: Program | None = None
         """Of all inputs, also those that need not be fed; once somebody has fed one of these."""
         if self.model.overridable:
@@ -52,9 +54,28 @@ class Loaded:
         """The same model with other execution providers."""
         other = copy(self)
         vars(other).pop("whole", None)
+        other._users = None
         other.settings, other.overridden = replace(self.settings, providers=providers), None
         other.program = other._program(self.model)
         return other
+
+    def stay(self) -> None:
+        """From here on, it may be there when nobody uses it."""
+        self._users = set()
+
+    def used_by(self, session: object) -> None:
+        """Note that a session uses it, which is asked for nothing when it goes."""
+        if self._users is not None:
+            self._users.add(id(session))
+            weakref.finalize(session, self._left_by, id(session)).atexit = False
+
+    def _left_by(self, number: int) -> None:
+        """A session is gone. If it was the last, what libraries hold for it goes, too."""
+        assert self._users is not None
+        self._users.discard(number)
+        if not self._users:
+            for program in filter(None, (self.program, self.overridden)):
+                program.libraries.rest()
 
     def _read(self, model: ModelSource, fixed: bool) -> Model:
         return read(model, dict(self.settings.dims), mapped=copies_weights(), fixed=fixed)
@@ -148,6 +169,53 @@ class LoadedModels:
                 self._known[_short(key)] = loaded
             self._last = loaded
             return loaded
+
+
+KEPT_MODELS = 4
+
+
+class RecentModels:
+    """The last few small models that were loaded, with their plans.
+
+    Some programs make a session for each of their calls. Each would be planned anew, which takes longer than
+    onnxruntime takes to open one. Of what is kept here, nothing is open while nobody uses it.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[Known, Settings], Loaded] = {}
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def loaded(self, model: ModelSource, settings: Settings, given: SessionOptions | None) -> Loaded:
+        """A model that was loaded lately, or is loaded now."""
+        sized = all(
+            isinstance(size, int) for _, size in settings.dims
+        )  # whatever else is told when it is read
+        known = known_by(model) if sized else None
+        if known is None:
+            return Loaded(model, settings, given)
+        key = known, settings
+        with self._lock:
+            found = self._loaded.get(key)
+            if found is not None and (given is None or not has_custom_operators(found.model.graph)):
+                self._loaded[key] = self._loaded.pop(key)
+                return found
+        made = Loaded(model, settings, given)
+        alone = not made.model.files and made.given is None  # neither of which is part of the key
+        if alone and made.source.is_known_by(known):
+            made.stay()
+            with self._lock:
+                self._loaded[key] = made
+                while len(self._loaded) > KEPT_MODELS:
+                    del self._loaded[next(iter(self._loaded))]
+        return made
+
+    def clear(self) -> None:
+        with self._lock:
+            self._loaded.clear()
 
 
 def _short(key: Key) -> Key:

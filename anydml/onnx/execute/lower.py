@@ -106,6 +106,7 @@ class _Lowering:
         self.declared = declared
         self.slots: dict[Value, int] = {}
         self.arena = Arena()
+        libraries.arenas.add(self.arena)
         self.placement = Partition(graph, libraries, apart, code)
         self.place = self.placement.place
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from anydml.cached import cached_property
 from anydml.ir.graph import Constant, Graph, If, Node, Value
@@ -38,6 +38,7 @@ from anydml.onnx.rewrites.fold_weights import settled
 from anydml.onnx.schema import INTERNAL_DOMAIN
 from anydml.onnx.serde.region_model import node_proto
 from anydml.onnx.types import leaf, onnx_name
+from anydml.runtime.arena import Arena
 from anydml.runtime.mapped_file import MappedFile
 
 PLACES = ("region", "single", "kernels")
@@ -65,6 +66,8 @@ class ProviderRegistry:
     file: MappedFile | None = None
     """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)
+    arenas: WeakSet[Arena] = field(default_factory=WeakSet)
+    """What plans have for their kernels' results."""
     shared: bool = False
     """Whether plans take turns."""
     refused: dict[object, str] = field(default_factory=dict)
@@ -77,6 +80,14 @@ class ProviderRegistry:
         if call is None:
             call = self.regions[key] = provider.compile(region, threads, alone and not self.shared)
         return call
+
+    def rest(self) -> None:
+        """Nobody runs anything for now: memory that the libraries and kernels have is given back."""
+        for call in list(self.regions.values()):
+            if hasattr(call, "rest"):
+                call.rest()
+        for arena in list(self.arenas):
+            arena.clear()
 
     def share(self) -> None:
         """Plans take turns: no threads of the one shall spin while another runs."""

@@ -262,11 +262,15 @@ class _Session:
     def share(self) -> None:
         """Have its threads wait without spinning, for others that take turns with it."""
         if self._asked.alone and self._asked.threads != 1:
-            with self._lock:
-                self._asked = replace(self._asked, alone=False)
-                self._open_again()
-            for binding in list(self.bindings):
-                binding.bind_again()
+            self._asked = replace(self._asked, alone=False)
+            self.rest()
+
+    def rest(self) -> None:
+        """Give back what the library holds for it, until it is called again."""
+        with self._lock:
+            self._open_again()
+        for binding in list(self.bindings):
+            binding.bind_again()
 
     def _open_again(self) -> None:
         """Have the next call open it, or the first after this one in other threads."""

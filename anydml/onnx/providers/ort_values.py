@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 from onnxruntime import OrtValue as OrtValue
+from onnxruntime import SessionOptions
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import InvalidInput, Problem, Unsupported, short_repr, type_name
 
 
 def content_of(value: object) -> object:
     """An OrtValue's tensor as an array of its own; anything else as it is."""
-    if isinstance(value, OrtValue) and value.has_value() and value.is_tensor():
+    if not isinstance(value, OrtValue) or not value.has_value() or not value.is_tensor():
+        return value
+    own = helper.tensor_dtype_to_np_dtype(value.element_type()).isbuiltin == 1
+    if own or value.device_name().lower() != "cpu":
         return value.numpy()
-    return value
+    return array_over(value, "OrtValue").copy()  # of a type that NumPy has not itself
 
 
 def array_over(value: OrtValue, where: str) -> np.ndarray:
@@ -37,23 +42,55 @@ def array_over(value: OrtValue, where: str) -> np.ndarray:
 
 
 def as_ort_value(x: object) -> OrtValue:
-    """An array as an OrtValue.
+    """A copy of an array as an OrtValue that owns its memory.
+
+    One over the array's would not keep it: `value.numpy()` is memory that is used again once the value is
+    gone.
 
     Raises:
         Unsupported: a list, or nothing, which onnxruntime makes no OrtValue of.
     """
     if not isinstance(x, np.ndarray):
         raise Unsupported(Problem("output", f"onnxruntime makes no OrtValue of a {type_name(x)}", "use run"))
+    if x.dtype.hasobject:
+        return _of_texts(x)
+    element_type = x.dtype.type if x.dtype.isbuiltin == 1 else helper.np_dtype_to_tensor_dtype(x.dtype)
+    value = OrtValue.ortvalue_from_shape_and_type(x.shape, element_type)
+    if x.size:
+        array_over(value, "OrtValue")[...] = x
+    return value
+
+
+def over_array(x: np.ndarray) -> OrtValue:
+    """An OrtValue over memory that is somebody's who keeps it."""
+    if x.dtype.isbuiltin == 1:
+        return OrtValue.ortvalue_from_numpy(x)
     code = helper.np_dtype_to_tensor_dtype(x.dtype)
-    if x.dtype.kind not in "biufO":  # NumPy has no such type itself
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(f"u{x.itemsize}"), code)
-    return OrtValue.ortvalue_from_numpy(x)
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(f"u{x.itemsize}"), code)
+
+
+def _of_texts(x: np.ndarray) -> OrtValue:
+    """Only a session of onnxruntime makes an OrtValue of texts."""
+    encoded: Any = [str(t).encode() for t in x.reshape(-1)]
+    texts = helper.make_tensor("x", TensorProto.STRING, x.shape, encoded)
+    y = helper.make_tensor_value_info("y", TensorProto.STRING, None)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "texts", [], [y], [texts])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (value,) = session.run_with_ort_values(None, {})
+    return value
 
 
 def check_device(where: str, device: str) -> None:
     if device.lower() != "cpu":
         message = f"expected memory of the host, 'cpu', but got {short_repr(device)}"
         raise InvalidInput(Problem(where, message, "copy it there; execution providers have their own"))
+
+
+_PACKED = frozenset("int2 uint2 int4 uint4 float4_e2m1fn".split())
+"""Types of which onnxruntime has several elements in a byte, and arrays have one."""
 
 
 def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) -> np.ndarray:
@@ -65,6 +102,8 @@ def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) 
         message = f"expected a type of NumPy or of onnx.TensorProto, but got {short_repr(element_type)}"
         raise InvalidInput(Problem(where, message)) from error
     sizes = tuple(int(n) for n in shape)
+    if dtype.name in _PACKED:
+        raise InvalidInput(Problem(where, f"expected a type of whole bytes, but got {dtype}"))
     if dtype.hasobject or min(sizes, default=0) < 0:
         message = f"expected numbers of a shape, but got {dtype} of shape {sizes}"
         raise InvalidInput(Problem(where, message))

@@ -358,6 +358,8 @@ class Bound:
         self._direct: Callable[[], bool] | None = None
         self._entry: Callable[..., list[Any] | None] | None = None
         """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
+        self._in_place = any(_is_memory_of(y, x) for y in places.values() for x in self._values)
+        """Whether an output is written to where an input is read."""
         self._held = [weakref.ref(y) for y in places.values()]
         """An array that has a weak reference cannot be resized."""
 
@@ -371,6 +373,8 @@ class Bound:
             return [*(self._all or ())]
         program = self._program
         plan = program.plan(self._values)
+        if self._in_place and (written := plan.in_place(self._values, self._places)) is not None:
+            return written
         if plan is self._plan and self._direct is not None and self._direct():
             return [*(self._all or ())]
         try:
@@ -394,6 +398,11 @@ class Bound:
 
 
 _known, _recent = LoadedModels(), RecentModels()
+
+
+def _is_memory_of(y: np.ndarray, x: Any) -> bool:
+    """Whether an array has the very memory of another one."""
+    return isinstance(x, np.ndarray) and x.nbytes == y.nbytes > 0 and x.ctypes.data == y.ctypes.data
 
 
 def _checked(feed: Mapping[str, Any], model: Model, conditions: Mapping[Value, str]) -> list[Any]:

@@ -55,3 +55,17 @@ def test_a_function_at_another_opset_that_is_converted():
     x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     (y,) = anydml.load(onnx.parser.parse_model(OTHER_MEANING)).run(None, {"x": x})
     np.testing.assert_allclose(y, x.mean(axis=1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        '"" : 18, "my" : 18',  # jax2onnx gives its own domain the version of ONNX's
+        '"" : 18, "unused" : 7',
+    ],
+)
+def test_what_a_function_says_of_its_own_domain_and_of_others(imports):
+    agree(f"""<ir_version: 10, opset_import: ["" : 18, "my" : 1, "unused" : 1]>
+g (float[n,3] x) => (float[n,3] y) {{ y = my.f (x) }}
+<domain: "my", opset_import: [{imports}]> f (a) => (b) {{ m = my.h (a)  b = Add (m, a) }}
+<domain: "my", opset_import: ["" : 18]> h (a) => (b) {{ b = Tanh (a) }}""")

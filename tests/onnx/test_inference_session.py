@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, parser
+from onnx import TensorProto, helper, parser
 
 import anydml as dml
 
@@ -474,3 +474,62 @@ def test_memory_of_elements_that_share_bytes_is_not_taken():
     binding, memory = dml.load(model).io_binding(), np.zeros(2, np.uint8)
     with pytest.raises(dml.InvalidInput, match="whole bytes"):
         binding.bind_input("x", "cpu", 0, TensorProto.INT4, [4], memory.ctypes.data)
+
+
+def grouped_attention():
+    node = helper.make_node(
+        "GroupQueryAttention",
+        ["q", "k", "v", "past_k", "past_v", "seqlens_k", "total"],
+        ["y", "present_k", "present_v"],
+        domain="com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+    )
+    info, float32, int32 = helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT32
+    inputs = [
+        info("q", float32, [1, "s", 32]),
+        *(info(n, float32, [1, "s", 16]) for n in "kv"),
+        *(info(n, float32, [1, 2, "p", 8]) for n in ("past_k", "past_v")),
+        info("seqlens_k", int32, [1]),
+        info("total", int32, [1]),
+    ]
+    outputs = [info(n, float32, None) for n in ("y", "present_k", "present_v")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("bound", [["present_k", "present_v"], ["y", "present_k", "present_v"]])
+def test_new_rows_are_written_into_a_cache_that_is_input_and_output(bound):
+    """As decoders are run: past and present are one memory, of which most rows stay as they are."""
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.standard_normal((1, 3, w), np.float32) for n, w in (("q", 32), ("k", 16), ("v", 16))}
+    caches = rng.standard_normal((2, 1, 2, 16, 8), np.float32)
+    found = []
+    for make in (ort.InferenceSession, dml.InferenceSession):
+        session = make(grouped_attention())
+        memory = {
+            "y": np.zeros((1, 3, 32), np.float32),
+            "present_k": caches[0].copy(),
+            "present_v": caches[1].copy(),
+        }
+        for start in (0, 3, 6):
+            binding = session.io_binding()
+            for name, x in feeds.items():
+                binding.bind_cpu_input(name, x)
+            binding.bind_cpu_input("seqlens_k", np.array([start + 2], np.int32))
+            binding.bind_cpu_input("total", np.array([start + 3], np.int32))
+            for name in ("k", "v"):
+                past = memory[f"present_{name}"]
+                binding.bind_input(f"past_{name}", "cpu", 0, np.float32, past.shape, past.ctypes.data)
+            for name, y in memory.items():
+                if name in bound:
+                    binding.bind_output(name, "cpu", 0, np.float32, y.shape, y.ctypes.data)
+                else:
+                    binding.bind_output(name)
+            session.run_with_iobinding(binding)
+            found.append((binding.copy_outputs_to_cpu()[0], *(memory[f"present_{n}"].copy() for n in "kv")))
+    for theirs, ours in zip(found[:3], found[3:], strict=True):
+        for x, y in zip(theirs, ours, strict=True):
+            np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[5][1][:, :, 9:], caches[0][:, :, 9:])

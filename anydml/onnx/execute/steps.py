@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,6 +92,19 @@ class RegionStep:
         """A run on these arrays, which tells whether it went well; None where the library has none."""
         bind = getattr(self.call, "bind", None)
         return None if bind is None else bind(inputs, outputs)
+
+    def in_place(self, inputs: list[Any], outputs: list[Any]) -> list[Any] | None:
+        """The results of a run that writes into those arrays of `outputs` that are there, though they are
+        inputs' memory, where some of its nodes are made for that; else None."""
+        run = getattr(self.call, "run_in_place", None)
+        written = any(isinstance(n, Node) and n.op.name in WRITING_IN_PLACE for n in self.nodes)
+        if run is None or not written:
+            return None
+        try:
+            results: list[Any] = run(inputs, outputs)
+        except RegionFailed as failure:
+            raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
+        return results
 
     @cached_property
     def _told(self) -> list[tuple[int, int]]:
@@ -299,6 +312,13 @@ def single(value: Any, what: str, dtype: type[np.generic], node: Node | If) -> A
     return value.item()
 
 
+WRITING_IN_PLACE = frozenset(
+    """GroupQueryAttention SparseAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention
+    PagedAttention""".split()
+)
+"""Operators of onnxruntime's that write new rows only into a cache that is an input and an output."""
+
+
 def _can_be_bound(inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> bool:
     """Whether all are arrays as they come, so that none has to be copied, and the outputs are memory of
     their own.
@@ -357,6 +377,16 @@ class Plan:
             return None
         inputs = [values[p] for p in self._given]
         return step.bind(inputs, [*outputs]) if _can_be_bound(inputs, outputs) else None
+
+    def in_place(self, values: Sequence[Any], outputs: Mapping[int, np.ndarray]) -> list[Any] | None:
+        """The outputs, those by place in these arrays, which are memory of inputs; None where that would
+        change what others read."""
+        step = None if self._given is None else self.steps[0]
+        if self._given is None or not isinstance(step, RegionStep):
+            return None
+        inputs, given = [values[p] for p in self._given], [outputs.get(k) for k in range(len(self.outputs))]
+        arrays = [x for x in (*inputs, *given) if x is not None]
+        return step.in_place(inputs, given) if _can_be_bound(arrays, ()) else None
 
     @property
     def entry(self) -> Entry | None:

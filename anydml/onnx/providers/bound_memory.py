@@ -37,6 +37,8 @@ class Bindable(Protocol):
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None: ...
 
+    def run_in_place(self, values: list[Any], outputs: list[Any]) -> list[Any]: ...
+
     def __call__(self, values: list[Any]) -> list[Any]: ...
 
 
@@ -105,7 +107,7 @@ class Fixed:
     def __init__(
         self, call: Bindable, inputs: list[tuple[np.dtype, Sizes]], outputs: list[tuple[np.dtype, Sizes]]
     ) -> None:
-        self._call, self.bind = call, call.bind
+        self._call, self.bind, self.run_in_place = call, call.bind, call.run_in_place
         given, self._outputs = ([np.zeros(n, t) for t, n in ends] for ends in (inputs, outputs))
         self._given = [(x, x.dtype, x.shape) for x in given]
         self._run = Binding(call, given, self._outputs)

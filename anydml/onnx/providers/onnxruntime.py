@@ -22,6 +22,7 @@ from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import ExternalData, OnnxOp, TensorType
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
+from anydml.onnx.providers.ort_values import over_array
 from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.words import first_line
@@ -284,6 +285,27 @@ class _Session:
         bindable = all(x.size > 0 and x.dtype.name in DTYPES for x in (*inputs, *outputs))
         run_once = self._loops or self._seconds is not None
         return Binding(self, inputs, outputs) if bindable and not run_once else None
+
+    def run_in_place(self, values: list[Any], outputs: list[Any]) -> list[Any]:
+        """A run that writes into the arrays among `outputs`, which may be inputs' memory; others are new."""
+        binding = self.session.io_binding()
+        for name, x in zip(self.inputs, values, strict=True):
+            binding.bind_ortvalue_input(name, over_array(x))
+        for name, y in zip(self.outputs, outputs, strict=True):
+            if y is None:
+                binding.bind_output(name)
+            else:
+                binding.bind_ortvalue_output(name, over_array(y))
+        options = calls.options
+        try:
+            calls.enter(options)
+            self.session.run_with_iobinding(binding, options)
+        except Exception as error:
+            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
+        finally:
+            calls.leave(options)
+        found = binding.get_outputs()
+        return [v.numpy() if y is None else y for v, y in zip(found, outputs, strict=True)]
 
     def _run_again(self, *arguments: Any) -> Any:
         assert self.session is not None

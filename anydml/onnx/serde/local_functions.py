@@ -54,12 +54,23 @@ def _with_defaults(proto: ModelProto) -> ModelProto:
 
 
 def _with_one_opset(proto: ModelProto) -> ModelProto:
-    """The model with functions at its own opset where they mean the same: onnx's inliner converts others."""
-    own = _opsets(proto.opset_import)
+    """The model with functions at its own opset where they mean the same: onnx's inliner converts others.
+
+    What functions say of domains that they do not use goes: the inliner leaves alone what says anything else
+    than the model, which nobody runs then. So does what they say of domains of functions, which jax2onnx
+    gives the version of ONNX's.
+    """
+    own, local = _opsets(proto.opset_import), {f.domain for f in proto.functions}
     changed = ModelProto()
     changed.CopyFrom(proto)
     for function in changed.functions:
-        its = _opsets(function.opset_import)
+        its, used = _opsets(function.opset_import), {n.domain for n in all_nodes(function.node)}
+        said = [o for o in function.opset_import if o.domain in ("", "ai.onnx", *used)]
+        del function.opset_import[:]
+        function.opset_import.extend(said)
+        for known in function.opset_import:
+            if known.domain in local and known.domain in own:
+                known.version = own[known.domain]
         names = {n.op_type for n in all_nodes(function.node) if n.domain in ("", "ai.onnx")}
         if "" in own and all(_since(name, its.get("", 1)) == _since(name, own[""]) for name in names):
             kept = [o for o in function.opset_import if o.domain not in ("", "ai.onnx")]

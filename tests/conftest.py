@@ -5,6 +5,7 @@ First runs of sessions wait for it: most tests run once. tests/onnx/test_first_r
 
 import os
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -18,6 +19,14 @@ os.environ.setdefault("ANYDML_DETERMINISTIC", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="anydml-kernels-", ignore_cleanup_errors=True)
     os.environ["ANYDML_CACHE_DIR"] = _folder.name
+
+
+@pytest.fixture(autouse=True)
+def _nothing_loaded():
+    """Sessions of a test have plans of their own, and not those of equal models of another one."""
+    session = sys.modules.get("anydml.session")
+    if session is not None:
+        session._recent.clear()
 
 
 @pytest.fixture

@@ -78,8 +78,8 @@ def from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = lambda name: Non
             return None
         return SequenceType(inner) if kind == "sequence_type" else OptionalType(inner)
     if kind == "map_type":
-        inner = from_proto(proto.map_type.value_type, dim_of)
-        return None if inner is None else MapType(DTYPES[proto.map_type.key_type], inner)
+        inner, key = from_proto(proto.map_type.value_type, dim_of), DTYPES.get(proto.map_type.key_type)
+        return None if inner is None or key is None else MapType(key, inner)
     return None
 
 

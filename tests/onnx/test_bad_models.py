@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import helper
@@ -448,3 +452,38 @@ def test_feeds_and_names_of_wrong_kinds():
             session.run(names, feed)
     with pytest.raises(anydml.InvalidInput, match="but got MaskedArray"):
         session.run(None, {"cond": TRUE, "x": np.ma.masked_array(X)})
+
+
+def test_a_map_of_keys_without_a_type():
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }'
+    )
+    proto.graph.output[0].type.map_type.value_type.tensor_type.elem_type = 1
+    (y,) = anydml.load(proto).run(None, {"x": np.float32([1, 2])})
+    assert y.tolist() == [-1, -2]
+
+
+IN_PYTHON = """
+import numpy as np, onnx.parser
+from google.protobuf.internal import api_implementation
+import anydml
+assert api_implementation.Type() == "python"
+model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }')
+print(anydml.load(model).run(None, {"x": np.float32([1, 2])})[0].tolist())
+data = model.SerializeToString()
+for wrong in (data.replace(b"Neg", b"N\\xd8g"), data[:-3]):
+    try:
+        anydml.load(wrong)
+    except anydml.InvalidModel as error:
+        print(error)
+"""
+
+
+def test_with_protobuf_in_python():
+    """As it is where there is no wheel of it for a Python, or people ask for it."""
+    environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    done = subprocess.run([sys.executable, "-c", IN_PYTHON], capture_output=True, text=True, env=environment)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[-1.0, -2.0]", done.stderr
+    assert "UTF-8" in lines[1]
+    assert "do not parse" in lines[2]

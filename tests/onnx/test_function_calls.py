@@ -61,7 +61,7 @@ def test_a_function_at_another_opset_that_is_converted():
     "imports",
     [
         '"" : 18, "my" : 18',  # jax2onnx gives its own domain the version of ONNX's
-        '"" : 18, "unused" : 7',
+        '"" : 18, "my" : 1, "unused" : 7',
     ],
 )
 def test_what_a_function_says_of_its_own_domain_and_of_others(imports):

@@ -28,7 +28,12 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
         OSError: the file cannot be read, is a folder or a device, or larger than a model can be.
     """
     if isinstance(source, ModelProto):
-        return _whole(source, source.ByteSize(), ""), None, ""
+        try:
+            size = source.ByteSize()
+        except RecursionError as error:  # of protobuf in Python
+            message = "expected graphs of reasonable depth, but they nest too deeply"
+            raise InvalidModel(Problem("", message)) from error
+        return _whole(source, size, ""), None, ""
     data, path = _bytes_of(source, mapped=False)
     assert isinstance(data, bytes)
     return _placed(path, data, len(data))
@@ -73,7 +78,9 @@ def _parsed(data: bytes, size: int, where: str) -> ModelProto:
     """The message; `size`: of the file."""
     try:
         proto = ModelProto.FromString(data)
-    except DecodeError as error:
+    except UnicodeDecodeError as error:  # of protobuf in Python; in C it leaves them bytes
+        raise InvalidModel(Problem(where, *_NO_TEXT)) from error
+    except (DecodeError, RecursionError) as error:
         message = f"expected an ONNX model, but got {size} bytes that do not parse"
         remedy = "damaged, truncated, or nested deeper than protobuf reads (about 30 Ifs)?"
         if data[4:8] == b"ORTM":  # as FlatBuffers has the names of formats
@@ -93,8 +100,11 @@ def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
     domains = (o.domain for o in proto.opset_import)
     for text in (*told, graph.name, graph.doc_string, *names, *domains):
         if not isinstance(text, str):
-            raise InvalidModel(Problem(where, "expected text in UTF-8, but got other bytes", "damaged?"))
+            raise InvalidModel(Problem(where, *_NO_TEXT))
     return proto
+
+
+_NO_TEXT = "expected text in UTF-8, but got other bytes", "damaged?"
 
 
 ASSUMED_OPSET = 23

@@ -30,11 +30,11 @@ from anydml.errors import (
     translate_memory_error,
     type_name,
 )
-from anydml.ir.graph import OptionalType, Value
+from anydml.ir.graph import Value
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
-from anydml.onnx.feeds import as_array, problems_of
+from anydml.onnx.feeds import check_call, checked
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
@@ -45,9 +45,9 @@ from anydml.onnx.providers.session_options import (
     write_optimized,
 )
 from anydml.onnx.providers.their_errors import become_theirs, raises_theirs
-from anydml.onnx.serde.deserialize import Argument, Meta, Model
-from anydml.onnx.serde.parse import ModelSource
-from anydml.onnx.types import onnx_name, type_text
+from anydml.onnx.serde.deserialize import Argument, Model
+from anydml.onnx.serde.parse import Meta, ModelSource
+from anydml.onnx.types import type_text
 from anydml.runtime.bind import cannot_leave
 from anydml.runtime.threads import check_threads
 
@@ -215,9 +215,7 @@ class Session(InferenceSessionMethods):
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         model, program, conditions = self._fed(inputs)
         names = [i.name for i in model.inputs]
-        return Bound(
-            self, program, dict(zip(names, _checked(inputs, model, conditions), strict=True)), places
-        )
+        return Bound(self, program, dict(zip(names, checked(inputs, model, conditions), strict=True)), places)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
@@ -242,7 +240,7 @@ class Session(InferenceSessionMethods):
         # checks are made where something is unusual: they would cost a tenth of a small model's run
         try:
             if type(input_feed) is not dict or not (output_names is None or type(output_names) is list):
-                _check_call(output_names, input_feed)
+                check_call(output_names, input_feed)
             try:
                 places = [self._outputs[name] for name in output_names] if output_names else None
             except (KeyError, TypeError):
@@ -308,7 +306,7 @@ class Session(InferenceSessionMethods):
                 except RanksDiffer as differ:
                     self._program.forget_sizes_of(differ)
         model, program, conditions = self._fed(feed)
-        return program.run(_checked(feed, model, conditions))
+        return program.run(checked(feed, model, conditions))
 
     def _fed(self, feed: Mapping[str, Any]) -> tuple[Model, Program, Mapping[Value, str]]:
         """What runs such a feed, all that need not be fed being constant, unless one of it is; and the labels
@@ -405,49 +403,6 @@ def _is_memory_of(y: np.ndarray, x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.nbytes == y.nbytes > 0 and x.ctypes.data == y.ctypes.data
 
 
-def _checked(feed: Mapping[str, Any], model: Model, conditions: Mapping[Value, str]) -> list[Any]:
-    """The values of all inputs.
-
-    Raises:
-        InvalidInput: what is wrong with them.
-    """
-    problems: list[Problem] = []
-    names = {i.name for i in (*model.inputs, *model.overridable)}
-    for name in feed:
-        if name not in names:
-            message = f"expected a name of an input, but got {short_repr(name)}"
-            problems.append(Problem("inputs", message, nearest(name, names)))
-    values = []
-    for argument, value in zip(model.inputs, model.graph.inputs, strict=True):
-        where = f"input {argument.name!r}"
-        if argument.name in feed:
-            given = as_array(feed[argument.name], argument.type)
-            problems += [p.under(where) for p in problems_of(given, argument.type)]
-            if value in conditions and isinstance(given, np.ndarray) and given.size != 1:
-                message = f"expected one bool, the condition of {conditions[value]}"
-                problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
-            values.append(given)
-        elif argument.optional:
-            values.append(model.defaults[value].content)
-        elif isinstance(argument.type, OptionalType):
-            values.append(None)
-        else:
-            wanted = onnx_name(argument.type)
-            problems.append(Problem(where, f"expected {wanted}, but it is missing"))
-    if problems:
-        raise InvalidInput(*problems)
-    return values
-
-
 @translate_memory_error
 def _restore(key: Key) -> Session:
     return Session(_known.loaded(key))
-
-
-def _check_call(output_names: object, input_feed: object) -> None:
-    if not isinstance(input_feed, Mapping):
-        message = f"expected a dictionary by name, but got {type_name(input_feed)}"
-        raise InvalidInput(Problem("inputs", message))
-    if output_names is not None and (isinstance(output_names, str) or not isinstance(output_names, Sequence)):
-        message = f"expected a list of names, but got {short_repr(output_names)}"
-        raise InvalidInput(Problem("outputs", message))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from anydml.errors import Problem, type_name
-from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
+from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
+from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
 from anydml.onnx.providers.ort_values import content_of
+from anydml.onnx.serde.deserialize import Model
 from anydml.onnx.types import dtype_name, numpy_type, onnx_name
 from anydml.ops.dtypes import native
 
@@ -104,3 +106,46 @@ def problems_of(value: Any, type: Type | None) -> list[Problem]:
                 listed = ", ".join("?" if n is None else str(n) for n in sizes)
                 problems.append(Problem("", f"expected shape ({listed}), but got {value.shape}"))
             return problems
+
+
+def checked(feed: Mapping[str, Any], model: Model, conditions: Mapping[Value, str]) -> list[Any]:
+    """The values of all inputs.
+
+    Raises:
+        InvalidInput: what is wrong with them.
+    """
+    problems: list[Problem] = []
+    names = {i.name for i in (*model.inputs, *model.overridable)}
+    for name in feed:
+        if name not in names:
+            message = f"expected a name of an input, but got {short_repr(name)}"
+            problems.append(Problem("inputs", message, nearest(name, names)))
+    values = []
+    for argument, value in zip(model.inputs, model.graph.inputs, strict=True):
+        where = f"input {argument.name!r}"
+        if argument.name in feed:
+            given = as_array(feed[argument.name], argument.type)
+            problems += [p.under(where) for p in problems_of(given, argument.type)]
+            if value in conditions and isinstance(given, np.ndarray) and given.size != 1:
+                message = f"expected one bool, the condition of {conditions[value]}"
+                problems.append(Problem(where, f"{message}, but got shape {given.shape}"))
+            values.append(given)
+        elif argument.optional:
+            values.append(model.defaults[value].content)
+        elif isinstance(argument.type, OptionalType):
+            values.append(None)
+        else:
+            wanted = onnx_name(argument.type)
+            problems.append(Problem(where, f"expected {wanted}, but it is missing"))
+    if problems:
+        raise InvalidInput(*problems)
+    return values
+
+
+def check_call(output_names: object, input_feed: object) -> None:
+    if not isinstance(input_feed, Mapping):
+        message = f"expected a dictionary by name, but got {type_name(input_feed)}"
+        raise InvalidInput(Problem("inputs", message))
+    if output_names is not None and (isinstance(output_names, str) or not isinstance(output_names, Sequence)):
+        message = f"expected a list of names, but got {short_repr(output_names)}"
+        raise InvalidInput(Problem("outputs", message))

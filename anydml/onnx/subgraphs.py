@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+_log = logging.getLogger("anydml.session")
 
 
 def graphs_of(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
@@ -65,6 +68,39 @@ def in_order(model: ModelProto) -> ModelProto:
         del graph.node[:]
         graph.node.extend(copies)
     return result
+
+
+def with_constants_once(model: ModelProto) -> ModelProto:
+    """The model without initializers and Constants whose name a later one has, Constants being the later
+    ones, as in onnxruntime, which the log tells; itself, if there are none. Those of branches and bodies are
+    refused there, too."""
+    initializers, nodes = _superseded(model.graph)
+    if not (initializers or nodes):
+        return model
+    result = ModelProto()
+    result.CopyFrom(model)
+    for k in initializers:
+        del result.graph.initializer[k]
+    for k in nodes:
+        del result.graph.node[k]
+    names = {model.graph.initializer[k].name for k in initializers}
+    names |= {model.graph.node[k].output[0] for k in nodes}
+    _log.warning("constants that are defined more than once, of which the last one counts: %s", sorted(names))
+    return result
+
+
+def _superseded(graph: GraphProto) -> tuple[list[int], list[int]]:
+    """The places of initializers, and of Constants, whose name a later one has: the last first."""
+    seen: set[str] = set()
+
+    def again(name: str) -> bool:
+        known = name in seen
+        seen.add(name)
+        return known
+
+    constants = [k for k, n in enumerate(graph.node) if n.op_type == "Constant" and len(n.output) == 1]
+    nodes = [k for k in reversed(constants) if again(graph.node[k].output[0])]
+    return [k for k in reversed(range(len(graph.initializer))) if again(graph.initializer[k].name)], nodes
 
 
 def _order(nodes: Sequence[NodeProto]) -> list[int] | None:

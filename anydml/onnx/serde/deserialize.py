@@ -24,16 +24,18 @@ from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.loop_parameters import with_scalars
 from anydml.onnx.serde.parse import (
+    Meta,
     ModelSource,
     domain_of,
     fixed_weights,
+    meta_of,
     opsets_of,
     parse_light,
     with_sizes,
 )
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.serde.tensors import ConstantReader
-from anydml.onnx.subgraphs import in_order
+from anydml.onnx.subgraphs import in_order, with_constants_once
 from anydml.onnx.types import FileSymbols, from_proto, onnx_name, without_sizes
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.mapped_file import InFile, MappedFile, owned
@@ -47,19 +49,6 @@ class Argument:
     type: Type | None
     optional: bool = False
     """An input that has an initializer, its default."""
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What a file says about itself, under the names of onnxruntime's ModelMetadata."""
-
-    producer_name: str
-    graph_name: str
-    domain: str
-    description: str
-    graph_description: str
-    version: int
-    custom_metadata_map: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -120,6 +109,8 @@ def read_proto(
         ) from error
     if reader.disordered and (ordered := in_order(proto)) is not proto:
         return read_proto(ordered, folder, where, raw, fixed)
+    if reader.defined_twice and (once := with_constants_once(proto)) is not proto:
+        return read_proto(once, folder, where, raw, fixed)
     if reader.problems:
         raise InvalidModel(*(p.under(where) if where else p for p in reader.problems))
     return Model(
@@ -127,15 +118,7 @@ def read_proto(
         tuple(Argument(v.name, v.type, v in defaults) for v in graph.inputs),
         tuple(Argument(o.name, from_proto(o.type, reader.symbols)) for o in proto.graph.output),
         opsets,
-        Meta(
-            proto.producer_name,
-            proto.graph.name,
-            proto.domain,
-            proto.doc_string,
-            proto.graph.doc_string,
-            proto.model_version if proto.HasField("model_version") else (1 << 63) - 1,  # as in onnxruntime
-            {p.key: p.value for p in proto.metadata_props},
-        ),
+        meta_of(proto),
         defaults,
         _overridable(proto, reader.symbols) if fixed else (),
         reader.declared,
@@ -171,7 +154,7 @@ class _Scope:
 
     def define(self, name: str, type: Type | None = None) -> Value:
         if name in self.values:
-            self.reader.problem(self.path, f"expected every name to be defined once, but got {name!r} twice")
+            self.reader.twice(self.path, repr(name))
         value = self.values[name] = Value(name, type)
         return value
 
@@ -212,7 +195,7 @@ class _Reader:
         self.constants = ConstantReader(folder, self.problem, raw)
         self.symbols = FileSymbols()
         self.declared: dict[Value, Type] = {}
-        self.disordered = False
+        self.disordered = self.defined_twice = False
         """Whether a node reads what is not defined before."""
 
     def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
@@ -408,6 +391,10 @@ class _Reader:
                 attributes[name] = _own(attribute)
         return attributes, bodies
 
+    def twice(self, path: tuple[str, ...], what: str) -> None:
+        self.defined_twice = True
+        self.problem(path, f"expected every name to be defined once, but got {what} twice")
+
     def _texts(self, path: tuple[str, ...], *texts: object) -> None:
         if not all(isinstance(text, str) for text in texts):
             self.problem(path, "expected names in UTF-8, but got other bytes", "damaged?")
@@ -421,8 +408,7 @@ class _Reader:
         self._texts(scope.path, *(name for name, _ in named))
         for name, count in Counter(name for name, _ in named).items():
             if count > 1:
-                message = f"expected every name to be defined once, but got initializer {name!r} twice"
-                self.problem(scope.path, message)
+                self.twice(scope.path, f"initializer {name!r}")
         return dict(named)
 
     def _initializers(self, initial: Mapping[str, Any], scope: _Scope) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -169,3 +170,28 @@ def fixed_weights(proto: ModelProto) -> bool:
 
 def domain_of(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a file says about itself, under the names of onnxruntime's ModelMetadata."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+def meta_of(proto: ModelProto) -> Meta:
+    return Meta(
+        proto.producer_name,
+        proto.graph.name,
+        proto.domain,
+        proto.doc_string,
+        proto.graph.doc_string,
+        proto.model_version if proto.HasField("model_version") else (1 << 63) - 1,  # as in onnxruntime
+        {p.key: p.value for p in proto.metadata_props},
+    )

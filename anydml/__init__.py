@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from anydml.flattening import flatten
     from anydml.functions import *  # noqa: F403
     from anydml.inspection import Inspection, inspect
+    from anydml.onnx.inference_session import IOBinding
     from anydml.ops.attributes import ScaleBias
     from anydml.ops.enums import (
         AxisDirection,
@@ -114,6 +115,7 @@ _HOME = {
         "Unsupported",
         "VerificationFailed",
     ),
+    "anydml.onnx.inference_session": ("IOBinding",),
     "anydml.session": ("InferenceSession", "Session", "load"),
     "anydml.ops.attributes": ("ScaleBias",),
     "anydml.ops.enums": (
@@ -164,6 +166,7 @@ __all__ = [
     "FeatureLevel",
     "GraphBuilder",
     "GraphDesc",
+    "IOBinding",
     "InferenceSession",
     "Inspection",
     "InterpolationMode",

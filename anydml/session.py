@@ -186,6 +186,11 @@ class Session(InferenceSessionMethods):
         """onnxruntime's SessionOptions of what `load` was told."""
         return options_of(self._loaded.settings.threads, self._loaded.settings.deterministic)
 
+    @property
+    def _model_path(self) -> str | None:
+        """Where the model was loaded from: Hugging Face's optimum asks sessions for it."""
+        return self._loaded.source.path
+
     def get_modelmeta(self) -> Meta:
         """What the file says about itself: `producer_name`, `custom_metadata_map`, ..."""
         return self._model.meta
@@ -352,6 +357,8 @@ class Bound:
         self._feed, self._values = feed, list(feed.values())
         self._all = [places[k] for k in sorted(places)] if len(places) == len(session._outputs) else None
         """The arrays of all outputs, if each has one."""
+        self._met: Plan | None = None
+        """What ran last: prepared when it runs again, for some bind memory anew for each run."""
         self._plan: Plan | None = None
         self._direct: Callable[[], bool] | None = None
         self._entry: Callable[..., list[Any] | None] | None = None
@@ -390,8 +397,10 @@ class Bound:
             y[...] = result
             results[place] = y
         if self._all is not None and plan is not self._plan:  # they fit
-            self._plan, self._direct = plan, plan.bound(self._values, self._all)
-            self._entry = None if self._direct is None else plan.entry
+            if plan is self._met:
+                self._plan, self._direct = plan, plan.bound(self._values, self._all)
+                self._entry = None if self._direct is None else plan.entry
+            self._met = plan
         return results
 
 

@@ -90,7 +90,20 @@ class InferenceSessionMethods(ABC):
     def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> Runs: ...
 
     @abstractmethod
+    def get_inputs(self) -> list[NodeArg]: ...
+
+    @abstractmethod
     def get_outputs(self) -> list[NodeArg]: ...
+
+    @property
+    def _inputs_meta(self) -> list[NodeArg]:
+        """As others' libraries read it, which onnxruntime has no other name for than the method's."""
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> list[NodeArg]:
+        """As `_inputs_meta`."""
+        return self.get_outputs()
 
     def io_binding(self) -> IOBinding:
         """Inputs and outputs on memory that is told piece by piece, as onnxruntime's: see `bind`, too."""

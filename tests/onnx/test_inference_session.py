@@ -393,9 +393,10 @@ def test_onnxruntime_writes_its_optimised_model_where_it_is_told(given, tmp_path
         dml.load(model, options)
 
 
-NEGATED = parser.parse_model(
+NEGATED_TEXT = (
     '<ir_version: 8, opset_import: ["": 17]> m (float[4,256] x) => (float[4,256] y) { y = Neg (x) }'
-).SerializeToString()
+)
+NEGATED = parser.parse_model(NEGATED_TEXT).SerializeToString()
 
 
 @pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
@@ -533,3 +534,65 @@ def test_new_rows_are_written_into_a_cache_that_is_input_and_output(bound):
         for x, y in zip(theirs, ours, strict=True):
             np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found[5][1][:, :, 9:], caches[0][:, :, 9:])
+
+
+def test_what_other_libraries_ask_a_session_for(tmp_path, monkeypatch):
+    """Hugging Face's optimum wants its path, and makes bindings of it itself; others read what its inputs are."""
+    (tmp_path / "m.onnx").write_bytes(NEGATED)
+    monkeypatch.setattr(ort, "InferenceSession", dml.InferenceSession)
+    monkeypatch.setattr(ort, "IOBinding", dml.IOBinding)
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"))
+    assert session._model_path == str(tmp_path / "m.onnx")
+    assert [i.name for i in session._inputs_meta] == ["x"]
+    assert [o.name for o in session._outputs_meta] == ["y"]
+    binding, x, y = ort.IOBinding(session), np.ones((4, 256), np.float32), np.empty((4, 256), np.float32)
+    for k in range(5):  # bound anew for each run
+        x[:] = k
+        binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+        binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(y, -x)
+    assert dml.load(NEGATED)._model_path is None
+
+
+def test_equal_models_share_their_plans(tmp_path):
+    path, x = tmp_path / "m.onnx", np.ones((4, 256), np.float32)
+    path.write_bytes(NEGATED)
+    for source in (str(path), path, NEGATED):
+        dml.load(source, threads=1).run(None, {"x": x})
+        assert "plan for" in dml.load(source, threads=1).explain()
+    assert "not run yet" in dml.load(path, threads=2).explain()
+    assert "not run yet" in dml.load(parser.parse_model(NEGATED_TEXT)).explain()  # which may change
+    path.write_bytes(NEGATED.replace(b"Neg", b"Abs"))  # of the same size, at about the same time
+    (y,) = dml.load(path, threads=1).run(None, {"x": -x})
+    np.testing.assert_array_equal(y, x)
+    session = dml.load(NEGATED, threads=1)
+    (y,) = session.run(None, {"x": x})
+    del session  # the last one: nothing is open now
+    np.testing.assert_array_equal(y, -x)
+    (y,) = dml.load(NEGATED, threads=1).run(None, {"x": 2 * x})
+    np.testing.assert_array_equal(y, -2 * x)
+
+
+def test_many_models_are_not_kept():
+    texts = [NEGATED_TEXT.replace("256", str(256 + k)) for k in range(9)]
+    models = [parser.parse_model(t).SerializeToString() for t in texts]
+    for k, data in enumerate(models):
+        dml.load(data, threads=1).run(None, {"x": np.ones((4, 256 + k), np.float32)})
+    kept = ["plan for" in dml.load(data, threads=1).explain() for data in models[::-1]]
+    assert kept == [True] * 4 + [False] * 5
+
+
+def test_what_a_model_was_run_on_is_given_back():
+    """A session that is gone leaves nothing of what it ran on, though its model is known again."""
+    import psutil
+
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (float[n] x) => (float[n] y, float[n] z) { a = Exp (x)  y = CumSum (a, k)  z = Erf (y) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "k"))
+    data, x, process = model.SerializeToString(), np.zeros(1 << 24, np.float32), psutil.Process()
+    dml.load(data, threads=1).run(None, {"x": x[:1000]})
+    before = process.memory_info().rss
+    dml.load(data, threads=1).run(None, {"x": x})
+    assert process.memory_info().rss - before < 100 << 20  # its tensors are 64 MiB each

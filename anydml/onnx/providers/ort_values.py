@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -112,5 +111,16 @@ def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) 
         return np.empty(sizes, dtype)
     if not address or address % dtype.alignment:
         raise InvalidInput(Problem(where, f"expected the address of {dtype}, but got {address:#x}"))
-    memory = memoryview((ctypes.c_char * count).from_address(address))
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(sizes)
+    return np.asarray(_Memory(address, count)).view(dtype).reshape(sizes)
+
+
+class _Memory:
+    """Bytes at an address, as NumPy asks for them."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (count,),
+            "data": (address, False),
+        }

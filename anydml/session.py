@@ -95,9 +95,9 @@ def load(
     """
     requested = requested_options(sess_options)
     if requested.ignored:
-        warn(f"sess_options: {', '.join(requested.ignored)} have no meaning in anydml, and are ignored")
+        warn(f"sess_options: no meaning in anydml, and ignored: {', '.join(requested.ignored)}")
     if requested.unused:
-        _log.info("sess_options: %s have no meaning in anydml", ", ".join(requested.unused))
+        _log.info("sess_options: no meaning in anydml: %s", ", ".join(requested.unused))
     settings = Settings(
         check_threads(requested.threads if threads is None else threads),
         tuple(sorted((dims or {}).items(), key=str)),

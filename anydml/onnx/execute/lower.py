@@ -216,11 +216,12 @@ class _Lowering:
     def _slow(self, node: Node, why: str) -> Step:
         """A step of one node that the fast library does not run, and why."""
         check_node(node, self.libraries.opsets)
-        if not knows_opset(node.op.version) or why in self.libraries.refused.values():
-            remedy = "a newer onnxruntime may have it"
-            _log.warning(
-                "%s: onnxruntime does not run %s, and what does is slow; %s", node.label, node.op, remedy
-            )
+        if not knows_opset(node.op.version):
+            told = "%s: onnxruntime does not run %s, and what does is slow; a newer one may have it"
+            _log.warning(told, node.label, node.op)
+        elif why in self.libraries.refused.values():
+            told = "%s: onnxruntime does not run %s, and what does is slow: %s"
+            _log.warning(told, node.label, node.op, why)
         if has_rule(node.op) and (node.op.domain or not unknown_operator(node.op)):
             return self._rule(node, why)
         try:

@@ -132,6 +132,8 @@ class Session(InferenceSessionMethods):
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
         loaded.used_by(self)
         self._names = tuple(i.name for i in self._model.inputs)
+        self._whole: tuple[tuple[str, ...], Program] | None = None
+        """Of all inputs, once one was fed that need not be."""
         self._overridable = frozenset(i.name for i in self._model.overridable)
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
@@ -298,19 +300,24 @@ class Session(InferenceSessionMethods):
 
     def _results(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs. Kinds of arrays that were right before are not checked again."""
-        if len(feed) == len(self._names):
+        names, program = self._names, self._program
+        if len(feed) != len(names) and self._whole is not None:
+            names, program = self._whole
+        if len(feed) == len(names):
             try:
-                values = [feed[name] for name in self._names]
+                values = [feed[name] for name in names]
             except KeyError:  # told below
                 values = None
-            if values is not None and (plan := self._program.met(values)) is not None:
+            if values is not None and (plan := program.met(values)) is not None:
                 try:
-                    entry = self._program.entry  # of this plan by now, if another one was the last
+                    entry = program.entry  # of this plan by now, if another one was the last
                     found = None if entry is None else entry(feed)
                     return plan.run_owned(values) if found is None else found
                 except RanksDiffer as differ:
-                    self._program.forget_sizes_of(differ)
+                    program.forget_sizes_of(differ)
         model, program, conditions = self._fed(feed)
+        if program is not self._program:
+            self._whole = tuple(i.name for i in model.inputs), program
         return program.run(checked(feed, model, conditions))
 
     def _fed(self, feed: Mapping[str, Any]) -> tuple[Model, Program, Mapping[Value, str]]:

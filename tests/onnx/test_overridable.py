@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
@@ -109,3 +110,21 @@ def test_before_ir_4_they_are_constants():
     assert not session.get_overridable_initializers()
     with pytest.raises(anydml.InvalidInput):
         session.run(None, {"x": X, "w": W})
+
+
+def test_what_need_not_be_fed_is_fed_again_and_again():
+    """As ndonnx does: kinds of feeds that were right before are not checked anew, others are."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[n] x, int64[1] s, int64[1] e) => (float[m] y)
+        <int64[1] s = {0}, int64[1] e = {3}> { y = Slice (x, s, e) }"""
+    )
+    session, x = anydml.load(model), np.arange(8, dtype=np.float32)
+    for k in range(5):
+        (y,) = session.run(None, {"x": x, "s": np.array([1]), "e": np.array([k + 2])})
+        assert y.tolist() == list(range(1, k + 2))
+        (y,) = session.run(None, {"x": x})
+        assert y.tolist() == [0, 1, 2]
+    with pytest.raises(anydml.InvalidInput, match="expected int64, but got float32"):
+        session.run(None, {"x": x, "s": np.array([1]), "e": np.float32([2])})
+    with pytest.raises(anydml.InvalidInput, match="expected a name of an input"):
+        session.run(None, {"x": x, "s": np.array([1]), "end": np.array([2])})

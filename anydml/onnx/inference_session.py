@@ -24,6 +24,7 @@ from anydml.onnx.providers.ort_values import (
 from anydml.onnx.providers.their_errors import become_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
+from anydml.runtime.bind import cannot_leave
 
 Providers = Sequence[str | tuple[str, Mapping[str, Any]]]
 
@@ -172,6 +173,9 @@ class IOBinding:
 
     Not for several threads at once. What is told by an address must stay as long as it is bound.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise cannot_leave("session")
 
     def __init__(self, session: InferenceSessionMethods) -> None:
         self.session = session

@@ -1,5 +1,6 @@
 """What else onnxruntime's InferenceSession has: the same calls on both sessions give the same."""
 
+import copy
 import ctypes
 import pickle
 import subprocess
@@ -337,14 +338,22 @@ def test_errors_are_those_that_others_catch(name, make):
 def test_errors_go_to_other_processes():
     with pytest.raises(dml.InvalidInput) as told:
         dml.load(RESHAPE).run(["q"], {})
-    copy = pickle.loads(pickle.dumps(told.value))
-    assert type(copy) is dml.InvalidInput
-    assert str(copy) == str(told.value)
-    assert copy.problems == told.value.problems
+    again = pickle.loads(pickle.dumps(told.value))
+    assert isinstance(again, dml.InvalidInput)
+    assert isinstance(again, ort.capi.onnxruntime_pybind11_state.InvalidArgument)
+    assert str(again) == str(told.value)
+    assert again.problems == told.value.problems
     with pytest.raises(FileNotFoundError) as lost:
         dml.load("/there/is/no/model.onnx")
-    copy = pickle.loads(pickle.dumps(lost.value))
-    assert (type(copy), copy.filename) == (FileNotFoundError, "/there/is/no/model.onnx")
+    again = pickle.loads(pickle.dumps(lost.value))
+    assert isinstance(again, ort.capi.onnxruntime_pybind11_state.NoSuchFile)
+    assert (again.errno, again.filename) == (lost.value.errno, "/there/is/no/model.onnx")
+
+
+@pytest.mark.parametrize("leave", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_bindings_stay_where_their_memory_is(leave):
+    with pytest.raises(TypeError):
+        leave(dml.load(NEGATED).io_binding())
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,25 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _both(own: type[Exception], *names: str) -> Any:
-    """A class of both libraries, which goes to other processes as ours."""
+def _both(own: type[Exception], *names: str, also: type[Exception] | None = None) -> Any:
+    """A class of both libraries, called as ours."""
 
     def reduce(error: Exception) -> tuple[object, ...]:
-        return own, own.__reduce__(error)[1]
+        return _remade, (own, own.__reduce__(error)[1])
 
-    bases = (own, *(getattr(theirs, n) for n in names if hasattr(theirs, n)))
+    bases = (own, *(getattr(theirs, n) for n in names if hasattr(theirs, n)), *filter(None, [also]))
     named = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
     return type(own.__name__, bases, {**named, "__reduce__": reduce})
 
 
-_BOTH = {
-    InvalidInput: _both(InvalidInput, "InvalidArgument"),
-    InvalidModel: _both(InvalidModel, "InvalidGraph", "InvalidProtobuf", "Fail"),
+def _remade(own: type[Exception], args: tuple[Any, ...]) -> Exception:
+    """An error that was copied, or came from another process."""
+    return _BOTH.get(own, _NoSuchFile)(*args)  # type: ignore[no-any-return]
+
+
+_BOTH: dict[type[Exception], Any] = {
+    InvalidInput: _both(InvalidInput, "InvalidArgument", also=RuntimeError),  # as bindings raise it
+    InvalidModel: _both(InvalidModel, "InvalidGraph", "InvalidProtobuf", "InvalidArgument", "Fail"),
     ExecutionFailed: _both(ExecutionFailed, "RuntimeException", "InvalidArgument", "Fail"),
     Unsupported: _both(Unsupported, "NotImplemented", "InvalidGraph", "Fail"),
 }

@@ -20,7 +20,7 @@ from anydml.directml.node_meaning import NodeMeaning, meaning_of, views_of
 from anydml.directml.weights import (
     MAX_KERNEL_OPS,
     MAX_RESULT_OPS,
-    Weights,
+    WordCounts,
     has_rows,
     passes,
     replace_reads,
@@ -96,7 +96,7 @@ def fuse(graph: DirectMLGraph) -> list[Kernel | TensorWork]:
 class _Fusion:
     def __init__(self, graph: DirectMLGraph) -> None:
         self.kernels: list[Kernel | TensorWork] = []
-        self.weights = Weights()
+        self.words = WordCounts()
         self.computed: dict[Value, Computed] = {}
         self.home: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
         """What computes a value in memory; -1 for the graph's inputs and constants of many elements."""
@@ -143,7 +143,7 @@ class _Fusion:
             if self._bearable(result) and _worth(meaning, parts, result, self.uses[output]):
                 break
             # The heaviest argument goes to memory.
-            heavy = [(self.weights.of(p.expr), len(p.sources)) for p in parts]
+            heavy = [(self.words.of(p.expr), len(p.sources)) for p in parts]
             worst = heavy.index(max(heavy))
             if _is_read(parts[worst]):
                 if meaning.elementwise:
@@ -163,7 +163,7 @@ class _Fusion:
         Else others would compute the same again, for each of these."""
         kernel = self.kernels[k] if k >= 0 else None
         for value, computed in list(self.computed.items()):
-            if self.weights.of(computed.expr) <= WORDS_OF_MEMORY:
+            if self.words.of(computed.expr) <= WORDS_OF_MEMORY:
                 continue
             if value not in self.home and isinstance(kernel, Kernel) and self._fits(kernel, computed):
                 self._store(value)
@@ -223,7 +223,7 @@ class _Fusion:
         self.home[value] = k
 
     def _bearable(self, result: Computed) -> bool:
-        return self.weights.of(result.expr) <= MAX_RESULT_OPS and len(result.sources) <= MAX_SOURCES
+        return self.words.of(result.expr) <= MAX_RESULT_OPS and len(result.sources) <= MAX_SOURCES
 
     def _fits(self, kernel: Kernel, computed: Computed) -> bool:
         """Whether one kernel can compute both, and something is gained: they read a value in common."""
@@ -238,7 +238,7 @@ class _Fusion:
             return False
         if len(sources) > MAX_SOURCES or len(exprs) > MAX_OUTPUTS:
             return False
-        return self.weights.of(*exprs) <= MAX_KERNEL_OPS
+        return self.words.of(*exprs) <= MAX_KERNEL_OPS
 
 
 def combined(meaning: NodeMeaning, parts: Sequence[Computed]) -> Computed:

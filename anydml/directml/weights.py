@@ -17,6 +17,7 @@ KEPT_PARTS = 64
 """Expressions that others are likely to grow from."""
 
 _WEIGHTS: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
+_TREES: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 _AXES: WeakKeyDictionary[Expr, frozenset[tuple[int, ...]]] = WeakKeyDictionary()
 
 
@@ -48,23 +49,58 @@ def row_axes(expr: Expr) -> frozenset[tuple[int, ...]]:
 
 
 def weight(expr: Expr) -> int:
-    """Words of an expression, functions written out: about what it costs to compute and to compile.
+    """What an expression costs to compute, in words: those of functions weigh more, the more of them are in
+    each other, since they keep registers from what is around them.
 
-    As a tree, which is quickly known of an expression that grows; exactly where that seems too much.
+    As a tree, which is quickly known of an expression that grows; as it is where that seems too much.
     """
-    return Weights().of(expr)
+    for e in _unknown(expr, _WEIGHTS):
+        own = 1
+        if e.opcode == "call":
+            written = inline_calls(e)
+            arguments = set(walk(*e.args))
+            own = sum(weight(f) if f.opcode == "call" else 1 for f in walk(written) if f not in arguments)
+        _WEIGHTS[e] = min(own + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
+    if _WEIGHTS[expr] <= MAX_KERNEL_OPS:
+        return _WEIGHTS[expr]
+    return sum(_own_weight(e) for e in walk(expr))
 
 
-class Weights:
-    """Those of expressions that grow out of each other: what is new in one is all that is looked at."""
+def words_of_calls(expr: Expr) -> int:
+    """Those of functions."""
+    weight(expr)
+    return sum(_own_weight(e) for e in walk(expr) if e.opcode == "call")
+
+
+def _own_weight(expr: Expr) -> int:
+    return max(_WEIGHTS[expr] - sum(_WEIGHTS[a] for a in expr.args), 1)
+
+
+def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
+    """Subexpressions that are not known yet, arguments first."""
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        missing = [a for a in e.args if a not in known]
+        if e in known or not missing:
+            stack.pop()
+            if e not in known:
+                yield e
+        else:
+            stack += missing
+
+
+class WordCounts:
+    """How many words expressions have that grow out of each other: what is new in one is all that is looked
+    at."""
 
     def __init__(self) -> None:
         self._parts: dict[Expr, tuple[set[Expr], int]] = {}
-        """The subexpressions of the last few that were more than a kernel's as trees, and what they weigh."""
+        """The subexpressions of the last few that had more than a kernel bears as trees, and their words."""
 
     def of(self, *exprs: Expr) -> int:
-        """See `weight`; of several what they weigh together."""
-        tree = sum(map(_tree_weight, exprs))
+        """Words of expressions together, functions written out; as trees, if these are few."""
+        tree = sum(map(_words_as_tree, exprs))
         return tree if tree <= MAX_RESULT_OPS else self._parts_of(exprs)[1]
 
     def _parts_of(self, exprs: tuple[Expr, ...]) -> tuple[set[Expr], int]:
@@ -86,7 +122,7 @@ class Weights:
         all_parts = set(largest)
         for more in (*(parts for parts, _ in known), *new):
             added = more - all_parts
-            total += sum(map(_own_weight, added))
+            total += sum(map(_own_words, added))
             all_parts |= added
         if len(exprs) == 1:
             self._parts[exprs[0]] = all_parts, total
@@ -95,43 +131,24 @@ class Weights:
         return all_parts, total
 
 
-def _tree_weight(expr: Expr) -> int:
-    for e in _unknown(expr, _WEIGHTS):
-        _WEIGHTS[e] = min(_own_weight(e) + sum(_WEIGHTS[a] for a in e.args), 1 << 40)
-    return _WEIGHTS[expr]
+def _words_as_tree(expr: Expr) -> int:
+    for e in _unknown(expr, _TREES):
+        _TREES[e] = min(_own_words(e) + sum(_TREES[a] for a in e.args), 1 << 40)
+    return _TREES[expr]
 
 
-def words_of_calls(expr: Expr) -> int:
-    """Those of functions."""
-    return sum(_own_weight(e) for e in walk(expr) if e.opcode == "call")
-
-
-def _own_weight(expr: Expr) -> int:
+def _own_words(expr: Expr) -> int:
     """Words of an expression without its arguments."""
     if expr.opcode != "call":
         return 1
     given = tuple(a if a.opcode == "constant" else read(k, a.dtype) for k, a in enumerate(expr.args))
-    return _call_weight(with_args(expr, given))
+    return _words_of_call(with_args(expr, given))
 
 
 @lru_cache(256)
-def _call_weight(call: Expr) -> int:
+def _words_of_call(call: Expr) -> int:
     """Words of a function of what is read."""
-    return sum(_own_weight(e) for e in walk(inline_calls(call)) if e not in call.args)
-
-
-def _unknown(expr: Expr, known: Mapping[Expr, object]) -> Iterator[Expr]:
-    """Subexpressions that are not known yet, arguments first."""
-    stack = [expr]
-    while stack:
-        e = stack[-1]
-        missing = [a for a in e.args if a not in known]
-        if e in known or not missing:
-            stack.pop()
-            if e not in known:
-                yield e
-        else:
-            stack += missing
+    return sum(_own_words(e) for e in walk(inline_calls(call)) if e not in call.args)
 
 
 def passes(expr: Expr) -> int:
@@ -139,6 +156,7 @@ def passes(expr: Expr) -> int:
 
     What the last pass but one has computed at great expense is at hand in the last (see `codegen.stages`).
     """
+    weight(expr)
     known: set[Expr] = set()
     before: set[Expr] = set()
     total = 0

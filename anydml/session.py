@@ -107,8 +107,7 @@ def load(
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
     loaded = _recent.loaded(model, settings, requested.given)
-    if requested.optimized:
-        write_optimized(model, requested.given, settings.providers)
+    write_optimized(model, requested.given, settings.providers)
     return Session(loaded)
 
 

@@ -8,9 +8,7 @@ first result, with nothing on the disk, and of a run once it is warm.
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +18,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
+from bench.processes import run
 
 NODES, ELEMENTS, ROUNDS = 1000, 1 << 16, 3
 
@@ -41,7 +41,11 @@ def built(x: Any, f: Any, near: bool) -> Any:
     return values[-1]
 
 
-def ours(x: np.ndarray, near: bool) -> tuple[float, float]:
+Compile = Callable[[Callable[[Any], Any]], Callable[[], object]]
+"""A function of a tensor to a run of it."""
+
+
+def ours(x: np.ndarray) -> tuple[Compile, type]:
     import anydml as dml
 
     class Functions:
@@ -56,11 +60,10 @@ def ours(x: np.ndarray, near: bool) -> tuple[float, float]:
         graph = g.compile({"y": make(g.input("x", "FLOAT32", list(x.shape)))})
         return lambda: graph({"x": x})
 
-    compiled(lambda v: v + 1)()
-    return times(lambda: compiled(lambda v: built(v, Functions, near)))
+    return compiled, Functions
 
 
-def jax(x: np.ndarray, near: bool) -> tuple[float, float]:
+def jax(x: np.ndarray) -> tuple[Compile, type]:
     library, jnp = import_module("jax"), import_module("jax.numpy")
 
     class Functions:
@@ -71,50 +74,51 @@ def jax(x: np.ndarray, near: bool) -> tuple[float, float]:
             return jnp.where(a < b, c, b)
 
     def compiled(make: Callable[[Any], Any]) -> Callable[[], object]:
-        run = library.jit(make)
-        return lambda: run(x).block_until_ready()
+        jitted = library.jit(make)
+        return lambda: jitted(x).block_until_ready()
 
-    compiled(lambda v: v + 1)()
-    return times(lambda: compiled(lambda v: built(v, Functions, near)))
+    return compiled, Functions
 
 
-def times(compiled: Callable[[], Callable[[], object]]) -> tuple[float, float]:
+def times(library: str, near: bool) -> tuple[float, float]:
     """Seconds until the first result, and of a run."""
+    compiled, functions = LIBRARIES[library](np.random.default_rng(0).random(ELEMENTS, np.float32))
+    compiled(lambda v: v + 1)()
     start = time.perf_counter()
-    run = compiled()
-    run()
+    call = compiled(lambda v: built(v, functions, near))
+    call()
     first, found = time.perf_counter() - start, []
     for _ in range(40):
         start = time.perf_counter()
-        run()
+        call()
         found.append(time.perf_counter() - start)
     return first, median(found[20:])
 
 
-LIBRARIES: Mapping[str, Callable[[np.ndarray, bool], tuple[float, float]]] = {"anydml": ours, "JAX": jax}
+LIBRARIES: Mapping[str, Callable[[np.ndarray], tuple[Compile, type]]] = {"anydml": ours, "JAX": jax}
 
 
 def measured(library: str, near: bool) -> tuple[float, float]:
     """In a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"ANYDML_CACHE_DIR": folder, "JAX_PLATFORMS": "cpu"}
-        asked = [sys.executable, "-m", "bench.large_graphs", library, str(int(near))]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True, env=environment)
-    first, run = json.loads(done.stdout.splitlines()[-1])
-    return first, run
+        done = run(
+            "bench.large_graphs", library, str(int(near)), ANYDML_CACHE_DIR=folder, JAX_PLATFORMS="cpu"
+        )
+    done.check_returncode()
+    first, warm = json.loads(done.stdout.splitlines()[-1])
+    return first, warm
 
 
 def main() -> None:
     if len(sys.argv) > 2:
-        x = np.random.default_rng(0).random(ELEMENTS, np.float32)
-        print(json.dumps(LIBRARIES[sys.argv[1]](x, bool(int(sys.argv[2])))))
+        print(json.dumps(times(sys.argv[1], bool(int(sys.argv[2])))))
         return
     print("| the other operand | library | until the first result | a run |\n| --- | --- | --- | --- |")
     for near, name in ((True, "one of the last eight"), (False, "the input")):
         for library in LIBRARIES:
             found = [measured(library, near) for _ in range(ROUNDS)]
-            first, run = (median(f[k] for f in found) for k in range(2))
-            print(f"| {name} | {library} | {first:.2f} s | {run * 1e3:,.1f} ms |", flush=True)
+            first, warm = (median(f[k] for f in found) for k in range(2))
+            print(f"| {name} | {library} | {first:.2f} s | {warm * 1e3:,.1f} ms |", flush=True)
 
 
 if __name__ == "__main__":

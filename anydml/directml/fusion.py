@@ -111,7 +111,6 @@ class _Fusion:
             meaning = meaning_of(node)
             if meaning is None or not self._add(node, meaning):
                 self._add_work(node)
-                continue
             for value in node.writes:
                 if value in self.outputs:
                     self._store(value)
@@ -140,7 +139,8 @@ class _Fusion:
                 axes, space = own, part.sizes
         while True:
             result = combined(meaning, parts)
-            if self._bearable(result) and _worth(meaning, parts, result, self.uses[output]):
+            bearable = self._bearable(result)
+            if bearable and _worth(meaning, parts, result, self.uses[output]):
                 break
             # The heaviest argument goes to memory.
             heavy = [(self.words.of(p.expr), len(p.sources)) for p in parts]
@@ -150,7 +150,7 @@ class _Fusion:
                     break
                 return False
             parts[worst] = from_memory(worst)
-            if not self._bearable(result):
+            if not bearable:
                 self._cut(self.home[reads[worst][0]])
                 for j, (value, _, _) in enumerate(reads):
                     if value in self.home and value not in self.computed and value not in self.constants:
@@ -161,11 +161,12 @@ class _Fusion:
     def _cut(self, k: int) -> None:
         """A kernel is full: what it can give of all that is still wanted is in memory from here on, and read.
         Else others would compute the same again, for each of these."""
-        kernel = self.kernels[k] if k >= 0 else None
+        kernel = self.kernels[k]
+        assert isinstance(kernel, Kernel)  # it computes what was too large
         for value, computed in list(self.computed.items()):
             if self.words.of(computed.expr) <= WORDS_OF_MEMORY:
                 continue
-            if value not in self.home and isinstance(kernel, Kernel) and self._fits(kernel, computed):
+            if value not in self.home and self._fits(kernel, computed):
                 self._store(value)
             if self.home.get(value) == k:
                 del self.computed[value]

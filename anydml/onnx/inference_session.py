@@ -21,7 +21,7 @@ from anydml.onnx.providers.ort_values import (
     check_device,
     over_array,
 )
-from anydml.onnx.providers.their_errors import become_theirs
+from anydml.onnx.providers.their_errors import raises_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
 from anydml.runtime.bind import cannot_leave
@@ -110,6 +110,7 @@ class InferenceSessionMethods(ABC):
         """Inputs and outputs on memory that is told piece by piece, as onnxruntime's: see `bind`, too."""
         return IOBinding(self)
 
+    @raises_theirs
     def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
         """Run on what is bound; `iobinding` has the outputs then.
 
@@ -121,11 +122,7 @@ class InferenceSessionMethods(ABC):
             raise InvalidInput(Problem("iobinding", message))
         if iobinding.session is not self:
             raise InvalidInput(Problem("iobinding", "expected one of this session, but got another's"))
-        try:
-            iobinding.run()
-        except AnyDMLError as error:
-            become_theirs(error)
-            raise
+        iobinding.run()
 
     def run_with_ort_values(
         self,

@@ -191,10 +191,8 @@ class RecentModels:
 
     def loaded(self, model: ModelSource, settings: Settings, given: SessionOptions | None) -> Loaded:
         """A model that was loaded lately, or is loaded now."""
-        sized = all(
-            isinstance(size, int) for _, size in settings.dims
-        )  # whatever else is told when it is read
-        known = known_by(model) if sized else None
+        sized = all(isinstance(size, int) for _, size in settings.dims)
+        known = known_by(model) if sized else None  # what else is no size is told when it is read
         if known is None:
             return Loaded(model, settings, given)
         key = known, settings

@@ -301,7 +301,7 @@ class _Session:
             calls.enter(options)
             self.session.run_with_iobinding(binding, options)
         except Exception as error:
-            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
+            raise _region_failed(error) from error
         finally:
             calls.leave(options)
         found = binding.get_outputs()
@@ -321,7 +321,7 @@ class _Session:
             results: list[Any] = self._run(self.outputs, feeds, options)
             return results
         except Exception as error:
-            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
+            raise _region_failed(error) from error
         finally:
             calls.leave(options)
 
@@ -343,7 +343,7 @@ class _Session:
         except RegionEnded:
             raise
         except Exception as error:
-            raise RegionFailed(_failed_node(str(error)), first_line(error)) from error
+            raise _region_failed(error) from error
         finally:
             unwatch_ctrl_c(watch)
             calls.leave(options)
@@ -377,10 +377,11 @@ def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
         timer.cancel()
 
 
-def _failed_node(message: str) -> int | None:
-    """The number of the node that failed: of those in each other, the innermost."""
-    found = re.findall(r"Name:'(\d+)'", message)
-    return int(found[-1]) if found else None
+def _region_failed(error: Exception) -> RegionFailed:
+    """What onnxruntime raised; with the number of the node that failed: of those in each other, the
+    innermost."""
+    found = re.findall(r"Name:'(\d+)'", str(error))
+    return RegionFailed(int(found[-1]) if found else None, first_line(error))
 
 
 OLDEST_NEWEST = 21

@@ -11,6 +11,7 @@ from typing import Any
 
 import onnxruntime as ort
 from onnx import ModelProto
+from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, type_name
@@ -18,7 +19,6 @@ from anydml.onnx.providers.words import first_line
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """onnxruntime's execution providers in order, each with its options."""
-SessionOptions = ort.SessionOptions
 CPU: ExecutionProviders = (("CPUExecutionProvider", ()),)
 
 
@@ -80,8 +80,6 @@ class RequestedOptions:
     """What they say of how onnxruntime works, which nobody sees."""
     given: ort.SessionOptions | None = None
     """The options themselves."""
-    optimized: str = ""
-    """The file that onnxruntime's optimised model is to be written to, if it is."""
 
 
 def requested_options(options: object) -> RequestedOptions:
@@ -101,8 +99,7 @@ def requested_options(options: object) -> RequestedOptions:
     ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
     threads = options.intra_op_num_threads or None
     deterministic = bool(options.use_deterministic_compute)
-    written = str(options.optimized_model_filepath)
-    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options, written)
+    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options)
 
 
 _OURS_TOO = ("intra_op_num_threads", "use_deterministic_compute", "optimized_model_filepath")
@@ -113,12 +110,14 @@ UNSEEN = frozenset(
 """Options that change no result, no file and no time that is ours."""
 
 
-def write_optimized(model: Any, options: ort.SessionOptions, providers: ExecutionProviders) -> None:
-    """Have onnxruntime write the model as it optimises it, to where its options say.
+def write_optimized(model: Any, options: ort.SessionOptions | None, providers: ExecutionProviders) -> None:
+    """Have onnxruntime write the model as it optimises it, to where its options say, if they do.
 
     Raises:
         Unsupported: it refuses the model, or cannot write the file.
     """
+    if options is None or not options.optimized_model_filepath:
+        return
     if isinstance(model, str | bytes | os.PathLike):
         source = model
     else:

@@ -24,6 +24,7 @@ from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.loop_parameters import with_scalars
 from anydml.onnx.serde.parse import (
+    TOO_DEEP,
     Meta,
     ModelSource,
     domain_of,
@@ -104,9 +105,7 @@ def read_proto(
     try:
         graph, defaults = reader.main(proto.graph, scope, fixed or fixed_weights(proto))
     except RecursionError as error:
-        raise InvalidModel(
-            Problem(where, "expected graphs of reasonable depth, but they nest too deeply")
-        ) from error
+        raise InvalidModel(Problem(where, TOO_DEEP)) from error
     if reader.disordered and (ordered := in_order(proto)) is not proto:
         return read_proto(ordered, folder, where, raw, fixed)
     if reader.defined_twice and (once := with_constants_once(proto)) is not proto:
@@ -195,8 +194,14 @@ class _Reader:
         self.constants = ConstantReader(folder, self.problem, raw)
         self.symbols = FileSymbols()
         self.declared: dict[Value, Type] = {}
-        self.disordered = self.defined_twice = False
+        self.disordered = False
         """Whether a node reads what is not defined before."""
+        self.defined_twice = False
+        """Whether two have one name."""
+
+    def twice(self, path: tuple[str, ...], what: str) -> None:
+        self.defined_twice = True
+        self.problem(path, f"expected every name to be defined once, but got {what} twice")
 
     def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> None:
         self.problems.append(Problem("/".join(path), message, remedy))
@@ -390,10 +395,6 @@ class _Reader:
             else:
                 attributes[name] = _own(attribute)
         return attributes, bodies
-
-    def twice(self, path: tuple[str, ...], what: str) -> None:
-        self.defined_twice = True
-        self.problem(path, f"expected every name to be defined once, but got {what} twice")
 
     def _texts(self, path: tuple[str, ...], *texts: object) -> None:
         if not all(isinstance(text, str) for text in texts):

@@ -64,18 +64,13 @@ def _with_one_opset(proto: ModelProto) -> ModelProto:
     changed = ModelProto()
     changed.CopyFrom(proto)
     for function in changed.functions:
-        its, used = _opsets(function.opset_import), {n.domain for n in all_nodes(function.node)}
-        said = [o for o in function.opset_import if o.domain in ("", "ai.onnx", *used)]
-        del function.opset_import[:]
-        function.opset_import.extend(said)
-        for known in function.opset_import:
-            if known.domain in local and known.domain in own:
-                known.version = own[known.domain]
+        its, used = _opsets(function.opset_import), {"", *(n.domain for n in all_nodes(function.node))}
+        said = {d: own.get(d, v) if d in local else v for d, v in its.items() if d in used}
         names = {n.op_type for n in all_nodes(function.node) if n.domain in ("", "ai.onnx")}
         if "" in own and all(_since(name, its.get("", 1)) == _since(name, own[""]) for name in names):
-            kept = [o for o in function.opset_import if o.domain not in ("", "ai.onnx")]
-            del function.opset_import[:]
-            function.opset_import.extend([*kept, OperatorSetIdProto(domain="", version=own[""])])
+            said[""] = own[""]
+        del function.opset_import[:]
+        function.opset_import.extend(OperatorSetIdProto(domain=d, version=v) for d, v in said.items())
     return changed
 
 

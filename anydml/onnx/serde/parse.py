@@ -32,8 +32,7 @@ def parse(source: ModelSource) -> tuple[ModelProto, Path | None, str]:
         try:
             size = source.ByteSize()
         except RecursionError as error:  # of protobuf in Python
-            message = "expected graphs of reasonable depth, but they nest too deeply"
-            raise InvalidModel(Problem("", message)) from error
+            raise InvalidModel(Problem("", TOO_DEEP)) from error
         return _whole(source, size, ""), None, ""
     data, path = _bytes_of(source, mapped=False)
     assert isinstance(data, bytes)
@@ -105,6 +104,7 @@ def _whole(proto: ModelProto, size: int, where: str) -> ModelProto:
     return proto
 
 
+TOO_DEEP = "expected graphs of reasonable depth, but they nest too deeply"
 _NO_TEXT = "expected text in UTF-8, but got other bytes", "damaged?"
 
 

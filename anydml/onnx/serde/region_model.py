@@ -53,14 +53,15 @@ def region(
     told, and those `declared` by the model. Weights are declared only, but beside custom operators.
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
-    custom = any(isinstance(n, Node) and is_custom(n.op) for n in every_node(nodes))
+    every = every_node(nodes)
+    custom = any(isinstance(n, Node) and is_custom(n.op) for n in every)
     if custom:  # nothing can be added to the options that know them
         constants, weights = {**constants, **weights}, {}
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     model, names = ModelProto(ir_version=IR_VERSION), Names()
     graph = model.graph  # messages are copied where they are put together
     graph.name = "region"
-    places = {n: str(k) for k, n in enumerate(every_node(nodes))}
+    places = {n: str(k) for k, n in enumerate(every)}
     parts = partial(right_extremes, constants=constants)
     opset = opsets.get("", 1)
     around = {*constants, *weights}
@@ -96,7 +97,7 @@ def region(
             *_losing(nodes, outputs),
             *(["NchwcTransformer"] if blocks_in_vain(nodes) else ()),
         ),
-        frozenset(map(names.of, _unchanged(every_node(nodes), weights))),
+        frozenset(map(names.of, _unchanged(every, weights))),
         custom,
     )
 

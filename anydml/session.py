@@ -13,6 +13,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,7 @@ from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Prov
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     execution_providers,
+    fixed_sizes,
     options_of,
     requested_options,
     warn,
@@ -75,7 +77,7 @@ def load(
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
             With `optimized_model_filepath`, onnxruntime writes that file, as it would.
             Custom operators of libraries that were registered with it run, and what is around them in one
-            region of onnxruntime, with these options as they are.
+            region of onnxruntime, with these options as they are. Sizes that it has for symbols are `dims`.
             A warning names what else it asks for, which has no meaning here; the logger `anydml.session`, at
             INFO, what it says of how onnxruntime works.
         providers: onnxruntime's execution providers, in order, for what it runs: names, or pairs of a name
@@ -107,6 +109,10 @@ def load(
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
     )
     loaded = _recent.loaded(model, settings, requested.given)
+    told = fixed_sizes(requested.given, loaded.symbols)
+    if told:
+        settings = replace(settings, dims=tuple(sorted({**told, **dict(settings.dims)}.items())))
+        loaded = _recent.loaded(model, settings, requested.given)
     write_optimized(model, requested.given, settings.providers)
     return Session(loaded)
 

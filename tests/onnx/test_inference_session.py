@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, parser
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 import anydml as dml
 
@@ -289,6 +290,29 @@ def test_options_that_nobody_sees_are_no_warning_and_others_warn_the_caller(recw
         with pytest.warns(UserWarning, match="no meaning in anydml, and ignored: enable_profiling") as told:
             make(MODEL, options)
         assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("make", [ort.InferenceSession, dml.InferenceSession])
+def test_sizes_that_options_have_for_symbols(make, tmp_path):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[batch, n] x, float[n] w) => (float[batch, n] y)'
+        "{ y = Add (x, w) }"
+    )
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.add_free_dimension_override_by_name("batch", 2)
+    options.add_free_dimension_override_by_name("nobody", 5)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    for source in (str(path), model.SerializeToString()):
+        session = make(source, options, providers=["CPUExecutionProvider"])
+        assert [i.shape for i in session.get_inputs()] == [[2, "n"], ["n"]]
+        x, w = np.ones((2, 3), np.float32), np.ones(3, np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x, "w": w})[0], x + w)
+        with pytest.raises(onnxruntime_pybind11_state.InvalidArgument):
+            session.run(None, {"x": x[:1], "w": w})
+    if make is dml.InferenceSession:
+        assert dml.load(model, options, dims={"batch": 1}).get_inputs()[0].shape == [1, "n"]
 
 
 @pytest.mark.parametrize("first", ["anydml", "onnxruntime"])

@@ -9,7 +9,8 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from anydml.cached import cached_property
-from anydml.ir.graph import Graph, If, Node, Value
+from anydml.ir.dims import Affine
+from anydml.ir.graph import Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
@@ -113,6 +114,13 @@ class Loaded:
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:
         return typed_outputs(self.model)
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of sizes that its inputs leave open."""
+        types = (i.type for i in self.model.inputs)
+        sizes = [n for t in types if isinstance(t, TensorType) for n in t.sizes or ()]
+        return list(dict.fromkeys(n.name for n in sizes if isinstance(n, Affine) and n.name))
 
     def describe(self) -> Key:
         """What it is pickled as.

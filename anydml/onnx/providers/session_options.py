@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime as ort
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper
 from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
@@ -108,6 +108,26 @@ UNSEEN = frozenset(
     log_severity_level log_verbosity_level logid""".split()
 )
 """Options that change no result, no file and no time that is ours."""
+
+
+def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> dict[str, int]:
+    """The sizes that a user's options have for symbols (`add_free_dimension_override_by_name`).
+
+    They do not tell, so onnxruntime is asked what becomes of a model that has these symbols. That would write
+    the files which some options ask for: their sizes are not found out.
+    """
+    if options is None or not symbols or options.enable_profiling or options.optimized_model_filepath:
+        return {}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [*symbols]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [x], [y])
+    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+    try:
+        (found,) = InferenceSession(
+            probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        ).get_inputs()
+    except Exception:  # told where the model itself is opened with them
+        return {}
+    return {name: size for name, size in zip(symbols, found.shape, strict=True) if isinstance(size, int)}
 
 
 def write_optimized(model: Any, options: ort.SessionOptions | None, providers: ExecutionProviders) -> None:

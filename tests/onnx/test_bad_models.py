@@ -140,6 +140,16 @@ def test_a_newer_opset():
 # ---- structure ---------------------------------------------------------------------------------------
 
 
+def test_a_function_of_a_newer_opset_than_its_model():
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17, "local": 1]> g (float[2] x) => (float[2] y) { y = local.f (x) }'
+        '<domain: "local", opset_import: ["": 20]> f (x) => (y) { y = Gelu (x) }'
+    )
+    told = "got: No Previous Version of Gelu exists; the model imports opset 17, but 'f' imports opset 20"
+    with pytest.raises(anydml.InvalidModel, match=told):
+        anydml.load(model)
+
+
 def test_undefined_names_are_all_told_with_their_place():
     then = branch([node("Add", ["x", "nowhere"], "t", "adder")], ["t"])
     otherwise = branch([node("Neg", ["x"], "e")], ["missing"])

@@ -33,9 +33,18 @@ def inline_functions(
             return onnx.inliner.inline_local_functions(proto, convert_version=True)
         return onnx.inliner.inline_selected_functions(proto, list(selected))
     except Exception as error:  # of C++, whose types are many
-        lines = str(error).splitlines() or [""]
-        message = f"expected calls that fit the model's functions, but got: {lines[0]}"
-        raise InvalidModel(Problem(where, message)) from error
+        first = (str(error).splitlines() or [""])[0]
+        _, _, told = first.rpartition("Assertion `false` failed: ")  # behind a place in its source
+        message = f"expected calls that fit the model's functions, but got: {told}"
+        raise InvalidModel(Problem(where, message, _converted(proto))) from error
+
+
+def _converted(proto: ModelProto) -> str:
+    """Which functions onnx had to convert to the model's opset, which it cannot always."""
+    own = _opsets(proto.opset_import).get("", 1)
+    others = {f.name: v for f in proto.functions if (v := _opsets(f.opset_import).get("", own)) != own}
+    listed = ", ".join(f"{name!r} imports opset {version}" for name, version in [*others.items()][:3])
+    return f"the model imports opset {own}, but {listed}" if others else ""
 
 
 def _with_defaults(proto: ModelProto) -> ModelProto:

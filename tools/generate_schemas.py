@@ -14,7 +14,7 @@ TARGET = Path(__file__).parent.parent / "anydml" / "onnx" / "schemas.txt"
 
 
 def main() -> None:
-    TARGET.write_text(source())
+    TARGET.write_text(source(), "utf-8", newline="\n")
 
 
 def source() -> str:

@@ -244,8 +244,7 @@ def _cast_to_number(node: NodeView, given: str) -> str | None:
     if wanted not in NUMBERS:
         return None
     if given in FLOATING and wanted not in FLOATING:
-        told = wanted != "uint32" or given == "float16" if meanings.X86 else wanted in ("int32", "int64")
-        return wanted if told else None
+        return wanted if meanings.is_same_in_libraries(given, wanted) else None
     return wanted
 
 

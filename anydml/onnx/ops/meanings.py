@@ -5,6 +5,7 @@ They are no DirectML operators: nothing validates, lists or exports them.
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import reduce
 from math import inf, pi, sqrt
@@ -74,6 +75,15 @@ CLIP = Operator(
     in_place=("InputTensor",),
 )
 X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def is_same_in_libraries(given: str, wanted: str) -> bool:
+    """Whether libraries make the same of floats that an integer type does not have, as kernels do."""
+    if not X86:
+        return wanted in ("int32", "int64")
+    if wanted == "uint64":
+        return os.name != "nt"  # where they are made by another compiler
+    return wanted != "uint32" or given == "float16"
 
 
 def _cast(x: Expr, to: TensorDataType) -> Expr:

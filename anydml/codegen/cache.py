@@ -107,7 +107,7 @@ def _danger(folder: Path) -> str:
     can rename a folder above can put another one in its place. Above, the sticky bit prevents that.
     """
     if not hasattr(os, "getuid"):
-        return ""
+        return "" if folder.is_dir() else f"{folder} is no folder"
     for place in (folder, *folder.parents):
         status = place.lstat()  # the path is resolved: what is a link now was put there since
         if not stat.S_ISDIR(status.st_mode):

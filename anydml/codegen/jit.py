@@ -217,9 +217,20 @@ def host() -> Target:
     else:
         width = 16
     half = arm or bool(features.get("f16c"))
-    scratch = 0 if os.name == "nt" else SCRATCH
+    scratch = SCRATCH if _probes_stack() else 0
     scales = width == 64
     return Target(width, half, not arm, scales, masks=width >= 32, saturates=arm, scratch=scratch)
+
+
+def _probes_stack() -> bool:
+    """Whether code may take more than a page of the stack at once. On Windows each of its pages has to be
+    touched in order, for which LLVM calls a function of the system's."""
+    if os.name != "nt":
+        return True
+    probe = getattr(ctypes.CDLL("ntdll.dll"), "__chkstk", None)
+    if probe is not None:
+        add_symbol("__chkstk", ctypes.cast(probe, ctypes.c_void_p).value or 0)
+    return probe is not None
 
 
 class Code(Protocol):

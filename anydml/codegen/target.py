@@ -15,7 +15,7 @@ class Target:
     scales: bool  # multiplies by powers of two, 64 bytes at a time
     masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
     saturates: bool  # floats become integers with saturation in hardware
-    scratch: int  # bytes that a function may take of the stack; Windows wants every page of it probed
+    scratch: int  # bytes that a function may take of the stack
 
 
 SCRATCH = 1 << 17

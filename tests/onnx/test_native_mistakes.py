@@ -297,12 +297,16 @@ def ended_well(mistake: str, *, made: bool) -> bool:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0 or done.returncode < 0 or "Error" in done.stderr, done.stderr
+    crashed = not 0 <= done.returncode < 256  # by a signal; Windows has large numbers
+    assert done.returncode == 0 or crashed or "Error" in done.stderr, done.stderr
     return done.returncode == 0
 
 
-@pytest.mark.skipif(os.name == "nt", reason="guard pages are made with mprotect")
-@pytest.mark.parametrize("mistake", FOUND)
+HEAP = {"last_vectors_reach_behind_the_end", "outputs_are_larger_than_told"}
+"""What writes behind blocks of the heap, which Windows does not look at when they are freed."""
+
+
+@pytest.mark.parametrize("mistake", [m for m in FOUND if os.name != "nt" or m not in HEAP])
 def test_it_is_found(mistake):
     assert not ended_well(mistake, made=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -27,17 +28,25 @@ DRAWN = 1 << 15
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40, 65504.0)
 
 
+def _forbid(page: int) -> None:
+    """Have nobody read or write a page."""
+    address, size = ctypes.c_void_p(page), ctypes.c_size_t(PAGE)
+    if os.name == "nt":
+        no_access, before = 1, ctypes.c_uint32()
+        if not ctypes.CDLL("kernel32.dll").VirtualProtect(address, size, no_access, ctypes.byref(before)):
+            raise OSError("VirtualProtect")
+    elif ctypes.CDLL(None, use_errno=True).mprotect(address, size, 0) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
 class Region:
     """Pages for use, with one in front and one behind that can be neither read nor written."""
 
     def __init__(self, pages: int) -> None:
         self._map = mmap.mmap(-1, (pages + 2) * PAGE)
         whole = np.frombuffer(self._map, np.uint8)
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for page in (0, pages + 1):
-            if protect(whole.ctypes.data + page * PAGE, PAGE, 0) != 0:
-                raise OSError(ctypes.get_errno(), "mprotect")
+            _forbid(whole.ctypes.data + page * PAGE)
         self.pages = pages
         self.whole = whole
         """The two pages included, for addresses; they are not to be touched."""

@@ -2,10 +2,12 @@
 
 import copy
 import ctypes
+import gc
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from onnx import TensorProto, helper, parser
 from onnxruntime.capi import onnxruntime_pybind11_state
 
 import anydml as dml
+import anydml.session
 
 MODEL = parser.parse_model(
     """<ir_version: 8, opset_import: ["": 17]> m (float[n,3] x, float[3] w) => (float[n,3] sum, int64[2] sizes) {
@@ -629,3 +632,29 @@ def test_what_a_model_was_run_on_is_given_back():
     before = process.memory_info().rss
     dml.load(data, threads=1).run(None, {"x": x})
     assert process.memory_info().rss - before < 100 << 20  # its tensors are 64 MiB each
+
+
+@pytest.mark.parametrize("displaced", ["never known", "before", "after"])
+def test_what_nobody_uses_is_gone_at_once(displaced):
+    """As in onnxruntime, and not only when Python looks for what nobody can reach."""
+    x, w = inputs()
+    gc.disable()
+    try:
+        session = dml.load(
+            onnx.load_from_string(MODEL) if displaced == "never known" else MODEL, native=False
+        )
+        for values in (x, -x, x[:1], x):
+            session.run(None, {"x": values, "w": w})
+        program = session._program
+        held = [weakref.ref(o) for o in (program, program.libraries, *program.libraries.regions.values())]
+        assert len(held) > 2
+        del program
+        if displaced == "before":
+            anydml.session._recent.clear()
+        del session
+        if displaced == "after":
+            assert held[0]() is not None
+            anydml.session._recent.clear()
+        assert [h() for h in held] == [None] * len(held)
+    finally:
+        gc.enable()

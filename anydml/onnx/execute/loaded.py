@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from anydml.cached import cached_property
 from anydml.ir.dims import Affine
@@ -35,6 +36,15 @@ class Settings:
     deterministic: bool
 
 
+class Stays(Enum):
+    """What becomes of a model when its last session is gone."""
+
+    NOT = "not"
+    CLOSED = "closed"
+    """It keeps its plans; libraries hold nothing for them."""
+    READY = "ready"
+
+
 class Loaded:
     """A model with its plans: what sessions that are alike have in common."""
 
@@ -44,8 +54,9 @@ class Loaded:
         self.model = self._read(model, fixed=True)
         self.given = given if given is not None and has_custom_operators(self.model.graph) else None
         self.program = self._program(self.model)
-        self._users: set[int] | None = None
-        """Sessions that use it, by their numbers; None: it goes with them."""
+        self._users: set[int] = set()
+        """Sessions that use it, by their numbers."""
+        self._stays = Stays.NOT
         self.overridden: Program | None = None
         """Of all inputs, also those that need not be fed; once somebody has fed one of these."""
         if self.model.overridable:
@@ -55,28 +66,40 @@ class Loaded:
         """The same model with other execution providers."""
         other = copy(self)
         vars(other).pop("whole", None)
-        other._users = None
+        other._users, other._stays = set(), Stays.NOT
         other.settings, other.overridden = replace(self.settings, providers=providers), None
         other.program = other._program(self.model)
         return other
 
-    def stay(self) -> None:
+    def stay(self, how: Stays) -> None:
         """From here on, it may be there when nobody uses it."""
-        self._users = set()
+        self._stays = how if self._stays is Stays.NOT else self._stays
 
     def used_by(self, session: object) -> None:
         """Note that a session uses it, which is asked for nothing when it goes."""
-        if self._users is not None:
-            self._users.add(id(session))
-            weakref.finalize(session, self._left_by, id(session)).atexit = False
+        self._users.add(id(session))
+        weakref.finalize(session, self._left_by, id(session)).atexit = False
+
+    def go(self) -> None:
+        """From here on, it is there for its sessions only."""
+        if self._stays is Stays.CLOSED:
+            self._stays = Stays.NOT
+            self._leave_if_unused()
 
     def _left_by(self, number: int) -> None:
-        """A session is gone. If it was the last, what libraries hold for it goes, too."""
-        assert self._users is not None
+        """A session is gone."""
         self._users.discard(number)
-        if not self._users:
-            for program in filter(None, (self.program, self.overridden)):
+        self._leave_if_unused()
+
+    def _leave_if_unused(self) -> None:
+        """Give back what nobody uses any more."""
+        if self._users or self._stays is Stays.READY:
+            return
+        for program in filter(None, (self.program, self.overridden)):
+            if self._stays is Stays.CLOSED:
                 program.libraries.rest()
+            else:
+                program.forget()
 
     def _read(self, model: ModelSource, fixed: bool) -> Model:
         return read(model, dict(self.settings.dims), mapped=copies_weights(), fixed=fixed)
@@ -160,6 +183,7 @@ class LoadedModels:
         self._lock = threading.Lock()
 
     def add(self, key: Key, loaded: Loaded) -> None:
+        loaded.stay(Stays.READY)
         self._known.setdefault(_short(key), loaded)
 
     def loaded(self, key: Key) -> Loaded:
@@ -173,6 +197,7 @@ class LoadedModels:
                 source = Source(described.place)
                 check(described)
                 loaded = Loaded(described.place, settings)
+                loaded.stay(Stays.READY)
                 source.check()  # what was read is what was checked
                 self._known[_short(key)] = loaded
             self._last = loaded
@@ -212,16 +237,21 @@ class RecentModels:
         made = Loaded(model, settings, given)
         alone = not made.model.files and made.given is None  # neither of which is part of the key
         if alone and made.source.is_known_by(known):
-            made.stay()
+            made.stay(Stays.CLOSED)
             with self._lock:
                 self._loaded[key] = made
-                while len(self._loaded) > KEPT_MODELS:
-                    del self._loaded[next(iter(self._loaded))]
+                others = [*self._loaded][:-KEPT_MODELS]
+                gone = [self._loaded.pop(other) for other in others]
+            for loaded in gone:
+                loaded.go()
         return made
 
     def clear(self) -> None:
         with self._lock:
+            gone = [*self._loaded.values()]
             self._loaded.clear()
+        for loaded in gone:
+            loaded.go()
 
 
 def _short(key: Key) -> Key:

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -120,6 +121,7 @@ class Program:
         """Shapes with open sizes that were found to leave more Ifs."""
         self._met: dict[Key, _Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
+        self._branches: WeakSet[Program] = WeakSet()
         self._runs = count(1)
         self._last: _Planned | None = None
         self.entry: Entry | None = None
@@ -157,9 +159,17 @@ class Program:
                 listed = ", ".join(sorted(map(str, operators)))
                 raise ExecutionFailed(Problem("", f"expected ranks that follow from the model, of {listed}"))
             self.libraries.fast.unbelieved |= operators
+            self.forget()
+
+    def forget(self) -> None:
+        """All plans, those of branches too. They refer to this and it to them: else they would stay until
+        Python looks for what nobody can reach."""
+        with self._lock:
+            for branch in list(self._branches):
+                branch.forget()
             self._plans.clear()
             self._met.clear()
-            self.entry = None
+            self._last = self.entry = None
 
     def plan(self, values: Sequence[Any]) -> Plan:
         """The plan for inputs like these, which is about to run."""
@@ -394,7 +404,9 @@ class Program:
         return self._placed(plan, guards)
 
     def _branch(self, graph: Graph) -> Program:
-        return Program(graph, self.libraries, inner=True)
+        branch = Program(graph, self.libraries, inner=True)
+        self._branches.add(branch)
+        return branch
 
     def explain(self) -> str:
         """The plans made so far: their guards, and what runs where from now on."""

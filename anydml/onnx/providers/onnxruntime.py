@@ -275,7 +275,8 @@ class _Session:
 
     def _open_again(self) -> None:
         """Have the next call open it, or the first after this one in other threads."""
-        self._session, self._weights, self._run = None, [], self._run_again
+        this = weakref.proxy(self)  # it must not hold itself
+        self._session, self._weights, self._run = None, [], lambda *arguments: this._run_again(*arguments)
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where they cannot be bound.

@@ -10,7 +10,7 @@ compiled.bind({"x": array}, {"y": out}).dispatch()    the same memory again and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -72,6 +72,8 @@ class GraphBuilder:
         self._nodes: list[DirectMLNode] = []
         self._problems: dict[Value, list[Problem]] = {}
         """What nodes break, by their outputs."""
+        self._right: set[Hashable] = set()
+        """Kinds of nodes that break no rule."""
         self._constants: dict[Value, Constant] = {}
         self._counts: dict[str, int] = {}
 
@@ -220,7 +222,7 @@ class GraphBuilder:
         result = tied[0] if tied else result  # whatever is wrong with it, `compile` tells
         value = Value(f"%{name}", self._type(result, sizes))
         tensors[out.name] = _desc(value.tensor)
-        self._problems[value] = list(self._find_broken_rules(operator, tensors, given, where))
+        self._problems[value] = self._broken_rules(operator, tensors, given, where)
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
         return Expression(self, value, tensors[out.name])
 
@@ -245,7 +247,7 @@ class GraphBuilder:
         for field, sizes in repeated(operator, tensors, outputs):
             inputs[field] = inputs[field].broadcast_to(sizes)
             tensors[field] = inputs[field].desc
-        problems = list(self._find_broken_rules(operator, tensors | outputs, attributes, where))
+        problems = self._broken_rules(operator, tensors | outputs, attributes, where)
         problems += do_not_go_together(operator, tensors, outputs) if not problems else ()
         if not outputs or (problems and any(s.name not in outputs for s in operator.outputs if not s.array)):
             raise InvalidOperator(*problems)
@@ -334,6 +336,19 @@ class GraphBuilder:
                 read = tuple(a + rank if -rank <= a < 0 else a for a in read)
             values[attribute.name] = read
         return values
+
+    def _broken_rules(
+        self, operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], where: str
+    ) -> list[Problem]:
+        """As `_find_broken_rules`. A graph has many nodes of a kind: the rules are asked once for those that
+        break none."""
+        kind = operator.name, *tensors.items(), *((n, type(x), x) for n, x in attributes.items())
+        if kind in self._right:
+            return []
+        problems = list(self._find_broken_rules(operator, tensors, attributes, where))
+        if not problems:
+            self._right.add(kind)
+        return problems
 
     def _find_broken_rules(
         self, operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], where: str

@@ -142,7 +142,7 @@ def known_by(model: ModelSource) -> Known | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SAMPLED_BYTES:
             return None
         digest = hashlib.sha256(str(status.st_ctime_ns).encode())
-        with open(model, "rb") as file:
+        with open(model, "rb", buffering=0) as file:
             for place in range(0, status.st_size, max(status.st_size // _PARTS, _PART)):
                 file.seek(place)
                 digest.update(file.read(_PART))

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from math import prod
 from typing import Any
 from weakref import WeakSet
 
@@ -45,7 +44,7 @@ from anydml.onnx.execute.plan_keys import (
     quick_key,
     shape_key,
 )
-from anydml.onnx.execute.specialization import selected, specialized
+from anydml.onnx.execute.specialization import count_ifs, selected, specialized, weight_bytes
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.provider import RanksDiffer
@@ -112,7 +111,7 @@ class Program:
         """`inner`: it is a step of another one."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
         self._deciding = guard_inputs(graph)
-        self._large = _weight_bytes(graph) >= LARGE_WEIGHTS
+        self._large = weight_bytes(graph) >= LARGE_WEIGHTS
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
         self._plans: dict[Key, _Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
@@ -280,7 +279,7 @@ class Program:
         for pattern in wanted:
             key = pattern, contents
             special, guards, folded = self._special(pattern, contents, values)
-            ifs = _ifs(special)
+            ifs = count_ifs(special)
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
@@ -439,17 +438,3 @@ class Program:
                 if content is not None:
                     parts.append(f"{self.graph.inputs[k].name} = {content_text(content)}")
         return ", ".join(parts) or "no input"
-
-
-def _weight_bytes(graph: Graph) -> int:
-    """Bytes of the constants of a graph and its branches, about."""
-    found = {v: v.known_sizes or () for v in graph.constants}
-    for node in graph.walk():
-        if isinstance(node, If):
-            found |= {v: v.known_sizes or () for _, b in node.branches for v in b.constants}
-    return sum(4 * prod(sizes) for sizes in found.values())
-
-
-def _ifs(graph: Graph) -> int:
-    """The Ifs of a graph, branches and loops included."""
-    return sum(isinstance(n, If) or n.contains_if for n in graph.walk())

@@ -68,3 +68,17 @@ def _is_cheap(branch: Graph) -> bool:
 def _is_elementwise(graph: Graph) -> bool:
     """Whether all of it can be kernels."""
     return all(isinstance(n, Node) and lower_to_directml(n, graph.constants) for n in graph.nodes)
+
+
+def weight_bytes(graph: Graph) -> int:
+    """Bytes of the constants of a graph and its branches, about."""
+    found = {v: v.known_sizes or () for v in graph.constants}
+    for node in graph.walk():
+        if isinstance(node, If):
+            found |= {v: v.known_sizes or () for _, b in node.branches for v in b.constants}
+    return sum(4 * prod(sizes) for sizes in found.values())
+
+
+def count_ifs(graph: Graph) -> int:
+    """The Ifs of a graph, branches and loops included."""
+    return sum(isinstance(n, If) or n.contains_if for n in graph.walk())

@@ -6,7 +6,7 @@ onnxruntime   p50 233 us  p99 280 us   4,270 runs/s
 
 from __future__ import annotations
 
-import os
+import mmap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -164,6 +164,6 @@ def _megabytes() -> float:
     """Memory of the process now; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+            return int(file.read().split()[1]) * mmap.PAGESIZE / 1e6
     except OSError:
         return 0.0

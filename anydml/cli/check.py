@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 
 import click
@@ -12,7 +11,7 @@ from rich.markup import escape
 
 from anydml.check_report import CONTROL_FLOW, CheckReport, NodeCheck, kinds
 from anydml.checking import LEAST_LEVEL, check_model
-from anydml.cli.common import Level, busy, console, named_values, partial_shapes, short, table
+from anydml.cli.common import Level, busy, console, named_values, partial_shapes, quoted, short, table
 from anydml.cli.files import MODEL_PATH, given_onnx_model
 from anydml.onnx.targets.tables import NAMES
 from anydml.ops.enums import FeatureLevel
@@ -73,7 +72,7 @@ def check_command(
     """
     if level is not None and target not in (None, "directml"):
         raise click.UsageError("--directml is a target of its own; leave out --target")
-    inputs = [f"--set {shlex.quote(t)}" for t in fixed] + [f"--shape {shlex.quote(t)}" for t in shapes]
+    inputs = [f"--set {quoted(t)}" for t in fixed] + [f"--shape {quoted(t)}" for t in shapes]
     of_target = f"--directml {level.label}" if level is not None else f"--target {target}" if target else ""
     reports: dict[str, CheckReport] = {}
     models = tuple(dict.fromkeys(models))
@@ -88,7 +87,7 @@ def check_command(
         if not as_json:
             _print(report, name if len(models) > 1 else None, everything)
             if report.remedy:
-                command = _command(report.remedy, shlex.quote(name), of_target, inputs)
+                command = _command(report.remedy, quoted(name), of_target, inputs)
                 console().print(escape(f"next: {command}"), soft_wrap=True)
             console().print(f"[dim]source: {escape(report.source)}[/]")
     if as_json:

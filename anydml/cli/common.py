@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +41,13 @@ SHAPE = click.option(
     help="Fix the sizes of an input: a number; ?: as it is; a name: equal wherever it stands.",
 )
 _WIDE = 10_000
+
+
+def quoted(text: str) -> str:
+    """An argument as people type it: in the shells of Windows, which know no other quotes, in double ones."""
+    if os.name != "nt":
+        return shlex.quote(text)
+    return text if re.fullmatch(r"[\w@+=:./\\-]+", text) else '"' + text.replace('"', '\\"') + '"'
 
 
 class Level(click.ParamType):  # type: ignore[type-arg]

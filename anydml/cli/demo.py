@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
-from anydml.cli.common import console
+from anydml.cli.common import console, quoted
 from anydml.cli.files import OUTPUT, Output
 from anydml.sample import sample_model
 
 _TRY = """
 Try, in this order:
   anydml inspect {name} --tree
-  anydml run {name} --feed sr=8000 --feed 'sound=[[0,0,1,0,0,-1,0,0]]'
+  anydml run {name} --feed sr=8000 --feed "sound=[[0,0,1,0,0,-1,0,0]]"
   anydml flatten {name} flat.onnx --set sr=16000
   anydml check flat.onnx --directml 5_1 --shape sound=1,1600"""
 
@@ -39,5 +37,5 @@ def demo_command(output: str, force: bool) -> None:
     out.write(lambda file: file.write(content))
     told = f"{out.name}: a loudness meter for sound of 16, 8 or 48 kHz, {len(content):,} bytes, 6 Ifs"
     if not out.is_stdout:
-        told += _TRY.format(name=shlex.quote(output))
+        told += _TRY.format(name=quoted(output))
     console(errors=out.is_stdout).print(told, markup=False, soft_wrap=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from anydml.cli.common import array_in, pairs
+from anydml.cli.common import array_in, pairs, quoted
 from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.onnx.inference_session import NodeArg
 from anydml.session import Session
@@ -35,7 +34,7 @@ def how_to_feed(session: Session, given: Mapping[str, Any]) -> Iterator[Problem]
     """What to type for the inputs that were not given."""
     missing = [i for i in session.get_inputs() if i.name not in given and not i.type.startswith("optional")]
     if missing:
-        options = " ".join(f"--feed {shlex.quote(f'{i.name}={_sample(i)}')}" for i in missing)
+        options = " ".join(f"--feed {quoted(f'{i.name}={_sample(i)}')}" for i in missing)
         listed = ", ".join(f"{i.name} {_declared(i)}" for i in missing)
         remedy = f"give {options}, or others of numpy.save's files and literals such as [[1, 2]]"
         yield Problem("--feed", f"expected {listed}", remedy)

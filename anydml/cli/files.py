@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import re
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +18,7 @@ from typing import IO, Any, Literal, TextIO
 import click
 import numpy as np
 
+from anydml.cli.common import quoted
 from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, short_path, write_atomically
 
 MODEL_PATH = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -114,7 +114,7 @@ def given_onnx_model(text: str) -> GivenModel:
     """
     given = given_model(text)
     if given.is_dispatch:
-        run = f"`anydml run {shlex.quote(text)}`"
+        run = f"`anydml run {quoted(text)}`"
         other = (
             f"{given.name} is a DxDispatch model; {run} runs it, with -i 1000 measures it, with --emit text"
         )

@@ -1,6 +1,7 @@
 """DxDispatch's command lines, typed at `anydml run`: every option of that tool is taken."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -123,7 +124,7 @@ def test_folders(tmp_path, monkeypatch):
     (tmp_path / "in" / "n.json").write_text(json.dumps(parts))
     for name in ("m.json", "n.json"):
         done = shell(name, "--input_path", "in", "--output_path", "out")
-        assert done.stdout.splitlines()[-1] == "Resource 'Out' written to 'out/o.npy'"
+        assert done.stdout.splitlines()[-1] == f"Resource 'Out' written to '{Path('out/o.npy')}'"
         assert np.load("out/o.npy").tolist()[::2] == [1, 3]
         (tmp_path / "out" / "o.npy").unlink()
     with (tmp_path / "m.json").open("rb") as stdin:

@@ -1,6 +1,7 @@
 """How DxDispatch reads its files: what its parser takes, and what it makes of it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -312,7 +313,7 @@ def test_folders(tmp_path, monkeypatch):
         (tmp_path / place).write_text(json.dumps(parts))
     for name in ("here.json", "there.json"):
         said = lines(name, input_path="in", output_path="out")
-        assert said[-1] == "Resource 'A' written to 'out/deep/b.npy'"
+        assert said[-1] == f"Resource 'A' written to '{Path('out/deep/b.npy')}'"
         assert np.load("out/deep/b.npy").tolist() == [1, 2]
         (tmp_path / "out/deep/b.npy").unlink()
     with pytest.raises(InvalidModel, match=r"there is none at 'a\.npy'"):

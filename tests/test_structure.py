@@ -49,7 +49,7 @@ def module_name(path: Path) -> str:
 
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -121,13 +121,13 @@ def test_examples_in_docstrings(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_files_can_be_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 450
+    assert len(path.read_text("utf-8").splitlines()) <= 450
 
 
 def test_generated_files_are_what_the_catalog_gives():
     """`python -m tools.generate_functions` has nothing to do."""
-    assert generate_functions.source() == generate_functions.TARGET.read_text()
-    assert generate_functions.names() == generate_functions.NAMES.read_text()
+    assert generate_functions.source() == generate_functions.TARGET.read_text("utf-8")
+    assert generate_functions.names() == generate_functions.NAMES.read_text("utf-8")
 
 
 def test_the_operators_pages_are_what_the_catalog_gives():
@@ -141,7 +141,7 @@ def test_the_operators_pages_are_what_the_catalog_gives():
 def test_nothing_from_disk_is_unpickled_or_evaluated():
     """No pickle, eval or exec in the package; NumPy files without pickle."""
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 assert name not in {"eval", "exec", "np.fromstring"}, path

@@ -21,7 +21,8 @@ def source() -> str:
     """In lines: the newest opset; sets of types; operators by name, their revisions from the newest on."""
     types: list[list[str]] = []
     operators: dict[str, list[Any]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
+    schemas = onnx.defs.get_all_schemas_with_history()
+    for schema in sorted(schemas, key=lambda s: (s.name, s.since_version)):
         if not schema.domain:
             operators.setdefault(schema.name, []).append(_entry(form_from(schema), types))
     lines = [

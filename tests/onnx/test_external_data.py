@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import zlib
@@ -100,6 +101,7 @@ def test_external_data_outside_the_folder(tmp_path, location):
     refused(path, r"constant 'w'", r"external data (inside|in)")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take a privilege there")
 @pytest.mark.parametrize("below", ["", "data"], ids=["beside", "below"])
 @pytest.mark.parametrize("linked", ["model and data", "model"])
 def test_external_data_in_the_cache_of_a_hub(tmp_path, linked, below):
@@ -123,6 +125,7 @@ def test_external_data_in_the_cache_of_a_hub(tmp_path, linked, below):
     assert_same(pickled.run(None, {"cond": TRUE, "x": X})[0], X + X)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take a privilege there")
 def test_a_model_behind_a_link_with_its_external_data_beside_the_link(tmp_path):
     stored(tmp_path / "model", content=None)
     here = tmp_path / "here"
@@ -134,6 +137,7 @@ def test_a_model_behind_a_link_with_its_external_data_beside_the_link(tmp_path):
     assert_same(run(flat, cond=TRUE, x=X)[0], X + X)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take a privilege there")
 def test_external_data_elsewhere_than_the_model_behind_a_link(tmp_path):
     for name in ("model", "data", "snapshot"):
         (tmp_path / name).mkdir()

@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import anydml
+from anydml.codegen import jit
 from anydml.onnx.execute import native
 from anydml.onnx.execute.native import PLAIN_NODES, PLAIN_WORK
 
@@ -71,7 +72,8 @@ def test_a_program_after_many_runs():
         check(again, model, fed(3))
         seen.append(is_program(again))
     assert seen == sorted(seen)
-    assert seen.count(False) == ON_DISK
+    # where the system tells no processor from another, nobody knows that before
+    assert seen.count(False) == (ON_DISK if jit._mark() else RUNS)
 
 
 def test_by_each_shape():

@@ -39,7 +39,7 @@ def test_the_number_of_threads_follows_the_environment():
     assert said("print(default_threads(), pool.size)", ANYDML_NUM_THREADS="3") == "3 3"
     assert said("print(default_threads(), pool.size)", ANYDML_NUM_THREADS="1") == "1 1"
     assert said("print(default_threads())", ANYDML_NUM_THREADS="1000") == str(MAX_WORKERS + 1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     usual = str(min(cores, MAX_WORKERS + 1))
     assert said("print(default_threads())", ANYDML_NUM_THREADS="") == usual
     for wrong in ("0", "-1", "many"):

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import onnxruntime as ort
@@ -118,16 +119,24 @@ def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> d
     """
     if options is None or not symbols or options.enable_profiling or options.optimized_model_filepath:
         return {}
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [*symbols]) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [x], [y])
-    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+    probe, threads = _model_of_sizes(tuple(symbols)), options.intra_op_num_threads
     try:
-        (found,) = InferenceSession(
-            probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        ).get_inputs()
+        options.intra_op_num_threads = 1  # others take milliseconds to come and go
+        (x,) = InferenceSession(probe, options, providers=["CPUExecutionProvider"]).get_inputs()
     except Exception:  # told where the model itself is opened with them
         return {}
-    return {name: size for name, size in zip(symbols, found.shape, strict=True) if isinstance(size, int)}
+    finally:
+        options.intra_op_num_threads = threads
+    return {name: size for name, size in zip(symbols, x.shape, strict=True) if isinstance(size, int)}
+
+
+@lru_cache(maxsize=16)
+def _model_of_sizes(symbols: tuple[str, ...]) -> bytes:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, symbols) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+    content: bytes = model.SerializeToString()
+    return content
 
 
 def write_optimized(model: Any, options: ort.SessionOptions | None, providers: ExecutionProviders) -> None:

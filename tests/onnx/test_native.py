@@ -787,7 +787,9 @@ def test_code_goes_with_its_sessions():
     for k in range(50):
         load_and_run(k % 5)
     assert maps() < before + 20
-    entry = load_and_run(7)._program.entry
+    last = load_and_run(7)
+    entry = last._program.entry
+    del last
     assert entry({"x": np.ones(5, np.float32)})[0].tolist() == [7] * 5  # of a session that is gone
     assert load_and_run(3)._program._plans.keys()
 

@@ -106,7 +106,7 @@ class Expression:
         """Repeated along new leading dimensions and those of size 1, by strides of 0."""
         where = f"broadcast {self.name!r}"
         wanted = _whole_numbers(sizes, where)
-        if tuple(wanted) == self.sizes and len(wanted) <= MAX_RANK:
+        if wanted == self.sizes and len(wanted) <= MAX_RANK:
             return self
         own = (1,) * (len(wanted) - len(self.sizes)) + self.sizes
         if len(own) != len(wanted) or any(a not in (1, n) for a, n in zip(own, wanted, strict=True)):

@@ -229,7 +229,7 @@ def _probes_stack() -> bool:
         return True
     probe = getattr(ctypes.CDLL("ntdll.dll"), "__chkstk", None)
     if probe is not None:
-        add_symbol("__chkstk", ctypes.cast(probe, ctypes.c_void_p).value or 0)
+        add_function("__chkstk", probe)
     return probe is not None
 
 
@@ -300,6 +300,13 @@ _symbols: dict[str, int] = {}
 def add_symbol(name: str, address: int) -> None:
     """Have code find a function of ours or Python's by its name."""
     _symbols[name] = address
+
+
+def add_function(name: str, function: Any) -> None:
+    """As `add_symbol`, of a function of a library's."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    add_symbol(name, address)
 
 
 def _link(code: bytes) -> Code:
@@ -392,9 +399,7 @@ def places_workers() -> bool:
     for name in ("sched_getcpu", "sched_setaffinity"):
         if not hasattr(library, name):
             return False
-        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        assert address is not None
-        add_symbol(name, address)
+        add_function(name, getattr(library, name))
     return True
 
 
@@ -402,9 +407,7 @@ def places_workers() -> bool:
 def driver() -> Driver:
     folder, api = files("anydml.codegen"), ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
-        address = ctypes.cast(theirs, ctypes.c_void_p).value
-        assert address is not None
-        add_symbol(f"anydml_{ours}", address)
+        add_function(f"anydml_{ours}", theirs)
     (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"], level=0)
     add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from anydml.codegen.jit import add_symbol
+from anydml.codegen.jit import add_function, add_symbol
 
 TYPE = object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p)
 DATA = object.__basicsize__
@@ -70,9 +70,7 @@ def _functions_of_numpy() -> Any:
 def register_functions(names: Iterable[str]) -> None:
     """Have code find these functions of Python's by their names."""
     for name in names:
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        assert address is not None
-        add_symbol(name, address)
+        add_function(name, getattr(ctypes.pythonapi, name))
 
 
 @lru_cache

@@ -165,7 +165,7 @@ def form_from(schema: onnx.defs.OpSchema) -> Form:
         )
         for formals in (schema.inputs, schema.outputs)
     )
-    attributes = dict(sorted(schema.attributes.items()))  # in the order of a hash table
+    attributes = dict(sorted(schema.attributes.items()))  # they come as a hash table has them
     return Form(
         schema.since_version,
         (schema.min_input, min(schema.max_input, MAX_VARIADIC)),

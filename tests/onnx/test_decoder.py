@@ -24,7 +24,7 @@ def test_the_same_words_as_onnxruntime(decoder):
     text = session.explain()
     assert "known only when it runs" not in text
     assert len(re.findall(r"^plan for", text, re.MULTILINE)) == 2, "the prompt, and all tokens"
-    assert "past_0_key float32[?,4,?,64]" in text
+    assert "past_0_key float32[1,4,?,64]" in text
 
 
 @pytest.mark.parametrize("past", [0, 1, 40, 200])

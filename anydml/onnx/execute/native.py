@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -160,6 +160,14 @@ def native_step(
     axes = ((k, i.axis, i.sizes) for k, i in zip(fed, inputs, strict=True))
     rooms = tuple((k, axis, sizes[axis]) for k, axis, sizes in axes if axis is not None)
     return NativeStep(program, graph.nodes, reads, writes, cache(others), rooms)
+
+
+def feeds_of(inputs: Sequence[Value], guards: Set[Value], values: Sequence[np.ndarray]) -> list[Fed]:
+    """What is fed, with the contents of those inputs that the plan is made for."""
+    return [
+        Fed(v.name, x.dtype, x.shape, x.tobytes() if v in guards else None)
+        for v, x in zip(inputs, values, strict=True)
+    ]
 
 
 def runs_before(on_disk: bool) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 
-from anydml.ir.graph import Graph, If, Node, SequenceType, TensorType, Type, Value
-from anydml.onnx.partial_eval.symbolic import measures
+from anydml.ir.dims import Affine, Dim, Symbol
+from anydml.ir.graph import Value
 from anydml.onnx.types import dtype_name
 
 MAX_GUARD_ELEMENTS = 16
@@ -17,6 +17,8 @@ MAX_GUARD_ELEMENTS = 16
 Key = tuple[Any, ...]
 ANY: Key = ("any",)
 """In the place of contents: a plan for whatever they are."""
+ANY_SIZE = -1
+"""In the place of a size: any, also 0, which an open one (None) is not."""
 UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "SUVmM")
 """NumPy's types whose number alone does not say what an element is. Objects are texts, if they are taken."""
 
@@ -40,6 +42,41 @@ def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] 
     return key
 
 
+def quick_pattern(
+    values: Sequence[Any], deciding: Sequence[int], shapes: Key, exact: Container[int]
+) -> Key | None:
+    """What quick keys are like of inputs that a plan for a pattern of shapes is for; None where quick keys do
+    not tell.
+
+    Args:
+        values: some of these inputs.
+        exact: the places of inputs whose sizes must be as they are in `values`.
+    """
+    key = quick_key(values, deciding)
+    if key is None:
+        return None
+    place = 0
+    for k, (value, (_, sizes)) in enumerate(zip(values, shapes, strict=True)):
+        if type(value) is not list:
+            place += 1
+            if k not in exact:
+                key[place] = sizes
+        place += 1
+    return tuple(key)
+
+
+def quickly_fits(pattern: Key, key: Key) -> bool:
+    """Whether a quick key is like a pattern of them."""
+    for like, part in zip(pattern, key, strict=True):
+        if like != part:
+            if type(like) is not tuple or type(part) is not tuple or len(like) != len(part):
+                return False
+            for n, m in zip(like, part, strict=True):
+                if n != m and n != ANY_SIZE and (n is not None or m == 0):
+                    return False
+    return True
+
+
 def shape_key(value: Any) -> tuple[Any, tuple[int, ...] | None]:
     """Type and sizes. A sequence has no sizes, and an optional without content no type either."""
     if isinstance(value, np.ndarray):
@@ -54,41 +91,77 @@ def join(a: Key | None, b: Key | None) -> Key | None:
 
     An open size is not 0: operators do other things on nothing, and some libraries wrong ones.
     """
-    if a is None or b is None or any(_kind(x) != _kind(y) for x, y in zip(a, b, strict=True)):
+    if a is None or b is None:
         return None
-    return tuple(
-        (dtype, sizes and tuple(n if n == m else None for n, m in zip(sizes, others, strict=True)))
-        for (dtype, sizes), (_, others) in zip(a, b, strict=True)
-    )
+    joined: list[Any] = []
+    for (dtype, sizes), (other, others) in zip(a, b, strict=True):
+        if dtype != other or (sizes is None) != (others is None) or len(sizes or ()) != len(others or ()):
+            return None
+        if sizes is None:
+            joined.append((dtype, None))
+            continue
+        ends = [*zip(sizes, others, strict=True)]
+        if any(n != m and 0 in (n, m) and ANY_SIZE not in (n, m) for n, m in ends):
+            return None
+        joined.append(
+            (dtype, tuple([n if n == m else ANY_SIZE if ANY_SIZE in (n, m) else None for n, m in ends]))
+        )
+    return tuple(joined)
 
 
-def _kind(key: Any) -> tuple[Any, tuple[bool, ...] | None]:
-    """Type, and which sizes are 0."""
-    dtype, sizes = key
-    return dtype, None if sizes is None else tuple(n == 0 for n in sizes)
+def fits(pattern: Key, shapes: Key) -> bool:
+    """Whether a plan for a pattern is one for these shapes."""
+    for (dtype, sizes), (given, others) in zip(pattern, shapes, strict=True):
+        if sizes != others:
+            if sizes is None or others is None or len(sizes) != len(others):
+                return False
+            for n, m in zip(sizes, others, strict=True):
+                if n != m and n != ANY_SIZE and (n is not None or m == 0):
+                    return False
+        if dtype != given:
+            return False
+    return True
 
 
-def opened(shapes: Key, inputs: Sequence[Value]) -> Key:
-    """The key with every size open but those of 0, and those that the file declares."""
+def opened(
+    shapes: Key,
+    inputs: Sequence[Value],
+    growing: Container[tuple[int, int]] | None = None,
+    from_nothing: Container[tuple[int, int]] = (),
+) -> Key:
+    """The key with every size open but those of 0, and those that the file declares; and where others are
+    known to be `growing`, those of 1: of a batch, and of what is new. What grows `from_nothing` may be 0."""
     opened = []
-    for (dtype, sizes), value in zip(shapes, inputs, strict=True):
+    for place, ((dtype, sizes), value) in enumerate(zip(shapes, inputs, strict=True)):
         told, rank = value.sizes, len(sizes or ())
         if told is None or len(told) != rank:  # libraries take a condition of one element for a scalar
             told = (None,) * rank
-        kept = sizes and tuple(n if n == 0 or n == m else None for n, m in zip(sizes, told, strict=True))
+        ones = {k for k in range(rank) if growing is not None and (place, k) not in growing}
+        kept = sizes and tuple(
+            n if n == 0 or n == m or (n == 1 and k in ones) else None
+            for k, (n, m) in enumerate(zip(sizes, told, strict=True))
+        )
+        if kept:
+            kept = tuple([ANY_SIZE if (place, k) in from_nothing else n for k, n in enumerate(kept)])
         opened.append((dtype, kept))
     return tuple(opened)
 
 
+def as_sizes(sizes: Sequence[int | None]) -> tuple[Dim, ...]:
+    """A pattern's, as a graph's value has them: any is a symbol that may be 0."""
+    return tuple([Affine.of(Symbol()) if n == ANY_SIZE else n for n in sizes])
+
+
 def open_sizes(shapes: Key) -> int:
-    return sum(n is None for _, sizes in shapes for n in sizes or ())
+    return sum(n in (None, ANY_SIZE) for _, sizes in shapes for n in sizes or ())
 
 
 def key_text(key: Any) -> str:
     dtype, sizes = key
     if sizes is None:
         return "none" if dtype is None else "sequence"
-    return f"{dtype_name(dtype)}[{','.join('?' if n is None else str(n) for n in sizes)}]"
+    told = ("?" if n is None else "*" if n == ANY_SIZE else str(n) for n in sizes)
+    return f"{dtype_name(dtype)}[{','.join(told)}]"
 
 
 def can_decide(value: Any) -> bool:
@@ -104,44 +177,11 @@ def content_text(key: Any) -> str:
     return str(found[0] if len(found) == 1 else found)
 
 
-# ---- which inputs decide ------------------------------------------------------------------------------
-
-
-def guard_inputs(graph: Graph) -> tuple[int, ...]:
-    """The inputs, by place, whose contents a condition is computed from.
-
-    Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
-    integers or truths can be guards.
-    """
-    makers = {v: node for node in graph.walk() for v in node.writes}
-    outer = {v: w for node in graph.walk() for v, w in _results(node)}
-    wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
-    seen: set[Value] = set()
-    while wanted:
-        value = wanted.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        wanted += outer.get(value, ())
-        node = makers.get(value)
-        if isinstance(node, Node) and not measures(node):
-            wanted += node.reads
-        elif isinstance(node, If):
-            wanted.append(node.condition)
-    return tuple(k for k, v in enumerate(graph.inputs) if v in seen and _may_guard(v.type))
-
-
-def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """An If's output and the branches' outputs that it can be."""
-    if isinstance(node, If):
-        for k, output in enumerate(node.outputs):
-            if output is not None:
-                yield output, (node.then_branch.outputs[k], node.else_branch.outputs[k])
-
-
-def _may_guard(type: Type | None) -> bool:
-    if isinstance(type, SequenceType):
-        return False
-    return (
-        not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
-    )
+def inputs_text(inputs: Sequence[Value], shapes: Key, deciding: Sequence[int], contents: Key) -> str:
+    """The inputs that a plan is for."""
+    parts = [f"{v.name} {key_text(k)}" for v, k in zip(inputs, shapes, strict=True)]
+    if contents is not ANY:
+        for k, content in zip(deciding, contents, strict=True):
+            if content is not None:
+                parts.append(f"{inputs[k].name} = {content_text(content)}")
+    return ", ".join(parts) or "no input"

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,23 +27,34 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.onnx.execute.input_roles import growing_sizes, guard_inputs, sizes_from_nothing
 from anydml.onnx.execute.lower import gains_by_code, lower
-from anydml.onnx.execute.native import QUICK_NODES, NativeStep, may_be_plain, native_step, runs_before
+from anydml.onnx.execute.native import (
+    QUICK_NODES,
+    NativeStep,
+    feeds_of,
+    may_be_plain,
+    native_step,
+    runs_before,
+)
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.plan_keys import (
     ANY,
     Key,
+    as_sizes,
     can_decide,
     content_key,
-    content_text,
-    guard_inputs,
+    fits,
+    inputs_text,
     join,
-    key_text,
     open_sizes,
     opened,
     quick_key,
+    quick_pattern,
+    quickly_fits,
     shape_key,
 )
+from anydml.onnx.execute.planned import Planned
 from anydml.onnx.execute.specialization import count_ifs, selected, specialized, weight_bytes
 from anydml.onnx.execute.steps import Plan
 from anydml.onnx.partial_eval.evaluator import specialize
@@ -56,6 +67,8 @@ FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
 MAX_SHAPES = 8
 """Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
+RUNS_BESIDE_OPEN = 100
+"""Of a plan for one combination of shapes, until it gets code where another plan is for all of them."""
 MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 LARGE_WEIGHTS = 1 << 22
@@ -68,61 +81,29 @@ _log = logging.getLogger("anydml.session")
 _MANY = "inputs of more than %d kinds: plans are made again and again; feed fewer of their ranks and contents"
 
 
-@dataclass
-class _Planned:
-    plan: Plan
-    ifs: int
-    """How many are left in it, branches included."""
-    folded: tuple[str, ...]
-    """Those that are not in it any more, and why."""
-    better: Callable[[], Plan] | None = None
-    """Makes the plan with code, once it ran before: the first run of all does not wait for it."""
-    waits: int = 0
-    """How many runs more it is done without."""
-    larger: Callable[[Sequence[Any]], Plan] | None = None
-    """Makes it with room for inputs like these, if it is a program for sizes that are not fixed."""
-    beyond: tuple[NativeStep, Plan] | None = None
-    """The program, and the plan for what is longer than programs are for."""
-    used: int = 0
-    """When it ran last, counted in runs."""
-
-    def make_room(self, values: Sequence[Any]) -> bool:
-        """Make a program with more room, if these are longer than it has; whether it is another one now."""
-        step = next(iter(self.plan.steps), None)
-        if self.larger is None or not isinstance(step, NativeStep) or step.has_room(values):
-            return False
-        found = self.larger(values)
-        if not isinstance(next(iter(found.steps), None), NativeStep):
-            self.larger, self.beyond = None, (step, found)  # this program stays for what it has room for
-            return False
-        self.plan = found
-        return True
-
-    def of(self, values: Sequence[Any]) -> Plan:
-        """The plan for these."""
-        if self.beyond is None:
-            return self.plan
-        step, other = self.beyond
-        return self.plan if step.has_room(values) else other
-
-
 class Program:
     def __init__(self, graph: Graph, libraries: ProviderRegistry, inner: bool = False) -> None:
         """`inner`: it is a step of another one."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
         self._deciding = guard_inputs(graph)
-        self._large = weight_bytes(graph) >= LARGE_WEIGHTS
+        self._large, self._growing = weight_bytes(graph) >= LARGE_WEIGHTS, growing_sizes(graph)
+        self._from_nothing = sizes_from_nothing(graph) if self._growing else frozenset()
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
-        self._plans: dict[Key, _Planned] = {}
+        self._plans: dict[Key, Planned] = {}
         """By shapes, of which some sizes may be open, and by deciding contents."""
+        self._open: tuple[Planned, ...] = ()
+        """Those that have open sizes, of the fewest first."""
+        conditions = {n.condition for n in graph.nodes if isinstance(n, If)}
+        self._exact = {*self._deciding, *(k for k, v in enumerate(graph.inputs) if v in conditions)}
+        """The places of inputs whose sizes are looked at anew when they differ."""
         self._contents: set[Key] = set()
         self._worse: set[Key] = set()
         """Shapes with open sizes that were found to leave more Ifs."""
-        self._met: dict[Key, _Planned] = {}
+        self._met: dict[Key, Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
         self._branches: WeakSet[Program] = WeakSet()
         self._runs = count(1)
-        self._last: _Planned | None = None
+        self._last: Planned | None = None
         self.entry: Entry | None = None
         """The last plan from a dictionary to outputs, at once; or to None, where another plan is needed."""
         self._overflown = False
@@ -167,6 +148,7 @@ class Program:
             for branch in list(self._branches):
                 branch.forget()
             self._plans.clear()
+            self._open = ()
             self._met.clear()
             self._last = self.entry = None
 
@@ -176,22 +158,17 @@ class Program:
         planned = None if key is None else self._found(key)
         if planned is None:
             planned = self._find_plan(values)
-            if key is not None and (planned.better is None or planned.waits):
-                if len(self._met) >= MAX_PLAN_KEYS:
-                    self._met.clear()
-                self._met[key] = planned
+            if key is not None:
+                self._meet(key, planned)
         self._note(planned)
         return planned.of(values)
 
-    def _found(self, key: Key) -> _Planned | None:
+    def _found(self, key: Key) -> Planned | None:
         """The plan of inputs that were met, unless there is a better one to make by now."""
         planned = self._met.get(key)
-        if planned is None or planned.better is None:
-            return planned
-        planned.waits -= planned.waits > 0
-        return planned if planned.waits else None
+        return None if planned is None or not planned.stays() else planned
 
-    def _note(self, planned: _Planned) -> None:
+    def _note(self, planned: Planned) -> None:
         """A plan is about to run. Where plans take turns, none shall spin while another one runs."""
         if planned is not self._last:
             if planned.used and self._last is not None:
@@ -210,19 +187,34 @@ class Program:
     def met(self, values: Sequence[Any]) -> Plan | None:
         """The plan of arrays of which the like was run before, which is about to run again."""
         key = self.key(values)
-        planned = None if key is None else self._found(key)
+        planned = None if key is None else self._found(key) or self._similar(key, values)
         if planned is None:
             return None
         if planned is not self._last:
             self._note(planned)
         return planned.of(values)
 
+    def _similar(self, key: Key, values: Sequence[Any]) -> Planned | None:
+        """The plan of inputs that were not met, but differ from others in open sizes only."""
+        if key in self._met:  # and there is a better plan to make
+            return None
+        for planned in self._open:
+            if quickly_fits(planned.pattern or (), key) and planned.has_room(values) and planned.stays():
+                self._meet(key, planned)
+                return planned
+        return None
+
+    def _meet(self, key: Key, planned: Planned) -> None:
+        if len(self._met) >= MAX_PLAN_KEYS:
+            self._met.clear()
+        self._met[key] = planned
+
     def key(self, values: Sequence[Any]) -> Key | None:
         """Types, sizes and deciding contents of the inputs; None if they are no arrays of native types."""
         key = quick_key(values, self._deciding)
         return None if key is None else tuple(key)
 
-    def _find_plan(self, values: Sequence[Any]) -> _Planned:
+    def _find_plan(self, values: Sequence[Any]) -> Planned:
         shapes = tuple([shape_key(v) for v in values])
         contents = tuple([content_key(values[k]) for k in self._deciding])
         with self._lock:
@@ -231,9 +223,12 @@ class Program:
                     self._contents.add(contents)
                 else:
                     contents = ANY
-            found = self._fitting(shapes, contents) or self._make_plan(shapes, contents, values)
+            found = self._fitting(shapes, contents)
+            if found is None:
+                found = self._make_plan(shapes, contents, values)
+                self._open = self._those_open()
             planned = self._plans[found]
-            if planned.used and not planned.waits:
+            if planned.used:
                 self._settle(planned)
                 if planned.make_room(values):
                     self._last = None
@@ -244,15 +239,20 @@ class Program:
                     self._overflown = True
                     _log.warning(_MANY, MAX_PLANS)
                 self._met.clear()  # it may be there, too
+                self._open = self._those_open()
             if not self._inner:
                 compiling.rest()
             return planned
+
+    def _those_open(self) -> tuple[Planned, ...]:
+        by_sizes = sorted(self._plans.items(), key=lambda item: open_sizes(item[0][0]))
+        return tuple([planned for _, planned in by_sizes if planned.pattern is not None])
 
     def _fitting(self, shapes: Key, contents: Key) -> Key | None:
         """The key of a plan for these inputs: the one with the fewest open sizes."""
         if (shapes, contents) in self._plans:
             return shapes, contents
-        fit = [key for key in self._plans if key[1] == contents and join(key[0], shapes) == key[0]]
+        fit = [key for key in self._plans if key[1] == contents and fits(key[0], shapes)]
         return min(fit, key=lambda key: open_sizes(key[0]), default=None)
 
     @collector_paused()
@@ -265,16 +265,7 @@ class Program:
             for key, planned in self._plans.items()
             if key[1] == contents and join(key[0], shapes) is not None
         ]
-        general = opened(shapes, self.graph.inputs)
-        wanted = [shapes] if len(like) < MAX_SHAPES else [general]
-        if self._large and not like and general != shapes:
-            wanted.insert(0, general)
-        if len(like) >= FIRST_SHAPES:
-            joined: Key | None = shapes
-            for other, _ in like:
-                joined = join(joined, other)
-            if joined is not None and (joined, contents) not in self._worse:
-                wanted.insert(0, joined)
+        wanted = self._patterns(shapes, contents, [pattern for pattern, _ in like])
         least = min((planned.ifs for _, planned in like), default=0)
         for pattern in wanted:
             key = pattern, contents
@@ -283,11 +274,35 @@ class Program:
             if pattern is not wanted[-1] and ifs > least:
                 self._worse.add(key)
                 continue
-            plan, better, waits = self._lower(special, guards, values, key)
-            larger = partial(self._with_room, special, guards) if open_sizes(pattern) else None
-            self._plans[key] = _Planned(plan, ifs, folded, better, waits, larger)
+            planned = self._plans[key] = self._lower(special, guards, values, key)
+            planned.ifs, planned.folded = ifs, folded
+            if open_sizes(pattern):
+                planned.larger = partial(self._with_room, special, guards)
+                for _, other in like:
+                    other.waits = max(other.waits, RUNS_BESIDE_OPEN)
+                if contents is not ANY:
+                    planned.pattern = quick_pattern(values, self._deciding, pattern, self._exact)
             break
         return key
+
+    def _patterns(self, shapes: Key, contents: Key, like: Sequence[Key]) -> list[Key]:
+        """What a plan for these shapes may be for, the best of all first."""
+        inputs, from_nothing = self.graph.inputs, self._from_nothing
+        general = opened(shapes, inputs, from_nothing=from_nothing)
+        wanted = [shapes] if len(like) < MAX_SHAPES else [general]
+        if self._large or self._growing:
+            wanted.insert(0, general)
+        if self._growing and not like:
+            wanted.insert(0, opened(shapes, inputs, self._growing, from_nothing))
+            if any(0 in (sizes or ()) for _, sizes in wanted[0]):
+                self.libraries.share()  # what is empty now grows, and another plan takes turns with this one
+        if len(like) >= FIRST_SHAPES:
+            joined: Key | None = shapes
+            for other in like:
+                joined = join(joined, other)
+            if joined is not None and (joined, contents) not in self._worse:
+                wanted.insert(0, joined)
+        return list(dict.fromkeys(wanted))
 
     def _special(
         self, shapes: Key, contents: Key, values: Sequence[Any]
@@ -299,9 +314,10 @@ class Program:
         types: dict[Value, Type] = {}
         for value, given, key in zip(self.graph.inputs, values, shapes, strict=True):
             type = of_content(given, value.type)
+            if isinstance(type, TensorType) and isinstance(given, np.ndarray) and value not in known:
+                type = replace(type, sizes=as_sizes(key[1]))
             if type is not None:
-                open = value not in known and isinstance(type, TensorType) and isinstance(given, np.ndarray)
-                types[value] = replace(type, sizes=key[1]) if open else type
+                types[value] = type
         opsets, provider = self.libraries.opsets, self.libraries.fast
         deep = any(isinstance(n, If) for n in self.graph.nodes)
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
@@ -311,10 +327,8 @@ class Program:
         notes += [f"{d.node.label}: both branches run, and one is selected" for d in selections]
         return graph, set(known), tuple(notes)
 
-    def _lower(
-        self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key
-    ) -> tuple[Plan, Callable[[], Plan] | None, int]:
-        """The plan of the first run; and what makes a better one of code, after how many runs more."""
+    def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key) -> Planned:
+        """The plan of the first run; and what makes better ones of code."""
         feeds = self._feeds(guards, values)
         plain = self._plain and self.libraries.native is None and feeds is not None
         if plain and (self.libraries.at_once or not may_be_plain(special)):
@@ -322,30 +336,36 @@ class Program:
         names = [str(n.op) if isinstance(n, Node) else "If" for n in special.walk(bodies=True)]
         made = f"{key} {names}"
         quick = feeds is None or len(names) <= QUICK_NODES
-        best = partial(self._with_code, special, guards, feeds)
         on_disk = quick and is_made(made)
         if self.libraries.at_once or self.libraries.native or (on_disk and not plain):
-            return best(), None, 0
-        plan = self._by_others(special, guards, code=False)
+            return Planned(self._with_code(special, guards, feeds))
 
-        def better() -> Plan:
-            if feeds is None and not gains_by_code(special, self.libraries):
-                return plan
-            found = best()
-            note_made(made)
+        def kernels() -> Plan | None:
+            if not gains_by_code(special, self.libraries):
+                return None
+            if not plain:  # of what is to be a program, that is to be on disk
+                note_made(made)
+            return self._by_others(special, guards)
+
+        def program() -> Plan | None:
+            found = None if feeds is None else self._native(special, guards, feeds)
+            if found is not None:
+                note_made(made)
             return found
 
-        return plan, better, runs_before(on_disk) if plain else 0
+        plan = self._by_others(special, guards, code=False)
+        waits = runs_before(on_disk) if plain else 0
+        return Planned(plan, kernels=kernels, program=program if feeds is not None else None, waits=waits)
 
-    def _settle(self, planned: _Planned) -> None:
-        """From here on, it is the plan that stays."""
-        if planned.better is not None:
-            planned.plan, planned.better, planned.waits = planned.better(), None, 0
+    def _settle(self, planned: Planned) -> None:
+        """Make a better plan of it, if one is due."""
+        if planned.is_due and planned.settle():
             self._last = None  # its entry is another one
 
     def _settle_all(self) -> None:
         with self._lock:
             for planned in self._plans.values():
+                planned.waits = 0
                 self._settle(planned)
 
     def _with_code(self, special: Graph, guards: set[Value], feeds: Sequence[Fed] | None) -> Plan:
@@ -377,10 +397,7 @@ class Program:
             return None
         if not self.libraries.fast.on_processor or not all(isinstance(x, np.ndarray) for x in values):
             return None
-        return [
-            Fed(v.name, x.dtype, x.shape, x.tobytes() if v in guards else None)
-            for v, x in zip(self.graph.inputs, values, strict=True)
-        ]
+        return feeds_of(self.graph.inputs, guards, values)
 
     def _native(self, special: Graph, guards: set[Value], feeds: Sequence[Fed]) -> Plan | None:
         """The plan as one function of machine code, if that is to be had."""
@@ -414,7 +431,7 @@ class Program:
         self._settle_all()
         lines = []
         for (shapes, contents), planned in self._plans.items():
-            lines.append(f"plan for {self._guards(shapes, contents)}")
+            lines.append(f"plan for {inputs_text(self.graph.inputs, shapes, self._deciding, contents)}")
             lines += [f"  folded: {note}" for note in planned.folded]
             lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
             if planned.beyond is not None:
@@ -430,11 +447,3 @@ class Program:
         self._settle_all()
         steps = [step for p in self._plans.values() for step in p.plan.steps if isinstance(step, NativeStep)]
         return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)
-
-    def _guards(self, shapes: Key, contents: Key) -> str:
-        parts = [f"{v.name} {key_text(k)}" for v, k in zip(self.graph.inputs, shapes, strict=True)]
-        if contents is not ANY:
-            for k, content in zip(self._deciding, contents, strict=True):
-                if content is not None:
-                    parts.append(f"{self.graph.inputs[k].name} = {content_text(content)}")
-        return ", ".join(parts) or "no input"

@@ -1,0 +1,122 @@
+"""Which inputs decide branches, and which grow from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeGuard
+
+from anydml.ir.dims import Affine
+from anydml.ir.graph import Graph, If, Node, SequenceType, TensorType, Type, Value
+from anydml.onnx.ops.opinfo import NodeView
+from anydml.onnx.partial_eval.symbolic import measures
+
+MOVES = frozenset(
+    ("Identity", "Cast", "Gather", "Slice", "Split", "Squeeze", "Unsqueeze", "Reshape", "Transpose")
+)
+"""What moves a cache before something is appended to it, and behind that."""
+
+
+def guard_inputs(graph: Graph) -> tuple[int, ...]:
+    """The inputs, by place, whose contents a condition is computed from.
+
+    Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
+    integers or truths can be guards.
+    """
+    makers = {v: node for node in graph.walk() for v in node.writes}
+    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
+    seen: set[Value] = set()
+    while wanted:
+        value = wanted.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        wanted += outer.get(value, ())
+        node = makers.get(value)
+        if isinstance(node, Node) and not measures(node):
+            wanted += node.reads
+        elif isinstance(node, If):
+            wanted.append(node.condition)
+    return tuple(k for k, v in enumerate(graph.inputs) if v in seen and _may_guard(v.type))
+
+
+def growing_sizes(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Sizes of inputs that are others in each run: the input's place, and the axis.
+
+    These are of what comes back as an output with something appended, as the caches of decoders do; and those
+    whose names speak of such a size: `past + new`.
+    """
+    found = {(place, axis) for place, axes in _appended(graph) for axis in axes}
+    names = {n for n in (_name(graph.inputs[place], axis) for place, axis in found) if n}
+    for place, value in enumerate(graph.inputs):
+        for axis in range(value.rank or 0):
+            if any(name in _name(value, axis) for name in names):
+                found.add((place, axis))
+    return frozenset(found)
+
+
+def sizes_from_nothing(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Those of them that are 0 in a first run, so that one plan may be for that and for all others: what has
+    them is only measured, and joined with something along that axis."""
+    if any(isinstance(n, If) or n.bodies for n in graph.nodes):
+        return frozenset()
+    readers: dict[Value, list[Node | If]] = {}
+    for node in graph.nodes:
+        for value in node.reads:
+            readers.setdefault(value, []).append(node)
+    found = set()
+    for place, axes in _appended(graph):
+        others = (n for n in readers[graph.inputs[place]] if not (isinstance(n, Node) and measures(n)))
+        if len(axes) == 1 and all(_is_concat(n) and len(n.reads) > 1 for n in others):
+            found.add((place, axes[0]))
+    return frozenset(found)
+
+
+def _is_concat(node: Node | If | None) -> TypeGuard[Node]:
+    return isinstance(node, Node) and node.is_onnx("Concat")
+
+
+def _appended(graph: Graph) -> Iterator[tuple[int, Sequence[int]]]:
+    """Inputs that outputs are made of by appending something, and along which axes."""
+    makers = {v: node for node in graph.walk() for v in node.writes}
+    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    places = {v: k for k, v in enumerate(graph.inputs)}
+    wanted: list[tuple[Value, Node | None, bool]] = [(v, None, False) for v in graph.outputs]
+    seen = set()
+    while wanted:
+        value, concat, moved = path = wanted.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        if concat is not None and value in places and value.rank:
+            axis = NodeView(concat).attribute("axis")
+            axes = [axis % value.rank] if not moved and isinstance(axis, int) else range(value.rank)
+            yield places[value], [k for k in axes if not isinstance((value.sizes or ())[k], int)]
+        wanted += [(v, concat, moved) for v in outer.get(value, ())]
+        node = makers.get(value)
+        if _is_concat(node):
+            wanted += [(v, node, False) for v in node.reads]
+        elif isinstance(node, Node) and node.op.name in MOVES:
+            wanted += [(v, concat, True) for v in node.reads[:1]]
+
+
+def _name(value: Value, axis: int) -> str:
+    """What a file calls a size that it leaves open."""
+    size = (value.sizes or ())[axis]
+    return size.name if isinstance(size, Affine) else ""
+
+
+def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """An If's output and the branches' outputs that it can be."""
+    if isinstance(node, If):
+        for k, output in enumerate(node.outputs):
+            if output is not None:
+                yield output, (node.then_branch.outputs[k], node.else_branch.outputs[k])
+
+
+def _may_guard(type: Type | None) -> bool:
+    if isinstance(type, SequenceType):
+        return False
+    return (
+        not isinstance(type, TensorType) or type.dtype == "bool" or type.dtype.lstrip("u").startswith("int")
+    )

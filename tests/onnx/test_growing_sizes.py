@@ -23,6 +23,7 @@ from anydml.onnx.execute.plan_keys import (
     quickly_fits,
     shape_key,
 )
+from anydml.onnx.execute.plan_table import MAX_SHAPES, RUNS_ALIKE
 from anydml.onnx.execute.program import RUNS_BESIDE_OPEN
 
 DECODER = """
@@ -247,13 +248,46 @@ def test_a_plan_for_one_shape_waits_for_code_beside_one_for_all(monkeypatch, tmp
     session = anydml.load(parsed(text), threads=1)
     for n in (3, 4, 5):
         session.run(None, {"x": np.ones(n, np.float32)})
-    first = next(iter(session._program._plans.values()))
+    first = next(iter(session._program._plans))
     for _ in range(RUNS_BESIDE_OPEN - 1):
         session.run(None, {"x": np.ones(3, np.float32)})
     assert first.program is not None
     for _ in range(3):
         session.run(None, {"x": np.ones(3, np.float32)})
     assert first.program is None
+
+
+def test_what_comes_again_and_again_has_a_plan_of_its_own(decoder):
+    session, peer = anydml.load(decoder, threads=1), ort.InferenceSession(decoder)
+    ids, mask, past = np.array([[1]]), np.ones((1, 8), np.int64), np.ones((1, 2, 7, 4), np.float32)
+    feed = {"ids": ids, "mask": mask, "past": past}
+    wanted = peer.run(None, feed)
+    seen = []
+    for _ in range(RUNS_ALIKE + 6):
+        for mine, theirs in zip(session.run(None, feed), wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        seen.append(len(session._program._plans))
+    assert seen == sorted(seen)
+    assert seen.count(1) > RUNS_ALIKE
+    assert seen[-1] == 2
+    assert "past float32[1,2,7,4]" in session.explain()
+
+
+def test_but_not_where_sizes_take_turns_nor_more_than_a_few(decoder):
+    session = anydml.load(decoder, threads=1)
+    ids = np.array([[1]])
+
+    def run(n):
+        past = np.ones((1, 2, n, 4), np.float32)
+        session.run(None, {"ids": ids, "mask": np.ones((1, n + 1), np.int64), "past": past})
+
+    for k in range(3 * RUNS_ALIKE):
+        run(3 + k % 2)
+    assert len(session._program._plans) == 1
+    for n in range(3, 3 + 2 * MAX_SHAPES):
+        for _ in range(RUNS_ALIKE + 2):
+            run(n)
+    assert len(session._program._plans) == MAX_SHAPES
 
 
 DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.int64)])

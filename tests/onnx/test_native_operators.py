@@ -23,7 +23,7 @@ def compare(session, made, feeds, tolerance):
     if "program: " not in session.explain():
         return False
     same(session.run(None, feeds), wanted, **within)
-    (planned,) = session._program._plans.values()
+    (planned,) = session._program._plans
     program = planned.plan.steps[0].program
     turned = {
         name: np.ascontiguousarray(x[..., ::-1])[..., ::-1] if x.ndim else x for name, x in feeds.items()

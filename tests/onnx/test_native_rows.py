@@ -104,7 +104,7 @@ def branches(one, other, more=""):
 def test_branches_of_other_sizes_as_outputs(one, other):
     x, y = np.float32([1, 2, -3, 4, 5, 6]), np.float32([3, -4, 5, -6])
     session = agree(branches(one, other), {"x": x, "y": y}, {"x": -x, "y": y}, {"x": x, "y": -y})
-    program = next(iter(session._program._plans.values())).plan.steps[0].program
+    program = next(iter(session._program._plans)).plan.steps[0].program
     for pattern in (0x00, 0xFF, 0x7F):
         block, address = program._memory()
         block[:] = pattern

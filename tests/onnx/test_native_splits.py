@@ -180,7 +180,7 @@ def drawn(seed):
         wanted = expected(made, feeds)
         for _ in range(2):
             same(session.run(None, feeds), wanted, rtol=1e-4, atol=1e-4)
-        for planned in session._program._plans.values():
+        for planned in session._program._plans:
             for program in [getattr(step, "program", None) for step in planned.plan.steps]:
                 if hasattr(program, "_memory"):
                     block, address = program._memory()

@@ -92,7 +92,7 @@ def test_limits_that_are_known():
         feeds = {name: x for name, x in drawn(rng, (2, 2, 30), True).items() if name in ("x", "s", "least")}
         np.testing.assert_array_equal(session.run(None, feeds)[0], *wanted.run(None, feeds), strict=True)
     check(session, made, feeds)
-    (planned,) = session._program._plans.values()
+    (planned,) = session._program._plans
     assert planned.plan.steps[0].program._outputs[0].count == 2 * 2 * 3 * 3
 
 

@@ -11,7 +11,7 @@ from anydml.onnx.execute.plan_keys import Key
 from anydml.onnx.execute.steps import Plan
 
 
-@dataclass
+@dataclass(eq=False)
 class Planned:
     plan: Plan
     ifs: int = 0
@@ -58,6 +58,11 @@ class Planned:
             self.plan = found or self.plan
         self.waits -= self.waits > 0
         return self.plan is not before
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is for more than one combination of sizes, by others than a program."""
+        return self.pattern is not None and not isinstance(next(iter(self.plan.steps), None), NativeStep)
 
     def has_room(self, values: Sequence[Any]) -> bool:
         """Whether it is not a program that these are too long for."""

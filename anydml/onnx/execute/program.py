@@ -27,7 +27,7 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.execute.input_roles import growing_sizes, guard_inputs, sizes_from_nothing
+from anydml.onnx.execute.input_roles import growing_sizes, sizes_from_nothing
 from anydml.onnx.execute.lower import gains_by_code, lower
 from anydml.onnx.execute.native import (
     QUICK_NODES,
@@ -44,16 +44,13 @@ from anydml.onnx.execute.plan_keys import (
     as_sizes,
     can_decide,
     content_key,
-    fits,
     inputs_text,
     join,
     open_sizes,
     opened,
-    quick_key,
-    quick_pattern,
-    quickly_fits,
     shape_key,
 )
+from anydml.onnx.execute.plan_table import MAX_PLANS, MAX_SHAPES, PlanTable
 from anydml.onnx.execute.planned import Planned
 from anydml.onnx.execute.specialization import count_ifs, selected, specialized, weight_bytes
 from anydml.onnx.execute.steps import Plan
@@ -65,18 +62,12 @@ from anydml.runtime.process import renew_after_fork
 
 FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
-MAX_SHAPES = 8
-"""Combinations of shapes that get one where that leaves fewer Ifs; later ones share one that knows ranks."""
 RUNS_BESIDE_OPEN = 100
 """Of a plan for one combination of shapes, until it gets code where another plan is for all of them."""
 MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 LARGE_WEIGHTS = 1 << 22
 """Bytes of weights from which one plan is better than several: what sizes decide is little beside them."""
-MAX_PLANS = 32
-"""Plans kept; the least recently used one goes."""
-MAX_PLAN_KEYS = 4096
-"""Keys that lead to a plan at once. Shapes may be far more than plans."""
 _log = logging.getLogger("anydml.session")
 _MANY = "inputs of more than %d kinds: plans are made again and again; feed fewer of their ranks and contents"
 
@@ -85,22 +76,13 @@ class Program:
     def __init__(self, graph: Graph, libraries: ProviderRegistry, inner: bool = False) -> None:
         """`inner`: it is a step of another one."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
-        self._deciding = guard_inputs(graph)
         self._large, self._growing = weight_bytes(graph) >= LARGE_WEIGHTS, growing_sizes(graph)
+        self._plans = PlanTable(graph, own=not self._large)
         self._from_nothing = sizes_from_nothing(graph) if self._growing else frozenset()
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
-        self._plans: dict[Key, Planned] = {}
-        """By shapes, of which some sizes may be open, and by deciding contents."""
-        self._open: tuple[Planned, ...] = ()
-        """Those that have open sizes, of the fewest first."""
-        conditions = {n.condition for n in graph.nodes if isinstance(n, If)}
-        self._exact = {*self._deciding, *(k for k, v in enumerate(graph.inputs) if v in conditions)}
-        """The places of inputs whose sizes are looked at anew when they differ."""
         self._contents: set[Key] = set()
         self._worse: set[Key] = set()
         """Shapes with open sizes that were found to leave more Ifs."""
-        self._met: dict[Key, Planned] = {}
-        """The plans by all that they may depend on, in the form that is quickest to make."""
         self._branches: WeakSet[Program] = WeakSet()
         self._runs = count(1)
         self._last: Planned | None = None
@@ -148,25 +130,18 @@ class Program:
             for branch in list(self._branches):
                 branch.forget()
             self._plans.clear()
-            self._open = ()
-            self._met.clear()
             self._last = self.entry = None
 
     def plan(self, values: Sequence[Any]) -> Plan:
         """The plan for inputs like these, which is about to run."""
-        key = self.key(values)
-        planned = None if key is None else self._found(key)
+        key = self._plans.key(values)
+        planned = None if key is None else self._plans.met(key)
         if planned is None:
             planned = self._find_plan(values)
             if key is not None:
-                self._meet(key, planned)
+                self._plans.meet(key, planned)
         self._note(planned)
         return planned.of(values)
-
-    def _found(self, key: Key) -> Planned | None:
-        """The plan of inputs that were met, unless there is a better one to make by now."""
-        planned = self._met.get(key)
-        return None if planned is None or not planned.stays() else planned
 
     def _note(self, planned: Planned) -> None:
         """A plan is about to run. Where plans take turns, none shall spin while another one runs."""
@@ -186,104 +161,64 @@ class Program:
 
     def met(self, values: Sequence[Any]) -> Plan | None:
         """The plan of arrays of which the like was run before, which is about to run again."""
-        key = self.key(values)
-        planned = None if key is None else self._found(key) or self._similar(key, values)
+        plans = self._plans
+        key = plans.key(values)
+        planned = None if key is None else plans.met(key) or plans.similar(key, values)
         if planned is None:
             return None
         if planned is not self._last:
             self._note(planned)
         return planned.of(values)
 
-    def _similar(self, key: Key, values: Sequence[Any]) -> Planned | None:
-        """The plan of inputs that were not met, but differ from others in open sizes only."""
-        if key in self._met:  # and there is a better plan to make
-            return None
-        for planned in self._open:
-            if quickly_fits(planned.pattern or (), key) and planned.has_room(values) and planned.stays():
-                self._meet(key, planned)
-                return planned
-        return None
-
-    def _meet(self, key: Key, planned: Planned) -> None:
-        if len(self._met) >= MAX_PLAN_KEYS:
-            self._met.clear()
-        self._met[key] = planned
-
-    def key(self, values: Sequence[Any]) -> Key | None:
-        """Types, sizes and deciding contents of the inputs; None if they are no arrays of native types."""
-        key = quick_key(values, self._deciding)
-        return None if key is None else tuple(key)
-
     def _find_plan(self, values: Sequence[Any]) -> Planned:
         shapes = tuple([shape_key(v) for v in values])
-        contents = tuple([content_key(values[k]) for k in self._deciding])
+        contents = tuple([content_key(values[k]) for k in self._plans.deciding])
         with self._lock:
             if contents not in self._contents:
                 if len(self._contents) < MAX_GUARDED_CONTENTS:
                     self._contents.add(contents)
                 else:
                     contents = ANY
-            found = self._fitting(shapes, contents)
-            if found is None:
-                found = self._make_plan(shapes, contents, values)
-                self._open = self._those_open()
-            planned = self._plans[found]
+            planned = self._plans.fitting(shapes, contents)
+            alone = planned is not None and planned.is_open and self._plans.is_often(self._plans.key(values))
+            if planned is None or alone:
+                planned = self._make_plan(shapes, contents, values, alone)
             if planned.used:
                 self._settle(planned)
                 if planned.make_room(values):
                     self._last = None
-            if len(self._plans) > MAX_PLANS:
-                others = (k for k, p in self._plans.items() if k != found and p is not self._last)
-                del self._plans[min(others, key=lambda key: self._plans[key].used)]
-                if not self._overflown:
-                    self._overflown = True
-                    _log.warning(_MANY, MAX_PLANS)
-                self._met.clear()  # it may be there, too
-                self._open = self._those_open()
+            if self._plans.drop_one(planned, self._last) and not self._overflown:
+                self._overflown = True
+                _log.warning(_MANY, MAX_PLANS)
             if not self._inner:
                 compiling.rest()
             return planned
 
-    def _those_open(self) -> tuple[Planned, ...]:
-        by_sizes = sorted(self._plans.items(), key=lambda item: open_sizes(item[0][0]))
-        return tuple([planned for _, planned in by_sizes if planned.pattern is not None])
-
-    def _fitting(self, shapes: Key, contents: Key) -> Key | None:
-        """The key of a plan for these inputs: the one with the fewest open sizes."""
-        if (shapes, contents) in self._plans:
-            return shapes, contents
-        fit = [key for key in self._plans if key[1] == contents and fits(key[0], shapes)]
-        return min(fit, key=lambda key: open_sizes(key[0]), default=None)
-
     @collector_paused()
-    def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any]) -> Key:
-        """Make a plan for these inputs, and answer with its key."""
+    def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any], alone: bool) -> Planned:
+        """Make a plan for these inputs; `alone`: for no others."""
         if self.libraries.file is not None:
             self.libraries.file.check()
-        like = [
-            (key[0], planned)
-            for key, planned in self._plans.items()
-            if key[1] == contents and join(key[0], shapes) is not None
-        ]
-        wanted = self._patterns(shapes, contents, [pattern for pattern, _ in like])
-        least = min((planned.ifs for _, planned in like), default=0)
-        for pattern in wanted:
-            key = pattern, contents
-            special, guards, folded = self._special(pattern, contents, values)
-            ifs = count_ifs(special)
-            if pattern is not wanted[-1] and ifs > least:
-                self._worse.add(key)
-                continue
-            planned = self._plans[key] = self._lower(special, guards, values, key)
-            planned.ifs, planned.folded = ifs, folded
-            if open_sizes(pattern):
-                planned.larger = partial(self._with_room, special, guards)
-                for _, other in like:
-                    other.waits = max(other.waits, RUNS_BESIDE_OPEN)
-                if contents is not ANY:
-                    planned.pattern = quick_pattern(values, self._deciding, pattern, self._exact)
-            break
-        return key
+        like = self._plans.like(shapes, contents)
+        wanted = [shapes] if alone else self._patterns(shapes, contents, [*like])
+        least = min((planned.ifs for planned in like.values()), default=0)
+        for pattern in wanted[:-1]:
+            made = self._special(pattern, contents, values)
+            if count_ifs(made[0]) <= least:
+                break
+            self._worse.add((pattern, contents))
+        else:
+            pattern = wanted[-1]
+            made = self._special(pattern, contents, values)
+        special, guards, folded = made
+        planned = self._lower(special, guards, values, (pattern, contents))
+        planned.ifs, planned.folded = count_ifs(special), folded
+        if open_sizes(pattern):
+            planned.larger = partial(self._with_room, special, guards)
+            for other in like.values():
+                other.waits = max(other.waits, RUNS_BESIDE_OPEN)
+        self._plans.add(pattern, contents, planned, values)
+        return planned
 
     def _patterns(self, shapes: Key, contents: Key, like: Sequence[Key]) -> list[Key]:
         """What a plan for these shapes may be for, the best of all first."""
@@ -309,7 +244,7 @@ class Program:
     ) -> tuple[Graph, set[Value], tuple[str, ...]]:
         """The graph for inputs of these shapes and contents; the inputs that are constants in it; and
         what became of the Ifs that are not."""
-        guards = {} if contents is ANY else {self.graph.inputs[k]: values[k] for k in self._deciding}
+        guards = {} if contents is ANY else {self.graph.inputs[k]: values[k] for k in self._plans.deciding}
         known = {v: Constant(np.array(c)) for v, c in guards.items() if can_decide(c)}
         types: dict[Value, Type] = {}
         for value, given, key in zip(self.graph.inputs, values, shapes, strict=True):
@@ -364,7 +299,7 @@ class Program:
 
     def _settle_all(self) -> None:
         with self._lock:
-            for planned in self._plans.values():
+            for planned in self._plans:
                 planned.waits = 0
                 self._settle(planned)
 
@@ -426,12 +361,12 @@ class Program:
 
     def explain(self) -> str:
         """The plans made so far: their guards, and what runs where from now on."""
-        if not self._plans:
+        if not len(self._plans):
             return "not run yet"
         self._settle_all()
         lines = []
-        for (shapes, contents), planned in self._plans.items():
-            lines.append(f"plan for {inputs_text(self.graph.inputs, shapes, self._deciding, contents)}")
+        for shapes, contents, planned in self._plans.items():
+            lines.append(f"plan for {inputs_text(self.graph.inputs, shapes, self._plans.deciding, contents)}")
             lines += [f"  folded: {note}" for note in planned.folded]
             lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
             if planned.beyond is not None:
@@ -445,5 +380,5 @@ class Program:
     def emit(self, form: str) -> str:
         """The plans that are one function of machine code, as text: "llvm" or "asm"."""
         self._settle_all()
-        steps = [step for p in self._plans.values() for step in p.plan.steps if isinstance(step, NativeStep)]
+        steps = [step for p in self._plans for step in p.plan.steps if isinstance(step, NativeStep)]
         return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)

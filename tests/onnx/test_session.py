@@ -413,3 +413,29 @@ def test_a_default_session_of_onnxruntime_beside_ours():
     after = provider.ort.InferenceSession(text)
     for theirs in (before, after):
         assert check(theirs)
+
+
+@pytest.mark.parametrize(("providers", "expected"), [(None, True), (["FastProvider"], False)])
+def test_sums_and_normalizations_stay_two_on_the_processor(monkeypatch, providers, expected):
+    """onnxruntime's kernel for both in one takes many times as long there."""
+    disabled, opened = [], provider.ort.InferenceSession
+
+    def noted(*arguments, **named):
+        disabled.append(named["disabled_optimizers"])
+        return opened(*arguments, **named | {"providers": ["CPUExecutionProvider"]})
+
+    monkeypatch.setattr(provider, "InferenceSession", noted)
+    available = ["FastProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(provider.ort, "get_available_providers", lambda: available)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3, 4] x, float[2, 3, 4] y, float[4] w)
+        => (float[2, 3, 4] z) { s = Add (x, y) z = LayerNormalization (s, w) }"""
+    x, y, w = (
+        np.random.default_rng(k).random(n, np.float32) for k, n in enumerate([(2, 3, 4), (2, 3, 4), 4])
+    )
+    session = dml.load(onnx.parser.parse_model(text).SerializeToString(), providers=providers, native=False)
+    (found,) = session.run(None, {"x": x, "y": y, "w": w})
+    s = x + y
+    centred = s - s.mean(-1, keepdims=True)
+    np.testing.assert_allclose(found, centred / np.sqrt(s.var(-1, keepdims=True) + 1e-5) * w, rtol=1e-4)
+    assert disabled
+    assert all(("SkipLayerNormFusion" in names) == expected for names in disabled)

@@ -11,9 +11,9 @@ import anydml
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.text import graph_text
 from anydml.ir.transforms import eliminate_dead_code
-from anydml.onnx.execute import program, specialization
+from anydml.onnx.execute import plan_table, specialization
 from anydml.onnx.execute.partition import Partition
-from anydml.onnx.execute.program import MAX_PLANS
+from anydml.onnx.execute.plan_table import MAX_PLANS
 from anydml.onnx.rewrites.matcher import rewrite, rules_by_root
 from anydml.onnx.rewrites.pipeline import CHAINS, simplify
 from tests.models import (
@@ -274,7 +274,7 @@ def test_a_hundred_values_of_a_deciding_input():
 
 def test_the_plan_that_was_not_used_longest_goes(monkeypatch, caplog):
     """Also where its runs have found it by the quick way. The log tells once that there are too many."""
-    monkeypatch.setattr(program, "MAX_PLANS", 3)
+    monkeypatch.setattr(plan_table, "MAX_PLANS", 3)
     session = loaded([*BY_INTEGER, if_node("c", NEG, ABS)], info("k", "int64", []))
     x = np.float32([1, -2])
 

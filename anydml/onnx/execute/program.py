@@ -50,7 +50,7 @@ from anydml.onnx.execute.plan_keys import (
     opened,
     shape_key,
 )
-from anydml.onnx.execute.plan_table import MAX_PLANS, MAX_SHAPES, PlanTable
+from anydml.onnx.execute.plan_table import MAX_SHAPES, PlanTable
 from anydml.onnx.execute.planned import Planned
 from anydml.onnx.execute.specialization import count_ifs, selected, specialized, weight_bytes
 from anydml.onnx.execute.steps import Plan
@@ -189,7 +189,7 @@ class Program:
                     self._last = None
             if self._plans.drop_one(planned, self._last) and not self._overflown:
                 self._overflown = True
-                _log.warning(_MANY, MAX_PLANS)
+                _log.warning(_MANY, len(self._plans))
             if not self._inner:
                 compiling.rest()
             return planned

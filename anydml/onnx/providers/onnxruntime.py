@@ -117,6 +117,9 @@ _WRONG_OPTIMIZERS = ["ExpandElimination", "QDQPropagationTransformer", "ReshapeF
 a QuantizeLinear of two types from opset 21 on, or reads past its inputs and ends the process; the
 third takes a Reshape's shape for its data, or a size 0 for "as in the input"."""
 
+_SLOW_OPTIMIZERS = ["SkipLayerNormFusion"]
+"""What takes longer than what it replaces, on the processor: a sum and its normalization in one take four to
+seven times as long there as one after the other."""
 
 _VERSION = tuple(int(n) for n in re.findall(r"\d+", ort.__version__)[:2])
 _REST_SOON = (
@@ -154,6 +157,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     else:
         options = _options(asked)
         weights = _lend(region, options)
+    slow = _SLOW_OPTIMIZERS if asked.providers == CPU else []
     opening = _Opening(options)
     try:
         calls.enter(opening)
@@ -162,7 +166,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
             options,
             providers=[(name, dict(options)) for name, options in asked.providers],
             enable_fallback=0,
-            disabled_optimizers=[*_WRONG_OPTIMIZERS, *region.without],
+            disabled_optimizers=[*_WRONG_OPTIMIZERS, *slow, *region.without],
         )
     except TypeError:  # it is none of onnxruntime's, and nothing that a region does
         raise

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import AttributeProto, GraphProto
 
-from anydml.errors import InvalidModel, Problem, counted
+from anydml.errors import InvalidModel, Problem, counted, nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import OpInfo
@@ -93,6 +93,10 @@ def _attribute_problems(
         if attribute.ref_attr_name:
             yield f"expected a value of attribute {name!r}, but it refers to a function's"
         wanted = types.get(name)
+        known = wanted is not None or form is None or not isinstance(name, str)  # bytes if it is damaged
+        if not known and not name.startswith("__"):  # which are for tools
+            hint = nearest(name, types) if types else f"{op.name} has none"
+            yield f"expected no attribute {name!r} of {op.name}" + (f"; {hint}" if hint else "")
         if wanted is not None and kind in _KINDS and kind != wanted:
             kinds = f"{_KINDS[wanted]}, but got {_KINDS[kind]}"
             yield f"expected attribute {name} of {op.name} to be of type {kinds}"

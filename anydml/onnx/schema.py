@@ -245,15 +245,21 @@ def allowed_types(op: OnnxOp) -> tuple[frozenset[str], ...]:
 
 def wrong_type(op: OnnxOp, node: Node) -> str | None:
     """What is wrong, were a node this operator, with the types of its inputs as far as they are known."""
-    types = (None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs)
+    types = [None if v is None or v.type is None else onnx_name(v.type) for v in node.inputs]
     allowed, form = allowed_types(op), form_of(op)
     if form is None or not allowed:
         return None
+    bound: dict[str, tuple[str, str]] = {}
     for k, found in enumerate(types):
-        wanted = allowed[min(k, len(allowed) - 1)]
-        if found is not None and found not in wanted:
-            name = form.names[min(k, len(allowed) - 1)]
+        if found is None:
+            continue
+        formal, wanted = form.given[min(k, len(allowed) - 1)], allowed[min(k, len(allowed) - 1)]
+        if found not in wanted:
             told = sorted(wanted)
             shown = ", ".join(told[:6]) + (f" or {counted(len(told) - 6, 'other')}" if len(told) > 6 else "")
-            return f"expected input {name} of {op.name} to be {shown}, but got {found}"
+            return f"expected input {formal.name} of {op.name} to be {shown}, but got {found}"
+        name, first = bound.setdefault(formal.variable, (formal.name, found))
+        if first != found and formal.homogeneous:
+            names = name if name == formal.name else f"{name} and {formal.name}"
+            return f"expected inputs {names} of {op.name} to be of one type, but got {first} and {found}"
     return None

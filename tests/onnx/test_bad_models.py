@@ -516,3 +516,75 @@ def test_with_protobuf_in_python():
     assert lines[0] == "[-1.0, -2.0]", done.stderr
     assert "UTF-8" in lines[1]
     assert "do not parse" in lines[2]
+
+
+def small(body, domain=""):
+    opsets = '"": 17' + (f', "{domain}": 1' if domain else "")
+    text = f"<ir_version: 8, opset_import: [{opsets}]> g (float[2] x, int64[2] k, bool c) => (y) {{ {body} }}"
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("body", "domain", "error", "told"),
+    [
+        (
+            "y = Fooler (x)",
+            "",
+            anydml.Unsupported,
+            r"no provider runs Fooler of opset 17; did you mean 'Floor'\?",
+        ),
+        (
+            "y = Gelu (x)",
+            "",
+            anydml.Unsupported,
+            "no provider runs Gelu of opset 17; it exists from opset 20 on",
+        ),
+        ("y = mine.Relu (x)", "mine", anydml.Unsupported, "register_custom_ops_library"),
+        (
+            "y = Relu <slope = 1.0> (x)",
+            "",
+            anydml.InvalidModel,
+            "no attribute 'slope' of Relu; Relu has none",
+        ),
+        (
+            "y = LeakyRelu <alpa = 1.0> (x)",
+            "",
+            anydml.InvalidModel,
+            r"no attribute 'alpa' of LeakyRelu; did you mean 'alpha'\?",
+        ),
+    ],
+)
+def test_told_when_it_is_loaded(body, domain, error, told):
+    with pytest.raises(error, match=told):
+        anydml.load(small(body, domain))
+
+
+def test_types_that_differ():
+    session = anydml.load(small("y = Add (x, k)"))
+    feed = {"x": np.ones(2, np.float32), "k": np.ones(2, np.int64), "c": np.array(True)}
+    told = "expected inputs A and B of Add to be of one type, but got tensor.float. and tensor.int64."
+    with pytest.raises(anydml.InvalidModel, match=told):
+        session.run(None, feed)
+
+
+def test_an_unknown_operator_in_a_branch_that_is_not_taken():
+    branches = "then_branch = a () => (y1) { y1 = Fooler (x) }, else_branch = b () => (y2) { y2 = Relu (x) }"
+    session = anydml.load(small(f"y = If (c) <{branches}>"))
+    feed = {"x": np.ones(2, np.float32), "k": np.ones(2, np.int64)}
+    assert session.run(None, feed | {"c": np.array(False)})[0].tolist() == [1, 1]
+    with pytest.raises(anydml.Unsupported, match="no provider runs Fooler"):
+        session.run(None, feed | {"c": np.array(True)})
+
+
+def test_what_only_onnxruntime_has_in_onnxs_domain():
+    session = anydml.load(small("w = Exp (x) y = SimplifiedLayerNormalization <axis = -1> (x, w)"))
+    x = np.float32([1, 2])
+    feed = {"x": x, "k": np.ones(2, np.int64), "c": np.array(True)}
+    np.testing.assert_allclose(session.run(None, feed)[0], x / np.sqrt(2.5) * np.exp(x), rtol=1e-5)
+
+
+def test_attributes_for_tools_are_left_alone():
+    model = onnx.ModelProto.FromString(small("y = Relu (x)"))
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("__note", 1))
+    feed = {"x": np.float32([-1, 2]), "k": np.ones(2, np.int64), "c": np.array(True)}
+    assert anydml.load(model.SerializeToString()).run(None, feed)[0].tolist() == [0, 2]

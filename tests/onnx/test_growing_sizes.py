@@ -24,7 +24,7 @@ from anydml.onnx.execute.plan_keys import (
     shape_key,
 )
 from anydml.onnx.execute.plan_table import MAX_SHAPES, RUNS_ALIKE
-from anydml.onnx.execute.program import RUNS_BESIDE_OPEN
+from anydml.onnx.execute.program import RUNS_OF_VARIED
 
 DECODER = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -91,6 +91,10 @@ def test_what_may_be_nothing(decoder):
         ),
         "declared": (
             graph("float[4, 3] x, float[1, 3] y", "float[5, 3] z", "z = Concat <axis = 0> (x, y)"),
+            set(),
+        ),
+        "both": (
+            graph("float[n, 3] x, float[m, 3] y", "float[t, 3] z", "z = Concat <axis = 0> (x, y)"),
             set(),
         ),
         "computed with": (
@@ -249,7 +253,7 @@ def test_a_plan_for_one_shape_waits_for_code_beside_one_for_all(monkeypatch, tmp
     for n in (3, 4, 5):
         session.run(None, {"x": np.ones(n, np.float32)})
     first = next(iter(session._program._plans))
-    for _ in range(RUNS_BESIDE_OPEN - 1):
+    for _ in range(RUNS_OF_VARIED - 1):
         session.run(None, {"x": np.ones(3, np.float32)})
     assert first.program is not None
     for _ in range(3):
@@ -288,6 +292,25 @@ def test_but_not_where_sizes_take_turns_nor_more_than_a_few(decoder):
         for _ in range(RUNS_ALIKE + 2):
             run(n)
     assert len(session._program._plans) == MAX_SHAPES
+
+
+@pytest.mark.parametrize("native", [None, True])
+def test_nothing_and_something_take_turns(native):
+    text = graph(
+        "float[n, 3] x, float[1, 3] y",
+        "float[t, 3] z, float[3] w",
+        """z = Concat <axis = 0> (x, y)
+        least = ReduceMin <axes = [0], keepdims = 0> (z)
+        w = Exp (least)""",
+    )
+    session = anydml.load(parsed(text), threads=1, native=native)
+    rng, y = np.random.default_rng(0), np.float32([[1, 2, 3]])
+    for n in (3, 3, 3, 0, 0, 4, 0, 500, 0, 1):
+        x = rng.standard_normal((n, 3), np.float32)
+        joined, found = session.run(None, {"x": x, "y": y})
+        np.testing.assert_array_equal(joined, np.concatenate([x, y]))
+        np.testing.assert_allclose(found, np.exp(joined.min(0)), rtol=1e-6)
+    assert "x float32[*,3]" in session.explain()
 
 
 DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.int64)])

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import onnx
 
-from anydml.errors import ExecutionFailed, InvalidModel, Problem
-from anydml.ir.graph import Graph, Node, TensorType, Value
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
+from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.names import Names
-from anydml.onnx.schema import schema_of
+from anydml.onnx.providers.onnxruntime import may_have
+from anydml.onnx.schema import is_custom, is_foreign, schema_of, unknown_operator
 from anydml.onnx.serde.region_model import IR_VERSION, node_proto
 from anydml.onnx.types import numpy_type
 from anydml.runtime.memory import size_problem
@@ -31,6 +32,28 @@ def check_sizes(graph: Graph) -> None:
                 )
                 if problem is not None:
                     raise ExecutionFailed(problem)
+
+
+def check_operators(graph: Graph, custom: bool) -> None:
+    """Refuse a model with an operator that nobody runs, unless only a branch or body has it, which may not be
+    taken. `custom`: libraries of custom operators are there.
+
+    Raises:
+        Unsupported: names the node and its operator.
+    """
+    asked: set[OnnxOp] = set()
+    for node in graph.nodes:
+        if isinstance(node, If) or node.op in asked:
+            continue
+        asked.add(op := node.op)
+        if is_foreign(op) and (not custom if is_custom(op) else not (op.domain or may_have(op))):
+            raise unsupported(node)
+
+
+def unsupported(node: Node, why: str = "") -> Unsupported:
+    """What is told of a node that no provider runs; `why`, if nothing is known of its operator."""
+    said = f"no provider runs {node.op} of opset {node.op.version}"
+    return Unsupported(Problem(node.label, said, unknown_operator(node.op) or why))
 
 
 def check_node(node: Node, opsets: Mapping[str, int]) -> None:

@@ -57,19 +57,21 @@ def growing_sizes(graph: Graph) -> frozenset[tuple[int, int]]:
 
 def sizes_from_nothing(graph: Graph) -> frozenset[tuple[int, int]]:
     """Those of them that are 0 in a first run, so that one plan may be for that and for all others: what has
-    them is only measured, and joined with something along that axis."""
+    them is only measured, and joined along that axis with something that has elements."""
     if any(isinstance(n, If) or n.bodies for n in graph.nodes):
         return frozenset()
     readers: dict[Value, list[Node | If]] = {}
     for node in graph.nodes:
         for value in node.reads:
             readers.setdefault(value, []).append(node)
-    found = set()
-    for place, axes in _appended(graph):
-        others = (n for n in readers[graph.inputs[place]] if not (isinstance(n, Node) and measures(n)))
-        if len(axes) == 1 and all(_is_concat(n) and len(n.reads) > 1 for n in others):
-            found.add((place, axes[0]))
-    return frozenset(found)
+    able = {graph.inputs[place]: (place, axes[0]) for place, axes in _appended(graph) if len(axes) == 1}
+
+    def joins(node: Node | If) -> bool:
+        return isinstance(node, Node) and (
+            measures(node) or (_is_concat(node) and not {*node.reads} <= {*able})
+        )
+
+    return frozenset(end for value, end in able.items() if all(map(joins, readers[value])))
 
 
 def _is_concat(node: Node | If | None) -> TypeGuard[Node]:

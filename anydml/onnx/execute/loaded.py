@@ -12,6 +12,7 @@ from enum import Enum
 from anydml.cached import cached_property
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Graph, If, Node, TensorType, Value
+from anydml.onnx.execute.checks import check_operators
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
@@ -53,6 +54,7 @@ class Loaded:
         self.source, self.settings = Source(model), settings
         self.model = self._read(model, fixed=True)
         self.given = given if given is not None and has_custom_operators(self.model.graph) else None
+        check_operators(self.model.graph, custom=self.given is not None)
         self.program = self._program(self.model)
         self._users: set[int] = set()
         """Sessions that use it, by their numbers."""

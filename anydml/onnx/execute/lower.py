@@ -22,7 +22,7 @@ from typing import Any
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import Constant, Graph, If, MapType, Node, SequenceType, TensorType, Type, Value
-from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type
+from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type, unsupported
 from anydml.onnx.execute.cost_model import connected, seconds
 from anydml.onnx.execute.directml_lowering import as_directml, lower_to_directml
 from anydml.onnx.execute.loops import iterates, iteration
@@ -229,13 +229,7 @@ class _Lowering:
                 raise Unsupported(Problem("", wrong))
             return self._region([node], self.libraries.complete, because=why)
         except Unsupported as error:
-            raise Unsupported(
-                Problem(
-                    node.label,
-                    f"no provider runs {node.op} of opset {_version(node)}",
-                    unknown_operator(node.op) or str(error.problems[0]),
-                )
-            ) from error
+            raise unsupported(node, str(error.problems[0])) from error
 
     def _rule(self, node: Node, why: str) -> RuleStep:
         """A step by the operator's own rule; cases that it leaves open go to the complete library."""
@@ -413,7 +407,3 @@ def _drops(steps: Sequence[Step], kept: set[int]) -> tuple[tuple[int, ...], ...]
         drops.append(tuple(k for k in touched if k not in seen))
         seen.update(touched)
     return tuple(reversed(drops))
-
-
-def _version(node: Node) -> int:
-    return node.op.version

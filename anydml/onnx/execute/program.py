@@ -62,8 +62,9 @@ from anydml.runtime.process import renew_after_fork
 
 FIRST_SHAPES = 2
 """Combinations of shapes that get a plan of their own in any case."""
-RUNS_BESIDE_OPEN = 100
-"""Of a plan for one combination of shapes, until it gets code where another plan is for all of them."""
+RUNS_OF_VARIED = 100
+"""Until a plan becomes a program where sizes vary: one for a single combination of shapes beside one for all,
+and one for caches that grow."""
 MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 LARGE_WEIGHTS = 1 << 22
@@ -215,8 +216,8 @@ class Program:
         planned.ifs, planned.folded = count_ifs(special), folded
         if open_sizes(pattern):
             planned.larger = partial(self._with_room, special, guards)
-            for other in like.values():
-                other.waits = max(other.waits, RUNS_BESIDE_OPEN)
+            for varied in (*like.values(), *([planned] if self._growing else [])):
+                varied.waits = max(varied.waits, RUNS_OF_VARIED)
         self._plans.add(pattern, contents, planned, values)
         return planned
 

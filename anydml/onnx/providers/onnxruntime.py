@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TypeProto, helper
+from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import Problem, Unsupported
@@ -391,6 +392,16 @@ def _region_failed(error: Exception) -> RegionFailed:
 
 OLDEST_NEWEST = 21
 """An opset that every onnxruntime knows which is supported, so that it need not be asked."""
+
+
+@cache
+def may_have(op: OnnxOp) -> bool:
+    """Whether onnxruntime has an operator in ONNX's own domain, also one that ONNX does not know; builds that
+    do not tell may have any."""
+    told = getattr(onnxruntime_pybind11_state, "get_all_operator_schema", None)
+    known = () if told is None else told()
+    named = (s for s in known if s.name == op.name and not s.domain and not s.deprecated)
+    return told is None or any(s.since_version <= op.version for s in named)
 
 
 def knows_opset(version: int) -> bool:

@@ -119,7 +119,7 @@ NEEDED: dict[str, tuple[Case, list[np.ndarray] | None]] = {
         case("RotaryEmbedding", some(1, 2, 3, 4), some(1, 2), some(1, 2), none(1, 3, dtype=I)),
         None,
     ),
-    "the largest truth": (case("ScatterElements", TRUTHS, f([0], I), f([True]), reduction="max"), [f([True, True, False], B)]),
+    "the largest truth": (case("ScatterElements", TRUTHS, f([0], I), f([True], B), reduction="max"), [f([True, True, False], B)]),
     "the smallest truth": (case("ScatterND", TRUTHS, f([[1]], I), none(1, dtype=B), reduction="min"), [none(3, dtype=B)]),
     "local responses along a line": (case("LRN", some(2, 4, 5), size=3, alpha=0.0), [some(2, 4, 5)]),
     "long remainders": (case("Mod", f([2**62 + 3], I), f([4], I), fmod=1), [f([3], I)]),

@@ -211,11 +211,15 @@ def _screen(graph: Graph, work: int) -> None:
     """
     for value in graph.inputs:
         type_of(value, [1] * (value.rank or 0))
+    computed = {v for node in graph.nodes for v in node.writes} | {*graph.inputs}
     for node in graph.walk():
-        info = None if isinstance(node, If) else info_of(node.op)
-        if isinstance(node, Node) and not (
-            node.bodies or (info is not None and info.native) or may_have_form(node) or node.fails
-        ):
-            raise NotNative(f"{node.op} in {node.label}")
+        if isinstance(node, Node):
+            info = info_of(node.op)
+            native = info is not None and info.native is not None
+            if not (node.bodies or native or may_have_form(node) or node.fails):
+                raise NotNative(f"{node.op} in {node.label}")
+            wanted = () if info is None else info.native_constants
+            if not computed.isdisjoint([v for k in wanted if (v := node.inputs[k]) is not None]):
+                raise NotNative(f"{node.op} in {node.label}, of what is computed")
         if any(prod(v.known_sizes or ()) > work for v in node.writes):
             raise NotNative("more work than programs are for")

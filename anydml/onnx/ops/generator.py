@@ -167,6 +167,7 @@ OPS = (
     OpInfo(
         "Range",
         native=_native_range,
+        native_constants=(0, 2),
         safe=safe.ranged,
         safe_if_sized=lambda n, sizes, integers: True,
         result=result_types.moved,

@@ -349,6 +349,8 @@ class OpInfo:
     """The function of DirectML's REDUCE that it is, of floats."""
     native: Native | None = None
     """How programs compute it, where no DirectML operator says so."""
+    native_constants: tuple[int, ...] = ()
+    """Inputs, by number, that must be constants for that."""
 
     @cached_property
     def seen_alike(self) -> bool:

@@ -27,9 +27,17 @@ INTERNAL_DOMAIN = "anydml"
 MAX_VARIADIC = 1 << 30
 """Inputs that a variadic parameter may have, and more."""
 
+_LIBRARY_DOMAINS = frozenset(
+    """com.microsoft com.microsoft.nchwc com.microsoft.experimental com.microsoft.dml com.ms.internal.nhwc
+    org.pytorch.aten""".split()
+)
+"""Those of what onnxruntime brings along, beside ONNX's operators."""
+
 
 @cache
 def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
+    if op.domain in _LIBRARY_DOMAINS:  # of which the package has none: it is not asked, which may take 10 ms
+        return None
     try:
         return onnx.defs.get_schema(op.name, op.version, op.domain)
     except onnx.defs.SchemaError:  # an operator that ONNX does not know
@@ -141,13 +149,6 @@ def form_of(op: OnnxOp) -> Form | None:
 def is_foreign(op: OnnxOp) -> bool:
     """Whether it is neither ONNX's nor ours: a library's own, or nobody's."""
     return op.domain != INTERNAL_DOMAIN and form_of(op) is None
-
-
-_LIBRARY_DOMAINS = frozenset(
-    """com.microsoft com.microsoft.nchwc com.microsoft.experimental com.microsoft.dml com.ms.internal.nhwc
-    org.pytorch.aten""".split()
-)
-"""Those of what onnxruntime brings along, beside ONNX's operators."""
 
 
 def is_custom(op: OnnxOp) -> bool:

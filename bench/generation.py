@@ -164,7 +164,6 @@ class Text:
 
 def make(folder: Path, width: int) -> None:
     """Models of random weights, three layers, four heads, as `optimum` exports them."""
-    import torch
     import transformers as hf
     from optimum.exporters.onnx import onnx_export_from_model
 
@@ -195,7 +194,7 @@ def make(folder: Path, width: int) -> None:
         ),
     }
     for name, (kind, config, task) in models.items():
-        torch.manual_seed(0)
+        hf.set_seed(0)
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)
         onnx_export_from_model(

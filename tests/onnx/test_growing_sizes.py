@@ -353,3 +353,42 @@ def test_sizes_of_inputs_that_decide_stay():
     assert quickly_fits(pattern, tuple(quick_key([np.zeros((5, 6), np.float32), arrays[1]], (1,))))
     for other in (np.ones((2, 1), np.int64), np.ones((3,), np.int64), np.zeros((2,), np.int64)):
         assert not quickly_fits(pattern, tuple(quick_key([arrays[0], other], (1,))))
+
+
+def test_ifs_that_only_the_data_decides_do_not_keep_sizes_from_being_open():
+    text = graph(
+        "float[n, 3] x, float[1, 3] y",
+        "float[t, 3] z, float[t, 3] w",
+        """z = Concat <axis = 0> (x, y)
+        sum = ReduceSum <keepdims = 0> (y)
+        zero = Constant <value_float = 0.0> ()
+        c = Greater (sum, zero)
+        w = If (c) <then_branch = a () => (float[p, 3] w1) { w1 = Exp (z) },
+                    else_branch = b () => (float[q, 3] w2) { w2 = Tanh (z) }>""",
+    )
+    session = anydml.load(parsed(text), threads=1)
+    for n in range(1, 9):
+        for y in (np.ones((1, 3), np.float32), -np.ones((1, 3), np.float32)):
+            x = np.ones((n, 3), np.float32)
+            joined, found = session.run(None, {"x": x, "y": y})
+            np.testing.assert_array_equal(joined, np.concatenate([x, y]))
+            np.testing.assert_allclose(found, np.exp(joined) if y.sum() > 0 else np.tanh(joined), rtol=1e-6)
+    assert len(session._program._plans) == 1
+
+
+def test_attention_that_appends_to_caches_itself():
+    text = """<ir_version: 11, opset_import: ["": 23]> g (float[batch, 2, new, 4] x,
+        float[batch, 2, past, 4] key, float[batch, 2, past, 4] value)
+        => (float[batch, 2, new, 4] y, float[batch, 2, total, 4] keys, float[batch, 2, total, 4] values)
+        { y, keys, values = Attention (x, x, x, , key, value) }"""
+    assert growing(text) == {("key", 2), ("value", 2)}
+    session, peer = anydml.load(parsed(text), threads=1), ort.InferenceSession(parsed(text))
+    rng = np.random.default_rng(0)
+    key = value = rng.random((1, 2, 1, 4), np.float32)
+    for _ in range(5):
+        feed = {"x": rng.random((1, 2, 1, 4), np.float32), "key": key, "value": value}
+        mine, theirs = session.run(None, feed), peer.run(None, feed)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        _, key, value = mine
+    assert len(session._program._plans) == 1

@@ -14,6 +14,14 @@ MOVES = frozenset(
     ("Identity", "Cast", "Gather", "Slice", "Split", "Squeeze", "Unsqueeze", "Reshape", "Transpose")
 )
 """What moves a cache before something is appended to it, and behind that."""
+CACHES = {
+    "Attention": (4, 5),
+    "MultiHeadAttention": (6, 7),
+    "GroupQueryAttention": (3, 4),
+    "DecoderMaskedMultiHeadAttention": (5, 6),
+}
+"""Of what appends to caches itself, ONNX's and onnxruntime's, which inputs these are: along the last axis but
+one. They are its outputs, but for the first."""
 
 
 def guard_inputs(graph: Graph) -> tuple[int, ...]:
@@ -84,22 +92,26 @@ def _appended(graph: Graph) -> Iterator[tuple[int, Sequence[int]]]:
     outer = {v: w for node in graph.walk() for v, w in _results(node)}
     places = {v: k for k, v in enumerate(graph.inputs)}
     wanted: list[tuple[Value, Node | None, bool]] = [(v, None, False) for v in graph.outputs]
+    """Values with what appended to them, and whether they were moved since then."""
     seen = set()
     while wanted:
-        value, concat, moved = path = wanted.pop()
+        value, appends, moved = path = wanted.pop()
         if path in seen:
             continue
         seen.add(path)
-        if concat is not None and value in places and value.rank:
-            axis = NodeView(concat).attribute("axis")
+        if appends is not None and value in places and value.rank:
+            axis = NodeView(appends).attribute("axis") if _is_concat(appends) else -2
             axes = [axis % value.rank] if not moved and isinstance(axis, int) else range(value.rank)
             yield places[value], [k for k in axes if not isinstance((value.sizes or ())[k], int)]
-        wanted += [(v, concat, moved) for v in outer.get(value, ())]
+        wanted += [(v, appends, moved) for v in outer.get(value, ())]
         node = makers.get(value)
         if _is_concat(node):
             wanted += [(v, node, False) for v in node.reads]
         elif isinstance(node, Node) and node.op.name in MOVES:
-            wanted += [(v, concat, True) for v in node.reads[:1]]
+            wanted += [(v, appends, True) for v in node.reads[:1]]
+        elif isinstance(node, Node) and node.op.name in CACHES and value is not node.outputs[0]:
+            caches = (node.inputs[k] for k in CACHES[node.op.name] if k < len(node.inputs))
+            wanted += [(v, node, False) for v in caches if v is not None]
 
 
 def _name(value: Value, axis: int) -> str:

@@ -203,17 +203,17 @@ class Program:
         like = self._plans.like(shapes, contents)
         wanted = [shapes] if alone else self._patterns(shapes, contents, [*like])
         least = min((planned.ifs for planned in like.values()), default=0)
-        for pattern in wanted[:-1]:
-            made = self._special(pattern, contents, values)
-            if count_ifs(made[0]) <= least:
+        made: dict[Key, tuple[Graph, set[Value], tuple[str, ...]]] = {}
+        for pattern in wanted:
+            made[pattern] = self._special(pattern, contents, values)
+            if count_ifs(made[pattern][0]) <= least:
                 break
-            self._worse.add((pattern, contents))
-        else:
-            pattern = wanted[-1]
-            made = self._special(pattern, contents, values)
-        special, guards, folded = made
+        ifs = {pattern: count_ifs(special) for pattern, (special, _, _) in made.items()}
+        pattern = min(ifs, key=lambda pattern: ifs[pattern])  # the best of those with the fewest
+        self._worse |= {(other, contents) for other, count in ifs.items() if count > ifs[pattern]}
+        special, guards, folded = made[pattern]
         planned = self._lower(special, guards, values, (pattern, contents))
-        planned.ifs, planned.folded = count_ifs(special), folded
+        planned.ifs, planned.folded = ifs[pattern], folded
         if open_sizes(pattern):
             planned.larger = partial(self._with_room, special, guards)
             for varied in (*like.values(), *([planned] if self._growing else [])):

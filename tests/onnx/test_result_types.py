@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import anydml as dml
 from anydml.ir.graph import TensorType
+from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from tests.robustness.random_models import random_case
 
@@ -81,3 +83,47 @@ def test_all_axes_of_any_rank(attributes, wanted):
                     else_branch = e () => (q) {{ two = Constant <value_ints = [1]> () q = Unsqueeze (x, two) }}>
         y = ReduceMax {attributes} (a) }}"""
     assert dml.inspect(onnx.parser.parse_model(text)).outputs == {"y": wanted}
+
+
+AS_DYNAMO_WRITES = """<ir_version: 10, opset_import: ["": 20]> m (float[n, m, 6] x, float[1, 1, a, b] image)
+    => (float[n, m, 2, 3] split, float[k, 6] flat, float[1, 1, 4, 6] resized, int64[1] batch, int64[0] nothing) {
+    batch = Shape <start = 0, end = 1> (x)
+    length = Shape <start = -2, end = 2> (x)
+    nothing = Shape <start = 2, end = 1> (x)
+    two = Constant <value_ints = [2]> ()
+    three = Constant <value_ints = [3]> ()
+    shape = Concat <axis = 0> (batch, length, two, three)
+    split = Reshape <allowzero = 1> (x, shape)
+    rest = Constant <value_ints = [-1, 6]> ()
+    flat = Reshape <allowzero = 1> (x, rest)
+    sizes = Constant <value_ints = [1, 1, 4, 6]> ()
+    resized = Resize <keep_aspect_ratio_policy = "stretch", mode = "nearest"> (image, , , sizes)
+}"""
+
+
+def test_in_what_dynamo_writes(compared):
+    """Attributes that say what is so anyway; symbols are followed through them, and the package is not asked."""
+    session = dml.load(onnx.parser.parse_model(AS_DYNAMO_WRITES).SerializeToString(), threads=1)
+    types = {i.name: i.type for i in session._program.graph.inputs}
+    found = session._program.output_types(
+        [np.zeros((2, 3, 6), np.float32), np.zeros((1, 1, 2, 3), np.float32)]
+    )
+    assert [t.sizes for t in found] == [(2, 3, 2, 3), (6, 6), (1, 1, 4, 6), (1,), (0,)]
+    assert compared[0] == 7
+    (n, m, _) = types["x"].sizes
+    assert specialized_sizes(session) == [(n, m, 2, 3), None, (1, 1, 4, 6), (1,), (0,)]
+    peer = onnxruntime.InferenceSession(onnx.parser.parse_model(AS_DYNAMO_WRITES).SerializeToString())
+    rng, image = np.random.default_rng(0), np.ones((1, 1, 2, 3), np.float32)
+    for sizes in ((2, 3), (1, 4), (5, 1), (2, 7), (2, 3), (0, 3), (3, 0)):
+        feed = {"x": rng.random((*sizes, 6), np.float32), "image": image}
+        for mine, theirs in zip(session.run(None, feed), peer.run(None, feed), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def specialized_sizes(session):
+    """Of the outputs, in terms of the file's symbols; None where a size is computed of several."""
+    graph, libraries = session._program.graph, session._program.libraries
+    special = specialize(graph, {}, {}, libraries.opsets, libraries.fast)
+    symbols = {n for i in graph.inputs for n in i.sizes if not isinstance(n, int)}
+    outputs = [v.type.sizes for v in special.graph.outputs]
+    return [s if all(isinstance(n, int) or n in symbols for n in s) else None for s in outputs]

@@ -84,7 +84,8 @@ def _sliced_somewhere(n: KnownNode, sizes: Sizes) -> Types:
 def resized(n: KnownNode) -> Types:
     """In sizes that are told, or by factors, in the arithmetic that ONNX's inference has."""
     sizes = n.sizes(0)
-    if sizes is None or n.version < 11 or {"axes", "keep_aspect_ratio_policy"} & n.given:
+    kept = "keep_aspect_ratio_policy" in n.given and n.mode("keep_aspect_ratio_policy") != "stretch"
+    if sizes is None or n.version < 11 or "axes" in n.given or kept:
         return None
     told, factors = n.integers(3), n.content(2)
     if told is not None and len(told) == len(sizes) and (factors is None or not factors.size):
@@ -179,10 +180,10 @@ def chosen(n: KnownNode) -> Types:
 
 def measured(n: KnownNode) -> Types:
     """The sizes of the input, or of some of its axes."""
-    rank = n.rank(0)
-    if rank is None or n.given:
+    rank, start, end = n.rank(0), n.attribute("start") or 0, n.attribute("end")
+    if rank is None:
         return None
-    return only(n, "int64", (rank,))
+    return only(n, "int64", (len(range(rank)[start:end]),))
 
 
 def counted(n: KnownNode) -> Types:

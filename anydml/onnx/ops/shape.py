@@ -47,11 +47,16 @@ def _reshape(node: NodeView, x: Array, shape: Array | None = None) -> Array:
         raise NotFoldable("no shape")
     if any(n < -1 for n in given) or given.count(-1) > 1:
         raise ValueError(f"expected sizes of which one is -1 at most, but got {given}")
-    literally = node.version >= 14 and flag(node, "allowzero")
+    literally = _is_literal(node)
     if literally and 0 in given and -1 in given:
         raise NotFoldable("a size of -1 beside 0, with allowzero")
     sizes = [x.shape[k] if n == 0 and not literally else n for k, n in enumerate(given)]
     return x.reshape(sizes)
+
+
+def _is_literal(node: NodeView) -> bool:
+    """Whether a size of 0 is one, and not the input's."""
+    return node.version >= 14 and flag(node, "allowzero")
 
 
 def _flatten(node: NodeView, x: Array) -> Array:
@@ -99,12 +104,13 @@ def _size(node: NodeView, x: Array) -> Any:
 
 def _reshape_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | None:
     shape = contents[1] if len(contents) > 1 else None
-    if shape is None or shape.ndim != 1 or node.attribute("allowzero"):
+    if shape is None or shape.ndim != 1:
         return None
-    given = sizes[0]
+    given: Any = [] if _is_literal(node) else sizes[0]  # what 0 stands for
     wanted = [given[k] if n.number == 0 and k < len(given) else n for k, n in enumerate(shape)]
-    for k, n in enumerate(wanted):  # a symbol may turn out to be 0, which means the input's size
-        if n.number is None and not (n.least is not None and n.least > 0) and n not in given[k : k + 1]:
+    least = 0 if _is_literal(node) else 1
+    for k, n in enumerate(wanted):  # a symbol may turn out to be 0, which means the input's size, or -1
+        if n.number is None and not (n.least is not None and n.least >= least) and n not in given[k : k + 1]:
             wanted[k] = UNKNOWN
     rest = [k for k, n in enumerate(wanted) if n.number == -1]
     if len(rest) == 1:

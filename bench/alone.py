@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.measure import geometric_mean, middle
-from bench.processes import run
+from bench.processes import told_by
 
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
@@ -97,18 +96,17 @@ def compare(model: Path, feed: Path, threads: int, pairs: int = 3, seconds: floa
 
 
 def alone(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as cache:
-        told = ["--worker", name, str(model), str(feed), "--threads", str(threads), "--seconds", str(seconds)]
-        done = run("bench.alone", *told, ANYDML_CACHE_DIR=cache, ORT_DISABLE_TELEMETRY="1")
-        done.check_returncode()
-        result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return result
+    found: dict[str, float] = told_by(
+        *("bench.alone", "--worker", name, str(model), str(feed)),
+        *("--threads", str(threads), "--seconds", str(seconds)),
+    )
+    return found
 
 
 def worker(name: str, model: Path, feed: Path, threads: int, seconds: float) -> dict[str, float]:
     load, work = loader(name, threads), work_of(feed)
     start = time.perf_counter()
-    run = load(str(model))
+    run = load(str(model)).run
     work(run)
     first = time.perf_counter() - start
     warm = median(warm_runs(lambda: work(run), seconds))
@@ -139,24 +137,23 @@ def resident() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def loader(name: str, threads: int) -> Callable[[str], Run]:
-    """What loads a model; libraries are imported before."""
+def loader(name: str, threads: int) -> Callable[[str], Any]:
+    """What makes a session of a model; libraries are imported before."""
     if name == "anydml":
         import onnxruntime  # noqa: F401
 
         import anydml
 
         _ = anydml.load
-        return lambda path: anydml.load(path, threads=threads or None).run
+        return lambda path: anydml.load(path, threads=threads or None)
     import onnxruntime as ort
 
-    def theirs(path: str) -> Run:
+    def theirs(path: str) -> Any:
         options = ort.SessionOptions()
         if threads:
             options.intra_op_num_threads = threads
         options.log_severity_level = 4
-        run: Run = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run
-        return run
+        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     return theirs
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 
 from bench.alone import loader, resident
 from bench.measure import geometric_mean
-from bench.processes import run
+from bench.processes import told_by
 
 TOKENS = 40
 PROMPTS = 13, 5, 21, 34, 9, 17, 40, 11
@@ -67,14 +66,8 @@ def compared(model: Path, threads: int, pairs: int) -> tuple[float, float, float
     told: dict[str, list[dict[str, Any]]] = {"anydml": [], "onnxruntime": []}
     for _ in range(pairs):
         for name, results in told.items():
-            with tempfile.TemporaryDirectory() as cache:
-                done = run(
-                    "bench.generation",
-                    *("--worker", name, str(model), "--threads", str(threads)),
-                    ANYDML_CACHE_DIR=cache,
-                )
-            done.check_returncode()
-            results.append(json.loads(done.stdout.splitlines()[-1]))
+            asked = "--worker", name, str(model), "--threads", str(threads)
+            results.append(told_by("bench.generation", *asked))
     both = list(zip(told["anydml"], told["onnxruntime"], strict=True))
     for ours, theirs in both:
         assert ours["words"] == theirs["words"], model
@@ -113,9 +106,9 @@ class Text:
 
     def __init__(self, folder: Path, load: Any) -> None:
         encoder = folder / "encoder_model.onnx"
-        self._encoder = load(str(encoder)).__self__ if encoder.exists() else None
+        self._encoder = load(str(encoder)) if encoder.exists() else None
         decoder = "model.onnx" if self._encoder is None else "decoder_model_merged.onnx"
-        self._decoder = load(str(folder / decoder)).__self__
+        self._decoder = load(str(folder / decoder))
         self._inputs = {i.name: i for i in self._decoder.get_inputs()}
         self._outputs = [o.name for o in self._decoder.get_outputs()]
 

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from typing import Any
 
 SECONDS = 120
 
@@ -26,6 +28,18 @@ def run(
     command = [sys.executable, "-m", module, *arguments]
     around = os.environ | environment
     return subprocess.run(command, env=around, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def told_by(module: str, *arguments: str) -> Any:
+    """What `python -m module arguments` prints last, as JSON, with no kernel on disk.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        done = run(module, *arguments, ANYDML_CACHE_DIR=cache, ORT_DISABLE_TELEMETRY="1")
+    done.check_returncode()
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def asked(module: str, *arguments: str) -> str:

@@ -166,6 +166,11 @@ def test_which_sizes_grow(name):
     assert growing(text) == expected
 
 
+def assert_close(mine, theirs):
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def generated(run, prompt, tokens, batch=1):
     """What a session gives, token by token."""
     ids = np.random.default_rng(prompt).integers(0, 16, (batch, prompt))
@@ -181,10 +186,7 @@ def generated(run, prompt, tokens, batch=1):
 def test_one_plan_for_prompts_and_tokens(decoder):
     session, peer = anydml.load(decoder, threads=1), ort.InferenceSession(decoder)
     for prompt in (5, 9, 2, 13):
-        for mine, theirs in zip(
-            generated(session.run, prompt, 6), generated(peer.run, prompt, 6), strict=True
-        ):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert_close(generated(session.run, prompt, 6), generated(peer.run, prompt, 6))
     plans = re.findall("^plan for (.*)", session.explain(), re.MULTILINE)
     assert plans == ["ids int64[1,?], mask int64[1,?], past float32[1,2,*,4]"]
 
@@ -192,10 +194,7 @@ def test_one_plan_for_prompts_and_tokens(decoder):
 def test_other_batches(decoder):
     session, peer = anydml.load(decoder, threads=1), ort.InferenceSession(decoder)
     for batch in (1, 3, 2, 1):
-        for mine, theirs in zip(
-            generated(session.run, 4, 4, batch), generated(peer.run, 4, 4, batch), strict=True
-        ):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert_close(generated(session.run, 4, 4, batch), generated(peer.run, 4, 4, batch))
     plans = re.findall("^plan for (.*)", session.explain(), re.MULTILINE)
     assert plans == [
         "ids int64[1,?], mask int64[1,?], past float32[1,2,*,4]",
@@ -268,8 +267,7 @@ def test_what_comes_again_and_again_has_a_plan_of_its_own(decoder):
     wanted = peer.run(None, feed)
     seen = []
     for _ in range(RUNS_ALIKE + 6):
-        for mine, theirs in zip(session.run(None, feed), wanted, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert_close(session.run(None, feed), wanted)
         seen.append(len(session._program._plans))
     assert seen == sorted(seen)
     assert seen.count(1) > RUNS_ALIKE
@@ -388,7 +386,6 @@ def test_attention_that_appends_to_caches_itself():
     for _ in range(5):
         feed = {"x": rng.random((1, 2, 1, 4), np.float32), "key": key, "value": value}
         mine, theirs = session.run(None, feed), peer.run(None, feed)
-        for a, b in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert_close(mine, theirs)
         _, key, value = mine
     assert len(session._program._plans) == 1

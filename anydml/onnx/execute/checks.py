@@ -46,7 +46,8 @@ def check_operators(graph: Graph, custom: bool) -> None:
         if isinstance(node, If) or node.op in asked:
             continue
         asked.add(op := node.op)
-        if is_foreign(op) and (not custom if is_custom(op) else not (op.domain or may_have(op))):
+        may_run = custom if is_custom(op) else bool(op.domain) or not is_foreign(op) or may_have(op)
+        if not may_run:
             raise unsupported(node)
 
 

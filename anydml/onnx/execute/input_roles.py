@@ -30,8 +30,7 @@ def guard_inputs(graph: Graph) -> tuple[int, ...]:
     Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
     integers or truths can be guards.
     """
-    makers = {v: node for node in graph.walk() for v in node.writes}
-    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    makers, outer = _origins(graph)
     wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
     seen: set[Value] = set()
     while wanted:
@@ -75,9 +74,8 @@ def sizes_from_nothing(graph: Graph) -> frozenset[tuple[int, int]]:
     able = {graph.inputs[place]: (place, axes[0]) for place, axes in _appended(graph) if len(axes) == 1}
 
     def joins(node: Node | If) -> bool:
-        return isinstance(node, Node) and (
-            measures(node) or (_is_concat(node) and not {*node.reads} <= {*able})
-        )
+        appends = _is_concat(node) and not able.keys() >= {*node.reads}
+        return appends or (isinstance(node, Node) and measures(node))
 
     return frozenset(end for value, end in able.items() if all(map(joins, readers[value])))
 
@@ -88,8 +86,7 @@ def _is_concat(node: Node | If | None) -> TypeGuard[Node]:
 
 def _appended(graph: Graph) -> Iterator[tuple[int, Sequence[int]]]:
     """Inputs that outputs are made of by appending something, and along which axes."""
-    makers = {v: node for node in graph.walk() for v in node.writes}
-    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    makers, outer = _origins(graph)
     places = {v: k for k, v in enumerate(graph.inputs)}
     wanted: list[tuple[Value, Node | None, bool]] = [(v, None, False) for v in graph.outputs]
     """Values with what appended to them, and whether they were moved since then."""
@@ -118,6 +115,12 @@ def _name(value: Value, axis: int) -> str:
     """What a file calls a size that it leaves open."""
     size = (value.sizes or ())[axis]
     return size.name if isinstance(size, Affine) else ""
+
+
+def _origins(graph: Graph) -> tuple[dict[Value, Node | If], dict[Value, tuple[Value, ...]]]:
+    """What makes a value, branches included; and for the outputs of Ifs, what they can be."""
+    makers = {v: node for node in graph.walk() for v in node.writes}
+    return makers, {v: w for node in graph.walk() for v, w in _results(node)}
 
 
 def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:

@@ -68,12 +68,8 @@ def quick_pattern(
 def quickly_fits(pattern: Key, key: Key) -> bool:
     """Whether a quick key is like a pattern of them."""
     for like, part in zip(pattern, key, strict=True):
-        if like != part:
-            if type(like) is not tuple or type(part) is not tuple or len(like) != len(part):
-                return False
-            for n, m in zip(like, part, strict=True):
-                if n != m and n != ANY_SIZE and (n is not None or m == 0):
-                    return False
+        if like != part and not (type(like) is tuple and type(part) is tuple and _admits(like, part)):
+            return False
     return True
 
 
@@ -112,13 +108,19 @@ def join(a: Key | None, b: Key | None) -> Key | None:
 def fits(pattern: Key, shapes: Key) -> bool:
     """Whether a plan for a pattern is one for these shapes."""
     for (dtype, sizes), (given, others) in zip(pattern, shapes, strict=True):
-        if sizes != others:
-            if sizes is None or others is None or len(sizes) != len(others):
-                return False
-            for n, m in zip(sizes, others, strict=True):
-                if n != m and n != ANY_SIZE and (n is not None or m == 0):
-                    return False
-        if dtype != given:
+        if dtype != given or (sizes is None) != (others is None):
+            return False
+        if sizes is not None and not _admits(sizes, others):
+            return False
+    return True
+
+
+def _admits(pattern: tuple[Any, ...], sizes: tuple[Any, ...]) -> bool:
+    """Whether sizes are those of a pattern where it has them."""
+    if len(pattern) != len(sizes):
+        return False
+    for n, m in zip(pattern, sizes, strict=True):
+        if n != m and n != ANY_SIZE and (n is not None or m == 0):
             return False
     return True
 
@@ -136,14 +138,12 @@ def opened(
         told, rank = value.sizes, len(sizes or ())
         if told is None or len(told) != rank:  # libraries take a condition of one element for a scalar
             told = (None,) * rank
-        ones = {k for k in range(rank) if growing is not None and (place, k) not in growing}
-        kept = sizes and tuple(
-            n if n == 0 or n == m or (n == 1 and k in ones) else None
-            for k, (n, m) in enumerate(zip(sizes, told, strict=True))
-        )
-        if kept:
-            kept = tuple([ANY_SIZE if (place, k) in from_nothing else n for k, n in enumerate(kept)])
-        opened.append((dtype, kept))
+        pattern: list[int | None] = []
+        for k, (n, m) in enumerate(zip(sizes or (), told, strict=True)):
+            is_new = n == 1 and growing is not None and (place, k) not in growing
+            kept = n if n == 0 or n == m or is_new else None
+            pattern.append(ANY_SIZE if (place, k) in from_nothing else kept)
+        opened.append((dtype, None if sizes is None else tuple(pattern)))
     return tuple(opened)
 
 

@@ -126,6 +126,7 @@ class PlanTable:
         if open_sizes(pattern) and contents is not ANY:
             planned.pattern = quick_pattern(values, self.deciding, pattern, self._exact)
         self._plans[pattern, contents] = planned
+        self._alike = None, 0
         self._sort()
 
     def drop_one(self, *kept: Planned | None) -> bool:
@@ -141,7 +142,6 @@ class PlanTable:
     def _sort(self) -> None:
         keys = sorted(self._plans, key=_open_sizes)
         self._open = tuple([p for p in map(self._plans.__getitem__, keys) if p.pattern is not None])
-        self._alike = None, 0
 
 
 def _open_sizes(key: Key) -> int:

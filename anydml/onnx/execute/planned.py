@@ -62,17 +62,22 @@ class Planned:
     @property
     def is_open(self) -> bool:
         """Whether it is for more than one combination of sizes, by others than a program."""
-        return self.pattern is not None and not isinstance(next(iter(self.plan.steps), None), NativeStep)
+        return self.pattern is not None and self._program_step is None
+
+    @property
+    def _program_step(self) -> NativeStep | None:
+        step = next(iter(self.plan.steps), None)
+        return step if isinstance(step, NativeStep) else None
 
     def has_room(self, values: Sequence[Any]) -> bool:
         """Whether it is not a program that these are too long for."""
-        step = next(iter(self.plan.steps), None)
-        return self.larger is None or not isinstance(step, NativeStep) or step.has_room(values)
+        step = self._program_step
+        return self.larger is None or step is None or step.has_room(values)
 
     def make_room(self, values: Sequence[Any]) -> bool:
         """Make a program with more room, if these are longer than it has; whether it is another one now."""
-        step = next(iter(self.plan.steps), None)
-        if self.larger is None or not isinstance(step, NativeStep) or step.has_room(values):
+        step = self._program_step
+        if self.larger is None or step is None or step.has_room(values):
             return False
         found = self.larger(values)
         if not isinstance(next(iter(found.steps), None), NativeStep):

@@ -138,7 +138,7 @@ class Program:
         key = self._plans.key(values)
         planned = None if key is None else self._plans.met(key)
         if planned is None:
-            planned = self._find_plan(values)
+            planned = self._find_plan(values, key)
             if key is not None:
                 self._plans.meet(key, planned)
         self._note(planned)
@@ -171,7 +171,7 @@ class Program:
             self._note(planned)
         return planned.of(values)
 
-    def _find_plan(self, values: Sequence[Any]) -> Planned:
+    def _find_plan(self, values: Sequence[Any], key: Key | None) -> Planned:
         shapes = tuple([shape_key(v) for v in values])
         contents = tuple([content_key(values[k]) for k in self._plans.deciding])
         with self._lock:
@@ -181,7 +181,7 @@ class Program:
                 else:
                     contents = ANY
             planned = self._plans.fitting(shapes, contents)
-            alone = planned is not None and planned.is_open and self._plans.is_often(self._plans.key(values))
+            alone = planned is not None and planned.is_open and self._plans.is_often(key)
             if planned is None or alone:
                 planned = self._make_plan(shapes, contents, values, alone)
             if planned.used:
@@ -212,6 +212,8 @@ class Program:
         pattern = min(ifs, key=lambda pattern: ifs[pattern])  # the best of those with the fewest
         self._worse |= {(other, contents) for other, count in ifs.items() if count > ifs[pattern]}
         special, guards, folded = made[pattern]
+        if self._growing and any(0 in (sizes or ()) for _, sizes in pattern):
+            self.libraries.share()  # what is empty now grows, and another plan takes turns with this one
         planned = self._lower(special, guards, values, (pattern, contents))
         planned.ifs, planned.folded = ifs[pattern], folded
         if open_sizes(pattern):
@@ -230,8 +232,6 @@ class Program:
             wanted.insert(0, general)
         if self._growing and not like:
             wanted.insert(0, opened(shapes, inputs, self._growing, from_nothing))
-            if any(0 in (sizes or ()) for _, sizes in wanted[0]):
-                self.libraries.share()  # what is empty now grows, and another plan takes turns with this one
         if len(like) >= FIRST_SHAPES:
             joined: Key | None = shapes
             for other in like:
@@ -362,7 +362,7 @@ class Program:
 
     def explain(self) -> str:
         """The plans made so far: their guards, and what runs where from now on."""
-        if not len(self._plans):
+        if not self._plans:
             return "not run yet"
         self._settle_all()
         lines = []

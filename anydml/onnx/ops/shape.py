@@ -34,11 +34,7 @@ from anydml.ops.dtypes import INT64
 
 
 def _shape(node: NodeView, x: Array) -> Array:
-    first, last = node.attribute("start") or 0, node.attribute("end")
-    rank = x.ndim
-    begin = min(max(first + rank if first < 0 else first, 0), rank)
-    end = rank if last is None else min(max(last + rank if last < 0 else last, 0), rank)
-    return np.array(x.shape[begin:end], np.int64)
+    return np.array(x.shape[node.attribute("start") or 0 : node.attribute("end")], np.int64)
 
 
 def _reshape(node: NodeView, x: Array, shape: Array | None = None) -> Array:
@@ -106,9 +102,9 @@ def _reshape_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | 
     shape = contents[1] if len(contents) > 1 else None
     if shape is None or shape.ndim != 1:
         return None
-    given: Any = [] if _is_literal(node) else sizes[0]  # what 0 stands for
+    literally = _is_literal(node)
+    given, least = ([], 0) if literally else (sizes[0], 1)  # what 0 stands for, and what says nothing else
     wanted = [given[k] if n.number == 0 and k < len(given) else n for k, n in enumerate(shape)]
-    least = 0 if _is_literal(node) else 1
     for k, n in enumerate(wanted):  # a symbol may turn out to be 0, which means the input's size, or -1
         if n.number is None and not (n.least is not None and n.least >= least) and n not in given[k : k + 1]:
             wanted[k] = UNKNOWN
@@ -262,7 +258,7 @@ def _reshapes_whole(n: KnownNode, sizes: Sequence[Affine], integers: Sequence[Sy
     """To as many elements; no size that is to be found out, or copied, where there may be none."""
     told = integers[1] if len(integers) > 1 else None
     before, after = n.sizes(0), tuple(map(as_dim, sizes))
-    if told is None or before is None or len(told) != len(sizes) or n.attribute("allowzero"):
+    if told is None or before is None or len(told) != len(sizes) or _is_literal(n):
         return False
     if not same_count(before, after):
         return False

@@ -399,9 +399,10 @@ def may_have(op: OnnxOp) -> bool:
     """Whether onnxruntime has an operator in ONNX's own domain, also one that ONNX does not know; builds that
     do not tell may have any."""
     told = getattr(onnxruntime_pybind11_state, "get_all_operator_schema", None)
-    known = () if told is None else told()
-    named = (s for s in known if s.name == op.name and not s.domain and not s.deprecated)
-    return told is None or any(s.since_version <= op.version for s in named)
+    if told is None:
+        return True
+    named = (s for s in told() if s.name == op.name and not s.domain and not s.deprecated)
+    return any(s.since_version <= op.version for s in named)
 
 
 def knows_opset(version: int) -> bool:

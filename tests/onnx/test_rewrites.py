@@ -266,21 +266,24 @@ def identities(rng):
 
 
 def lines(rng):
-    """Convolutions along a line whose weights are so large that windows of few positions are gathered."""
+    """Convolutions along a line whose weights are so large that windows of few positions are gathered,
+    in blocks where taps, strides and the length have one."""
     model = Model(int(rng.choice([11, 13, 17, 22])))
-    batch, channels, taps = int(rng.integers(1, 4)), int(rng.choice([1, 2, 16, 40])), int(rng.integers(1, 6))
+    block = int(rng.choice([1, 1, 2, 6]))
+    batch, channels = int(rng.integers(1, 4)), int(rng.choice([1, 2, 16, 40]))
+    taps = block * int(rng.integers(1, 6))
     filters = -(-(1 << 13) // (channels * taps)) + int(rng.integers(-1, 3))
     attributes = {}
     if rng.integers(2):
         attributes["pads"] = [int(n) for n in rng.integers(0, 4, 2)]
     if rng.integers(2):
-        attributes["strides"] = [int(rng.integers(1, 5))]
-    if rng.integers(2):
+        attributes["strides"] = [block * int(rng.integers(1, 5))]
+    if not rng.integers(2 * block):
         attributes["dilations"] = [int(rng.integers(1, 4))]
     if not rng.integers(6):
         attributes = {"auto_pad": "SAME_UPPER"}
     least = attributes.get("dilations", [1])[0] * (taps - 1) + 1
-    x = model.input("x", values(rng, (batch, channels, least + int(rng.integers(0, 12)))))
+    x = model.input("x", values(rng, (batch, channels, least + block * int(rng.integers(0, 12)))))
     w = model.const(rng.standard_normal((filters, channels, taps)) / 8, np.float32)
     bias = [model.const(rng.standard_normal(filters), np.float32)] if rng.integers(2) else []
     y = model.add("Relu", model.add("Conv", x, w, *bias, **attributes))

@@ -204,7 +204,7 @@ def gathers(rng):
 
 
 def convolutions(rng):
-    model = Model()
+    model = Model(open_axes=int(rng.integers(2)))
     axes = int(rng.integers(1, 3))
     batch, channels, made = int(rng.choice([0, 1, 2])), int(rng.integers(1, 4)), int(rng.integers(1, 4))
     length = [int(n) for n in rng.integers(1, 4, axes)]
@@ -268,7 +268,7 @@ def identities(rng):
 def lines(rng):
     """Convolutions along a line whose weights are so large that windows of few positions are gathered,
     in blocks where taps, strides and the length have one."""
-    model = Model(int(rng.choice([11, 13, 17, 22])))
+    model = Model(int(rng.choice([11, 13, 17, 22])), open_axes=int(rng.integers(2)))
     block = int(rng.choice([1, 1, 2, 6]))
     batch, channels = int(rng.integers(1, 4)), int(rng.choice([1, 2, 16, 40]))
     taps = block * int(rng.integers(1, 6))

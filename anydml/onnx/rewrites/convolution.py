@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.ir.dims import Dim, as_affine, as_dim
 from anydml.ir.graph import Node, TensorType, Value
 from anydml.onnx.ops.opinfo import NodeView
 from anydml.onnx.ops.windows import window_fits
@@ -39,13 +40,13 @@ BLOCK_COST = 64
 
 def multiply_matrices(match: Match) -> Result:
     x, w, y, bias = match["x"], match["weight"], match.output, match.root.inputs[2:]
-    given, weight, result = x.known_sizes, w.known_sizes, y.known_sizes
+    given, weight, result = _of_each(x), w.known_sizes, _of_each(y)
     if given is None or weight is None or result is None:
         return None
-    taps = _taps(match.root, given, weight, result)
+    (batch, *_), columns, dtype = x.sizes or (), prod(given), x.tensor.dtype
+    taps = None if batch == 0 else _taps(match.root, given, weight, result)
     if taps is None or prod(weight) > MAX_WEIGHT:
         return None
-    columns, dtype = prod(given[1:]), x.tensor.dtype
 
     def product(content: NDArray[Any]) -> NDArray[Any]:
         used = content[np.ix_(range(weight[0]), range(weight[1]), *taps)]
@@ -53,8 +54,8 @@ def multiply_matrices(match: Match) -> Result:
 
     matrix = Value(f"{y.name}~matrix", TensorType(dtype, (weight[0], columns)))
     match.constants[matrix] = match.constants[w].derive(("taps", *map(tuple, taps)), product)
-    rows = Value(f"{y.name}~rows", TensorType(dtype, (given[0], columns)))
-    flat = Value(f"{y.name}~flat", TensorType(dtype, (given[0], weight[0])))
+    rows = Value(f"{y.name}~rows", TensorType(dtype, (batch, columns)))
+    flat = Value(f"{y.name}~flat", TensorType(dtype, (batch, weight[0])))
     return [
         match.make_reshape(x, rows),
         match.make("Gemm", (rows, matrix, *bias), flat, transB=1),
@@ -65,15 +66,13 @@ def multiply_matrices(match: Match) -> Result:
 def gather_windows(match: Match) -> Result:
     """Of few positions along a line: libraries convolve for many, and pack the weights each time."""
     x, w, y, bias = match["x"], match["weight"], match.output, match.root.inputs[2:]
-    given, weight, result = x.known_sizes, w.known_sizes, y.known_sizes
-    if given is None or weight is None or result is None or len(given) != 3 or x.tensor.dtype != "float32":
+    given, weight, result = _of_each(x), w.known_sizes, _of_each(y)
+    if given is None or weight is None or result is None or len(given) != 2 or x.tensor.dtype != "float32":
         return None
     view = NodeView(match.root)
-    batch, channels, length = given
-    filters, _, taps = weight
-    positions = result[2]
-    whole = weight[1] == channels and view.int("group") == 1 and 0 not in (*given, *weight)
-    if not whole or view.text("auto_pad") != "NOTSET" or not window_fits(view, given, weight[2:]):
+    (batch, *_), (channels, length), (filters, _, taps), positions = x.sizes or (), given, weight, result[1]
+    whole = weight[1] == channels and view.int("group") == 1 and 0 not in (batch, *given, *weight)
+    if not whole or view.text("auto_pad") != "NOTSET" or not window_fits(view, (batch, *given), weight[2:]):
         return None
     if not 1 < positions <= MAX_POSITIONS or not MIN_WEIGHT <= prod(weight) <= MAX_WEIGHT:
         return None
@@ -89,7 +88,7 @@ def gather_windows(match: Match) -> Result:
         return None  # libraries differ in whether they multiply them by padding
     nodes = []
 
-    def value(word: str, *sizes: int) -> Value:
+    def value(word: str, *sizes: Dim) -> Value:
         return Value(f"{y.name}~{word}", TensorType("float32", sizes))
 
     last = value("channels_last", batch, length, channels)
@@ -106,7 +105,8 @@ def gather_windows(match: Match) -> Result:
     places = stride // block * np.arange(positions)[:, None] + dilation * np.arange(taps // block)
     index = match.make_constant(f"{y.name}~places", places.astype(np.int64))
     windows = value("windows", batch, positions, taps // block, block * channels)
-    rows, flat = value("rows", batch * positions, taps * channels), value("flat", batch * positions, filters)
+    count = as_dim(as_affine(batch).scaled(positions))
+    rows, flat = value("rows", count, taps * channels), value("flat", count, filters)
     matrix = value("matrix", filters, taps * channels)
     match.constants[matrix] = match.constants[w].derive(
         "channels last", lambda content: np.ascontiguousarray(content.transpose(0, 2, 1)).reshape(filters, -1)
@@ -134,6 +134,12 @@ def unary_before_turning(match: Match) -> Result:
     ]
 
 
+def _of_each(images: Value) -> tuple[int, ...] | None:
+    """The sizes of each of them, if they are known; how many there are may be open."""
+    known = None if not images.sizes else [n for n in images.sizes[1:] if isinstance(n, int)]
+    return tuple(known) if known is not None and len(known) + 1 == images.rank else None
+
+
 def _transposed(match: Match, x: Value, y: Value) -> Node:
     """Channels behind the line, or before it."""
     return match.make("Transpose", (x,), y, perm=[0, 2, 1])
@@ -142,21 +148,21 @@ def _transposed(match: Match, x: Value, y: Value) -> Node:
 def _taps(
     node: Node, given: Sequence[int], weight: Sequence[int], result: Sequence[int]
 ) -> list[list[int]] | None:
-    """Along each axis the taps that meet the input, if there is one position and they meet all of it."""
-    axes = len(given) - 2
-    if axes < 1 or len(weight) != len(given) or weight[1] != given[1]:  # in groups
+    """Along each axis the taps that meet one of the inputs, if there is one position and they meet all of it."""
+    axes = len(given) - 1
+    if axes < 1 or len(weight) != len(given) + 1 or weight[1] != given[0]:  # in groups
         return None
     view = NodeView(node)
     pads, dilations = view.ints("pads") or [0] * 2 * axes, view.ints("dilations") or [1] * axes
-    if view.text("auto_pad") != "NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[2:]):
+    if view.text("auto_pad") != "NOTSET" or 0 in (*given, *weight) or any(n != 1 for n in result[1:]):
         return None
-    if not window_fits(view, given, weight[2:]):
+    if not window_fits(view, (None, *given), weight[2:]):
         return None
     taps = []
     for k in range(axes):
         places = [t * dilations[k] - pads[k] for t in range(weight[k + 2])]
-        meeting = [t for t, place in enumerate(places) if 0 <= place < given[k + 2]]
-        if len(meeting) != given[k + 2]:
+        meeting = [t for t, place in enumerate(places) if 0 <= place < given[k + 1]]
+        if len(meeting) != given[k + 1]:
             return None
         taps.append(meeting)
     return taps

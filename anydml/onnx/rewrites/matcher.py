@@ -100,9 +100,9 @@ class Match:
         return made
 
     def make_reshape(self, source: Value, output: Value) -> Node:
-        """A Reshape to the sizes of `output`."""
-        sizes = output.known_sizes
-        assert sizes is not None, "sizes are known"
+        """A Reshape to the sizes of `output`, of which one may be open."""
+        sizes = [n if isinstance(n, int) else -1 for n in output.sizes or ()]
+        assert sizes.count(-1) < 2, "what is open is what remains"
         assert 0 not in sizes, "a 0 would mean another size"
         return self.make(
             "Reshape", (source, self.make_constant(f"{output.name}~sizes", np.array(sizes, np.int64))), output

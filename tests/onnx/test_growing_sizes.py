@@ -249,7 +249,7 @@ def test_a_plan_for_one_shape_waits_for_code_beside_one_for_all(monkeypatch, tmp
                     else_branch = b () => (float[n] z2) { z2 = Tanh (x) }>""",
     )
     session = anydml.load(parsed(text), threads=1)
-    for n in (3, 4, 5):
+    for n in (3, 4):
         session.run(None, {"x": np.ones(n, np.float32)})
     first = next(iter(session._program._plans))
     for _ in range(RUNS_OF_VARIED - 1):
@@ -290,6 +290,26 @@ def test_but_not_where_sizes_take_turns_nor_more_than_a_few(decoder):
         for _ in range(RUNS_ALIKE + 2):
             run(n)
     assert len(session._program._plans) == MAX_SHAPES
+
+
+def test_of_sizes_that_vary_those_that_come_often_have_plans_of_their_own():
+    model = parsed(graph("float[n, 3] x", "float[n, 3] y", "y = Softmax (x)"))
+    session, peer = anydml.load(model, threads=1, native=False), ort.InferenceSession(model)
+    rng, plans = np.random.default_rng(0), session._program._plans
+
+    def run(n):
+        feed = {"x": rng.standard_normal((n, 3), np.float32)}
+        np.testing.assert_allclose(session.run(None, feed)[0], peer.run(None, feed)[0], rtol=1e-5)
+        return len(plans)
+
+    assert [run(n) for n in range(2, 8)] == [1, 2, 2, 2, 2, 2]  # one for 2, one for all
+    for _ in range(2 * RUNS_ALIKE):
+        run(9), run(10)
+    assert [shapes[0][1] for shapes, _, _ in plans.items()] == [(2, 3), (None, 3), (9, 3), (10, 3)]
+    for n in range(11, 11 + 2 * MAX_SHAPES):
+        for _ in range(RUNS_ALIKE + 2):
+            run(n)
+    assert len(plans) == MAX_SHAPES
 
 
 @pytest.mark.parametrize("native", [None, True])

@@ -27,14 +27,18 @@ MAX_SHAPES = 8
 """Combinations of shapes that get a plan of their own where that leaves fewer Ifs, or where they come again
 and again; later ones share one that knows ranks."""
 RUNS_ALIKE = 30
-"""One after another, until sizes that a plan leaves open are worth one of their own. Caches that grow are
-never as they were in the run before."""
+"""Until sizes that a plan leaves open are worth one of their own."""
 
 
 class PlanTable:
-    def __init__(self, graph: Graph, own: bool) -> None:
-        """`own`: whether inputs that come again and again have plans for themselves."""
-        self._own = own
+    def __init__(self, graph: Graph, own: bool, growing: bool) -> None:
+        """
+        Args:
+            own: whether inputs that come again and again have plans for themselves.
+            growing: whether to count only those that come one after another. A cache that grows is never as
+                it was in the run before, but as in other texts.
+        """
+        self._own, self._growing = own, growing
         self.deciding = guard_inputs(graph)
         """The places of inputs whose contents a plan depends on."""
         conditions = {n.condition for n in graph.nodes if isinstance(n, If)}
@@ -46,8 +50,8 @@ class PlanTable:
         """Those that have open sizes, of the fewest first."""
         self._met: dict[Key, Planned] = {}
         """The plans by all that they may depend on, in the form that is quickest to make."""
-        self._alike: tuple[Key | None, int] = (None, 0)
-        """What was fed last to a plan of open sizes, and how often since something else was."""
+        self._times: dict[Key, int] = {}
+        """How often plans of open sizes were fed inputs like these."""
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -62,7 +66,8 @@ class PlanTable:
     def clear(self) -> None:
         self._plans.clear()
         self._met.clear()
-        self._open, self._alike = (), (None, 0)
+        self._times.clear()
+        self._open = ()
 
     # ---- by quick keys
 
@@ -77,8 +82,10 @@ class PlanTable:
         if planned is None or not planned.stays():
             return None
         if self._own and planned.is_open and len(self._plans) < MAX_SHAPES:
-            last, times = self._alike
-            self._alike = key, times + 1 if key == last else 0
+            times = self._times.get(key, 0)
+            if self._growing and not times:
+                self._times.clear()
+            self._times[key] = times + 1
             return None if self.is_often(key) else planned
         return planned
 
@@ -96,13 +103,12 @@ class PlanTable:
         """From here on, it is the plan of such inputs."""
         if len(self._met) >= MAX_PLAN_KEYS:
             self._met.clear()
+            self._times.clear()
         self._met[key] = planned
 
     def is_often(self, key: Key | None) -> bool:
-        """Whether a plan of open sizes was fed such inputs many times, and nothing else in between, so that
-        one for them alone is to be made."""
-        last, times = self._alike
-        return times >= RUNS_ALIKE and key == last
+        """Whether such inputs came so many times that a plan for them alone is to be made."""
+        return key is not None and self._times.get(key, 0) > RUNS_ALIKE
 
     # ---- by shapes and contents
 
@@ -126,7 +132,6 @@ class PlanTable:
         if open_sizes(pattern) and contents is not ANY:
             planned.pattern = quick_pattern(values, self.deciding, pattern, self._exact)
         self._plans[pattern, contents] = planned
-        self._alike = None, 0
         self._sort()
 
     def drop_one(self, *kept: Planned | None) -> bool:
@@ -136,6 +141,7 @@ class PlanTable:
         others = (key for key, planned in self._plans.items() if planned not in kept)
         del self._plans[min(others, key=lambda key: self._plans[key].used)]
         self._met.clear()  # it may be there, too
+        self._times.clear()
         self._sort()
         return True
 

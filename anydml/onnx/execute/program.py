@@ -1,12 +1,13 @@
 """A graph that runs: specialised for what it is fed, planned once for each kind of input.
 
 A program keeps plans by the shapes of its inputs, and by the contents of the small inputs that decide
-branches; these guards are compared at each run. The first shapes get plans of their own; from then on, a
-size that was seen to vary is left open, as long as that leaves no more `If`s. Where weights are large, every
-plan would be a copy of them: all sizes that the file leaves open are so from the first plan on. The branches
-of an `If` that stays are programs themselves, so they specialise by what reaches them.
+branches; these guards are compared at each run. The first shapes get a plan of their own; from then on, a
+size that was seen to vary is left open, as long as that leaves no more `If`s, and until the same shapes came
+many times. Where weights are large, every plan would be a copy of them: all sizes that the file leaves open
+are so from the first plan on. The branches of an `If` that stays are programs themselves, so they specialise
+by what reaches them.
 
-    x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8], [1,9] and [1,?]
+    x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8] and [1,?]
 """
 
 from __future__ import annotations
@@ -60,8 +61,6 @@ from anydml.onnx.types import of_content
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
 
-FIRST_SHAPES = 2
-"""Combinations of shapes that get a plan of their own in any case."""
 RUNS_OF_VARIED = 100
 """Until a plan becomes a program where sizes vary: one for a single combination of shapes beside one for all,
 and one for caches that grow."""
@@ -78,7 +77,7 @@ class Program:
         """`inner`: it is a step of another one."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
         self._large, self._growing = weight_bytes(graph) >= LARGE_WEIGHTS, growing_sizes(graph)
-        self._plans = PlanTable(graph, own=not self._large)
+        self._plans = PlanTable(graph, not self._large, bool(self._growing))
         self._from_nothing = sizes_from_nothing(graph) if self._growing else frozenset()
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
         self._contents: set[Key] = set()
@@ -232,7 +231,7 @@ class Program:
             wanted.insert(0, general)
         if self._growing and not like:
             wanted.insert(0, opened(shapes, inputs, self._growing, from_nothing))
-        if len(like) >= FIRST_SHAPES:
+        if like:
             joined: Key | None = shapes
             for other in like:
                 joined = join(joined, other)

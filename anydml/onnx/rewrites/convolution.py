@@ -148,7 +148,7 @@ def _transposed(match: Match, x: Value, y: Value) -> Node:
 def _taps(
     node: Node, given: Sequence[int], weight: Sequence[int], result: Sequence[int]
 ) -> list[list[int]] | None:
-    """Along each axis the taps that meet one of the inputs, if there is one position and they meet all of it."""
+    """Along each axis the taps that meet an input, if there is one position and they meet all of it."""
     axes = len(given) - 1
     if axes < 1 or len(weight) != len(given) + 1 or weight[1] != given[0]:  # in groups
         return None

@@ -35,7 +35,7 @@ from anydml.ir.graph import Value
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
-from anydml.onnx.feeds import check_call, checked
+from anydml.onnx.feeds import as_array, check_call, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
@@ -313,7 +313,11 @@ class Session(InferenceSessionMethods):
                 values = [feed[name] for name in names]
             except KeyError:  # told below
                 values = None
-            if values is not None and (plan := program.met(values)) is not None:
+            plan = None if values is None else program.met(values)
+            if values is not None and plan is None and any(map(is_text, values)):
+                values = [as_array(x, None) for x in values]
+                plan = program.met(values)
+            if values is not None and plan is not None:
                 try:
                     entry = program.entry  # of this plan by now, if another one was the last
                     found = None if entry is None else entry(feed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from anydml.onnx.schema import Form, Formal, form_from
+from anydml.onnx.schema import ML_DOMAIN, Form, Formal, form_from, table_name
 
 TARGET = Path(__file__).parent.parent / "anydml" / "onnx" / "schemas.txt"
 
@@ -18,18 +18,21 @@ def main() -> None:
 
 
 def source() -> str:
-    """In lines: the newest opset; sets of types; operators by name, their revisions from the newest on."""
+    """In lines: the newest opset of each domain; sets of types; operators by name, a domain with a colon in
+    front if it is not ONNX's own, their revisions from the newest on."""
     types: list[list[str]] = []
     operators: dict[str, list[Any]] = {}
     schemas = onnx.defs.get_all_schemas_with_history()
     for schema in sorted(schemas, key=lambda s: (s.name, s.since_version)):
-        if not schema.domain:
-            operators.setdefault(schema.name, []).append(_entry(form_from(schema), types))
+        if schema.domain in ("", ML_DOMAIN):
+            name = table_name(schema.domain, schema.name)
+            operators.setdefault(name, []).append(_entry(form_from(schema), types))
     lines = [
         f"{name} {_text(sorted(revisions, key=lambda r: -r[0]))}"
         for name, revisions in sorted(operators.items())
     ]
-    parts = [str(onnx.defs.onnx_opset_version())], map(_text, types), lines
+    newest = {"": onnx.defs.onnx_opset_version(), ML_DOMAIN: onnx.defs.onnx_ml_opset_version()}
+    parts = [_text(newest)], map(_text, types), lines
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 

@@ -38,6 +38,11 @@ def as_array(value: Any, type: Type | None) -> Any:
     return value
 
 
+def is_text(value: Any) -> bool:
+    """Whether it is an array of texts as NumPy has them, and not of objects."""
+    return type(value) is np.ndarray and value.dtype.kind == "U"
+
+
 def _of_bytes(value: np.ndarray) -> np.ndarray:
     """Texts in UTF-8, unless some are not."""
     try:

@@ -1,6 +1,6 @@
 """ONNX's schemas: what an operator's inputs, outputs and attributes are at an opset.
 
-Those of ONNX's own domain stand in schemas.txt, which `python -m tools.generate_schemas` writes from the
+Those of ONNX's own two domains stand in schemas.txt, which `python -m tools.generate_schemas` writes from the
 onnx package: that takes 15 ms to make its registry of all operators when it is first asked for one.
 What is newer than the table is asked of the package.
 """
@@ -24,6 +24,8 @@ from anydml.onnx.types import onnx_name
 
 INTERNAL_DOMAIN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
+ML_DOMAIN = "ai.onnx.ml"
+"""Of operators of classical machine learning."""
 MAX_VARIADIC = 1 << 30
 """Inputs that a variadic parameter may have, and more."""
 
@@ -136,10 +138,15 @@ class Form:
         return tuple(formal.name for formal in self.given)
 
 
+def table_name(domain: str, name: str) -> str:
+    """What schemas.txt calls an operator."""
+    return f"{domain}:{name}" if domain else name
+
+
 @cache
 def form_of(op: OnnxOp) -> Form | None:
-    if not op.domain and op.version <= _table().opset:
-        revisions = _table().revisions(op.name)
+    if op.version <= _table().newest.get(op.domain, 0):
+        revisions = _table().revisions(op)
         found = next((r for r in revisions if r[0] <= op.version), None)
         return None if found is None else _read(found)
     schema = schema_of(op)
@@ -187,23 +194,24 @@ def form_from(schema: onnx.defs.OpSchema) -> Form:
 class _Table:
     """What schemas.txt has, of which only the lines are looked at that somebody needs."""
 
-    opset: int
+    newest: Mapping[str, int]
+    """The newest opset of each domain that it has."""
     types: Sequence[bytes]
     operators: bytes
 
-    def revisions(self, name: str) -> Any:
+    def revisions(self, op: OnnxOp) -> Any:
         """Of an operator, the newest first."""
-        start = self.operators.find(f"\n{name} ".encode()) if name.isalnum() else -1
+        name = f"\n{table_name(op.domain, op.name)} ".encode()
+        start = self.operators.find(name) if op.name.isalnum() else -1
         if start < 0:
             return []
-        line = self.operators[start + len(name) + 2 : self.operators.index(b"\n", start + 1)]
-        return json.loads(line)
+        return json.loads(self.operators[start + len(name) : self.operators.index(b"\n", start + 1)])
 
 
 @cache
 def _table() -> _Table:
     head, types, operators = Path(__file__).with_name("schemas.txt").read_bytes().split(b"\n\n")
-    return _Table(int(head), types.splitlines(), b"\n" + operators)
+    return _Table(json.loads(head), types.splitlines(), b"\n" + operators)
 
 
 def _read(revision: list[Any]) -> Form:

@@ -19,6 +19,7 @@ from anydml.onnx.ops import (
     layout,
     linalg,
     logical,
+    machine_learning,
     normalization,
     padding,
     pooling,
@@ -35,6 +36,7 @@ from anydml.onnx.ops import (
     text,
 )
 from anydml.onnx.ops.opinfo import OpInfo
+from anydml.onnx.schema import ML_DOMAIN
 
 _FAMILIES = (
     activation.OPS,
@@ -66,8 +68,11 @@ _FAMILIES = (
     text.OPS,
 )
 OPS: Mapping[str, OpInfo] = {info.name: info for family in _FAMILIES for info in family}
+_OF_MACHINE_LEARNING: Mapping[str, OpInfo] = {info.name: info for info in machine_learning.OPS}
 
 
 def info_of(op: OnnxOp) -> OpInfo | None:
-    """What is known of an operator; None for those of other domains than ONNX's own."""
-    return OPS.get(op.name) if not op.domain else None
+    """What is known of an operator; None for those of other domains than ONNX's own two."""
+    if op.domain:
+        return _OF_MACHINE_LEARNING.get(op.name) if op.domain == ML_DOMAIN else None
+    return OPS.get(op.name)

@@ -1,0 +1,108 @@
+"""Operators of the domain ai.onnx.ml, which converters of classical machine learning write.
+
+onnxruntime runs them. Their types are told here, so that a first run needs not wait for the onnx package to
+make its registry of all operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydml.ir.dims import Dim, as_affine, as_dim, whole
+from anydml.ir.graph import MapType, SequenceType, TensorType
+from anydml.onnx.ops.opinfo import KnownNode, OpInfo
+from anydml.onnx.ops.result_types import Types, same
+
+
+def _rows(n: KnownNode) -> Dim:
+    """How many samples there are; None where they are not the rows of a matrix."""
+    sizes = n.sizes(0)
+    return sizes[0] if sizes is not None and len(sizes) == 2 else None
+
+
+def _matrix(n: KnownNode, dtype: str | None, columns: Dim) -> TensorType:
+    """A row for each sample."""
+    return TensorType(dtype or "float32", (_rows(n), columns) if n.rank(0) == 2 else None)
+
+
+def _as_float(n: KnownNode) -> Types:
+    return [TensorType("float32", n.sizes(0))]
+
+
+def _classified(integers: str) -> Callable[[KnownNode], Types]:
+    """A label for each sample, and a number for each label, which are texts or these integers."""
+
+    def result(n: KnownNode) -> Types:
+        texts, count = n.attribute("classlabels_strings"), 0
+        labels = TensorType("string" if texts else "int64", (_rows(n),) if n.rank(0) == 2 else None)
+        if n.op.name != "SVMClassifier":  # whose scores are of classes, or of pairs of them
+            count = len(texts or n.ints(integers) or ())
+        return [labels, _matrix(n, "float32", count if count > 1 else None)][: len(n.outputs)]
+
+    return result
+
+
+def _predicted(n: KnownNode) -> Types:
+    targets = {"LinearRegressor": "targets", "SVMRegressor": None}.get(n.op.name, "n_targets")
+    count = 1 if targets is None else n.attribute(targets)
+    dtype = n.dtype() if n.op.name == "TreeEnsemble" else "float32"
+    return [_matrix(n, dtype, count if isinstance(count, int) and count > 0 else None)]
+
+
+def _looked_up(n: KnownNode) -> Types:
+    """Of the type of the values, one for each key."""
+    if n.version == 1 or n.op.name == "CategoryMapper":
+        return [TensorType("int64" if n.dtype() == "string" else "string", n.sizes(0))]
+    for name, dtype in (("strings", "string"), ("int64s", "int64"), ("floats", "float32")):
+        if n.attribute(f"values_{name}"):
+            return [TensorType(dtype, n.sizes(0))]
+    return None
+
+
+def _one_hot(n: KnownNode) -> Types:
+    sizes, count = n.sizes(0), len(n.attribute("cats_strings") or n.attribute("cats_int64s") or ())
+    return [TensorType("float32", None if sizes is None else (*sizes, count))]
+
+
+def _extracted(n: KnownNode) -> Types:
+    """The elements at some places along the last axis, as many as there are places; of a vector, in a row."""
+    sizes, places, dtype = n.sizes(0), n.sizes(1), n.dtype()
+    if not sizes or places is None or dtype is None:
+        return None
+    count = whole(1)
+    for size in places:
+        count *= as_affine(size)
+    return [TensorType(dtype, (*(sizes[:-1] or [1]), as_dim(count)))]
+
+
+def _joined(n: KnownNode) -> Types:
+    """As many columns as all inputs are told to have."""
+    told = n.ints("inputdimensions")
+    return [_matrix(n, "float32", sum(told) if told else None)]
+
+
+def _zipped(n: KnownNode) -> Types:
+    """A dictionary for each sample."""
+    key = "string" if n.attribute("classlabels_strings") else "int64"
+    return [SequenceType(MapType(key, TensorType("float32", ())))]
+
+
+OPS = (
+    OpInfo("ArrayFeatureExtractor", result=_extracted),
+    OpInfo("Binarizer", result=same),
+    OpInfo("CategoryMapper", result=_looked_up),
+    OpInfo("FeatureVectorizer", result=_joined),
+    OpInfo("Imputer", result=same),
+    OpInfo("LabelEncoder", result=_looked_up),
+    OpInfo("LinearClassifier", result=_classified("classlabels_ints")),
+    OpInfo("LinearRegressor", result=_predicted),
+    OpInfo("Normalizer", result=_as_float),
+    OpInfo("OneHotEncoder", result=_one_hot),
+    OpInfo("Scaler", result=_as_float),
+    OpInfo("SVMClassifier", result=_classified("classlabels_ints")),
+    OpInfo("SVMRegressor", result=_predicted),
+    OpInfo("TreeEnsemble", result=_predicted),
+    OpInfo("TreeEnsembleClassifier", result=_classified("classlabels_int64s")),
+    OpInfo("TreeEnsembleRegressor", result=_predicted),
+    OpInfo("ZipMap", result=_zipped),
+)

@@ -60,9 +60,9 @@ def infer_types(
         or_bool = " (or bool)" if allowed == (UINT8,) else ""
         for label, who in found.items():
             if label not in labels:
-                where = f"{operator.name}: {', '.join(who)}"
-                problems.append(Problem(where, f"expected {listed(allowed)}{or_bool}, but got {label}"))
-        if len(found) > 1:
+                where, message = f"{operator.name}: {', '.join(who)}", f"expected {listed(allowed)}{or_bool}"
+                problems.append(Problem(where, f"{message}, but got {label}", "convert it with .astype"))
+        if len(found.keys() & set(labels)) > 1:
             got = "; ".join(f"{', '.join(who)} {label}" for label, who in found.items())
             remedy = "convert one with .astype"
             problems.append(Problem(operator.name, f"expected equal data types, but got {got}", remedy))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anydml
-from anydml.onnx.execute.input_roles import growing_sizes, sizes_from_nothing
+from anydml.onnx.execute.input_roles import input_roles
 from anydml.onnx.execute.plan_keys import (
     ANY_SIZE,
     fits,
@@ -76,7 +76,7 @@ def decoder():
 
 def growing(text):
     graph = anydml.load(parsed(text))._program.graph
-    return {(graph.inputs[k].name, axis) for k, axis in growing_sizes(graph)}
+    return {(graph.inputs[k].name, axis) for k, axis in input_roles(graph).growing}
 
 
 def test_of_a_decoder(decoder):
@@ -107,8 +107,8 @@ def test_what_may_be_nothing(decoder):
         ),
     }
     for text, expected in sizes.values():
-        assert {k for k, _ in sizes_from_nothing(anydml.load(parsed(text))._program.graph)} == expected
-    assert len(sizes_from_nothing(anydml.load(decoder)._program.graph)) == 1
+        assert {k for k, _ in input_roles(anydml.load(parsed(text))._program.graph).from_nothing} == expected
+    assert len(input_roles(anydml.load(decoder)._program.graph).from_nothing) == 1
 
 
 def graph(inputs, outputs, body):

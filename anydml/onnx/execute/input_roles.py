@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from anydml.ir.dims import Affine
@@ -24,13 +25,44 @@ CACHES = {
 one. They are its outputs, but for the first."""
 
 
-def guard_inputs(graph: Graph) -> tuple[int, ...]:
-    """The inputs, by place, whose contents a condition is computed from.
+@dataclass(frozen=True)
+class InputRoles:
+    """
+    Attributes:
+        deciding: the places of inputs whose contents a condition is computed from.
+        growing: sizes of inputs that are others in each run: the input's place, and the axis. These are of
+            what comes back as an output with something appended, as the caches of decoders do; and those
+            whose names speak of such a size: `past + new`.
+        from_nothing: those of them that are 0 in a first run, so that one plan may be for that and for all
+            others: what has them is only measured, and joined along that axis with something that has
+            elements.
+    """
 
-    Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
+    deciding: tuple[int, ...]
+    growing: frozenset[tuple[int, int]]
+    from_nothing: frozenset[tuple[int, int]]
+
+
+def input_roles(graph: Graph) -> InputRoles:
+    makers = {v: node for node in graph.walk() for v in node.writes}
+    outer = {v: w for node in graph.walk() for v, w in _results(node)}
+    appended = [*_appended(graph, makers, outer)]
+    deciding = _deciding(graph, makers, outer)
+    return InputRoles(deciding, _growing(graph, appended), _from_nothing(graph, appended))
+
+
+Makers = dict[Value, Node | If]
+"""What makes a value, branches included."""
+Outer = dict[Value, tuple[Value, ...]]
+"""For the outputs of Ifs, what they can be."""
+Appended = Sequence[tuple[int, Sequence[int]]]
+"""Inputs that outputs are made of by appending something, and along which axes."""
+
+
+def _deciding(graph: Graph, makers: Makers, outer: Outer) -> tuple[int, ...]:
+    """Sizes do not count as contents, so the search stops at `Shape` and `Size`; and only tensors of
     integers or truths can be guards.
     """
-    makers, outer = _origins(graph)
     wanted = [node.condition for node in graph.walk() if isinstance(node, If)]
     seen: set[Value] = set()
     while wanted:
@@ -47,13 +79,8 @@ def guard_inputs(graph: Graph) -> tuple[int, ...]:
     return tuple(k for k, v in enumerate(graph.inputs) if v in seen and _may_guard(v.type))
 
 
-def growing_sizes(graph: Graph) -> frozenset[tuple[int, int]]:
-    """Sizes of inputs that are others in each run: the input's place, and the axis.
-
-    These are of what comes back as an output with something appended, as the caches of decoders do; and those
-    whose names speak of such a size: `past + new`.
-    """
-    found = {(place, axis) for place, axes in _appended(graph) for axis in axes}
+def _growing(graph: Graph, appended: Appended) -> frozenset[tuple[int, int]]:
+    found = {(place, axis) for place, axes in appended for axis in axes}
     names = {n for n in (_name(graph.inputs[place], axis) for place, axis in found) if n}
     for place, value in enumerate(graph.inputs):
         for axis in range(value.rank or 0):
@@ -62,16 +89,14 @@ def growing_sizes(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-def sizes_from_nothing(graph: Graph) -> frozenset[tuple[int, int]]:
-    """Those of them that are 0 in a first run, so that one plan may be for that and for all others: what has
-    them is only measured, and joined along that axis with something that has elements."""
-    if any(isinstance(n, If) or n.bodies for n in graph.nodes):
+def _from_nothing(graph: Graph, appended: Appended) -> frozenset[tuple[int, int]]:
+    if not appended or any(isinstance(n, If) or n.bodies for n in graph.nodes):
         return frozenset()
     readers: dict[Value, list[Node | If]] = {}
     for node in graph.nodes:
         for value in node.reads:
             readers.setdefault(value, []).append(node)
-    able = {graph.inputs[place]: (place, axes[0]) for place, axes in _appended(graph) if len(axes) == 1}
+    able = {graph.inputs[place]: (place, axes[0]) for place, axes in appended if len(axes) == 1}
 
     def joins(node: Node | If) -> bool:
         appends = _is_concat(node) and not able.keys() >= {*node.reads}
@@ -84,9 +109,7 @@ def _is_concat(node: Node | If | None) -> TypeGuard[Node]:
     return isinstance(node, Node) and node.is_onnx("Concat")
 
 
-def _appended(graph: Graph) -> Iterator[tuple[int, Sequence[int]]]:
-    """Inputs that outputs are made of by appending something, and along which axes."""
-    makers, outer = _origins(graph)
+def _appended(graph: Graph, makers: Makers, outer: Outer) -> Iterator[tuple[int, Sequence[int]]]:
     places = {v: k for k, v in enumerate(graph.inputs)}
     wanted: list[tuple[Value, Node | None, bool]] = [(v, None, False) for v in graph.outputs]
     """Values with what appended to them, and whether they were moved since then."""
@@ -115,12 +138,6 @@ def _name(value: Value, axis: int) -> str:
     """What a file calls a size that it leaves open."""
     size = (value.sizes or ())[axis]
     return size.name if isinstance(size, Affine) else ""
-
-
-def _origins(graph: Graph) -> tuple[dict[Value, Node | If], dict[Value, tuple[Value, ...]]]:
-    """What makes a value, branches included; and for the outputs of Ifs, what they can be."""
-    makers = {v: node for node in graph.walk() for v in node.writes}
-    return makers, {v: w for node in graph.walk() for v, w in _results(node)}
 
 
 def _results(node: Node | If) -> Iterator[tuple[Value, tuple[Value, ...]]]:

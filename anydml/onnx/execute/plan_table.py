@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from anydml.ir.graph import Graph, If
-from anydml.onnx.execute.input_roles import guard_inputs
+from anydml.onnx.execute.input_roles import InputRoles
 from anydml.onnx.execute.plan_keys import (
     ANY,
     Key,
@@ -31,15 +31,10 @@ RUNS_ALIKE = 30
 
 
 class PlanTable:
-    def __init__(self, graph: Graph, own: bool, growing: bool) -> None:
-        """
-        Args:
-            own: whether inputs that come again and again have plans for themselves.
-            growing: whether to count only those that come one after another. A cache that grows is never as
-                it was in the run before, but as in other texts.
-        """
-        self._own, self._growing = own, growing
-        self.deciding = guard_inputs(graph)
+    def __init__(self, graph: Graph, roles: InputRoles, own: bool) -> None:
+        """`own`: whether inputs that come again and again have plans for themselves."""
+        self._own, self._growing = own, bool(roles.growing)
+        self.deciding = roles.deciding
         """The places of inputs whose contents a plan depends on."""
         conditions = {n.condition for n in graph.nodes if isinstance(n, If)}
         self._exact = {*self.deciding, *(k for k, v in enumerate(graph.inputs) if v in conditions)}
@@ -83,7 +78,7 @@ class PlanTable:
             return None
         if self._own and planned.is_open and len(self._plans) < MAX_SHAPES:
             times = self._times.get(key, 0)
-            if self._growing and not times:
+            if self._growing and not times:  # only what comes one after another counts
                 self._times.clear()
             self._times[key] = times + 1
             return None if self.is_often(key) else planned

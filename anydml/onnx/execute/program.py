@@ -28,7 +28,7 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
-from anydml.onnx.execute.input_roles import growing_sizes, sizes_from_nothing
+from anydml.onnx.execute.input_roles import input_roles
 from anydml.onnx.execute.lower import gains_by_code, lower
 from anydml.onnx.execute.native import (
     QUICK_NODES,
@@ -76,9 +76,8 @@ class Program:
     def __init__(self, graph: Graph, libraries: ProviderRegistry, inner: bool = False) -> None:
         """`inner`: it is a step of another one."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
-        self._large, self._growing = weight_bytes(graph) >= LARGE_WEIGHTS, growing_sizes(graph)
-        self._plans = PlanTable(graph, not self._large, bool(self._growing))
-        self._from_nothing = sizes_from_nothing(graph) if self._growing else frozenset()
+        self._large, self._roles = weight_bytes(graph) >= LARGE_WEIGHTS, input_roles(graph)
+        self._plans = PlanTable(graph, self._roles, not self._large)
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
         self._contents: set[Key] = set()
         self._worse: set[Key] = set()
@@ -211,26 +210,26 @@ class Program:
         pattern = min(ifs, key=lambda pattern: ifs[pattern])  # the best of those with the fewest
         self._worse |= {(other, contents) for other, count in ifs.items() if count > ifs[pattern]}
         special, guards, folded = made[pattern]
-        if self._growing and any(0 in (sizes or ()) for _, sizes in pattern):
+        if self._roles.growing and any(0 in (sizes or ()) for _, sizes in pattern):
             self.libraries.share()  # what is empty now grows, and another plan takes turns with this one
         planned = self._lower(special, guards, values, (pattern, contents))
         planned.ifs, planned.folded = ifs[pattern], folded
         if open_sizes(pattern):
             planned.larger = partial(self._with_room, special, guards)
-            for varied in (*like.values(), *([planned] if self._growing else [])):
+            for varied in (*like.values(), *([planned] if self._roles.growing else [])):
                 varied.waits = max(varied.waits, RUNS_OF_VARIED)
         self._plans.add(pattern, contents, planned, values)
         return planned
 
     def _patterns(self, shapes: Key, contents: Key, like: Sequence[Key]) -> list[Key]:
         """What a plan for these shapes may be for, the best of all first."""
-        inputs, from_nothing = self.graph.inputs, self._from_nothing
+        inputs, growing, from_nothing = self.graph.inputs, self._roles.growing, self._roles.from_nothing
         general = opened(shapes, inputs, from_nothing=from_nothing)
         wanted = [shapes] if len(like) < MAX_SHAPES else [general]
-        if self._large or self._growing:
+        if self._large or growing:
             wanted.insert(0, general)
-        if self._growing and not like:
-            wanted.insert(0, opened(shapes, inputs, self._growing, from_nothing))
+        if growing and not like:
+            wanted.insert(0, opened(shapes, inputs, growing, from_nothing))
         if like:
             joined: Key | None = shapes
             for other in like:

@@ -1,9 +1,11 @@
 """Sessions against onnxruntime's, each alone in its process: `python -m bench.alone FOLDER [...]`.
 
 A folder holds models, each in a folder of its own with model.onnx and feed_*.npz (`bench.families` makes
-some). What is told are ratios, medians over pairs of processes: of a run once it is warm, and of loading and
-running once after imports with no kernel on disk; and how much more memory there is in the end than
-onnxruntime's process has, imports and kernels included. `--threads 0` is the default of both.
+some, `bench.products` others). With a varied.json, a run is one of twenty pictures or the like, each of other
+sizes, and the first run is the first twenty. What is told are ratios, medians over pairs of processes: of a
+run once it is warm, and of loading and running once after imports with no kernel on disk; and how much more
+memory there is in the end than onnxruntime's process has, imports and kernels included. `--threads 0` is the
+default of both.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +23,7 @@ from typing import Any
 from bench.measure import geometric_mean, middle
 from bench.processes import told_by
 
+VARIED_RUNS = 20
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
 
@@ -75,7 +79,10 @@ def cases(folders: Sequence[Path], only: str = "") -> list[tuple[Path, Path]]:
     """Models with what they are fed, of all folders in these."""
     models = [m for f in folders for m in sorted(f.rglob("model.onnx")) if only in str(m)]
     return [
-        (m, f) for m in models for f in sorted((*m.parent.glob("feed_*.npz"), *m.parent.glob("generate")))
+        (m, f)
+        for m in models
+        for pattern in ("feed_*.npz", "generate", "varied.json")
+        for f in sorted(m.parent.glob(pattern))
     ]
 
 
@@ -118,10 +125,15 @@ Run = Callable[[None, dict[str, Any]], Any]
 
 def work_of(feed: Path) -> Callable[[Run], object]:
     """What is done with a session's run."""
-    if feed.suffix != ".npz":
+    if feed.name == "generate":
         from bench.decoder import generate
 
         return lambda run: generate(run, tokens=30)
+    if feed.suffix == ".json":
+        from bench.products import feeds_of
+
+        varied = feeds_of(feed)
+        return lambda run: [run(None, x) for x in islice(varied, VARIED_RUNS)]
     import numpy as np
 
     feeds = dict(np.load(feed))

@@ -290,13 +290,16 @@ def test_a_loop_of_many_trips_that_ends(step: str) -> None:
     same(run(parsed(text), n=np.array(2**62), x=X)[0], X)
 
 
+@pytest.mark.parametrize("native", [None, False])
 @pytest.mark.parametrize("step", STEPS)
 @limited("KeyboardInterrupt", *ANY_ERROR, seconds=10)
-def test_an_endless_loop_interrupted(step: str) -> None:
-    """A library runs it as a whole, or not; Ctrl-C comes two seconds after it began."""
+def test_an_endless_loop_interrupted(step: str, native: bool | None) -> None:
+    """A program runs it, or a library as a whole, or not; Ctrl-C comes two seconds after it began."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    session = anydml.load(parsed(_LOOP.format(again="Identity (k)", step=STEPS[step])), threads=1)
-    session.run(None, {"n": np.array(3), "x": X})
+    text = _LOOP.format(again="Identity (k)", step=STEPS[step])
+    session = anydml.load(parsed(text), threads=1, native=native)
+    for _ in range(3):
+        session.run(None, {"n": np.array(3), "x": X})
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:

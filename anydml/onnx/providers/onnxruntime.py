@@ -80,7 +80,9 @@ class OnnxRuntime:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         """Small arrays are copied to and from memory that is bound once, which saves some microseconds."""
         ends = [(np.dtype(t), n) for t, n in (*inputs, *outputs)] if _fixable(inputs, outputs) else []
-        if not isinstance(call, _Session) or not ends or sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
+        if not isinstance(call, _Session) or not call.may_be_bound or not ends:
+            return call
+        if sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
         return Fixed(call, ends[: len(inputs)], ends[len(inputs) :])
 
@@ -283,14 +285,19 @@ class _Session:
         this = weakref.proxy(self)  # it must not hold itself
         self._session, self._weights, self._run = None, [], lambda *arguments: this._run_again(*arguments)
 
+    @property
+    def may_be_bound(self) -> bool:
+        """Whether a run on memory that was bound sees what that contains by then. What devices compute with is
+        copied to them when it is bound."""
+        return self._asked.providers == CPU and not self._loops and self._seconds is None
+
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:
         """A run on these arrays, which tells whether it went well; None where they cannot be bound.
 
         They are in C's order and aligned, and no output is memory of another array.
         """
         bindable = all(x.size > 0 and x.dtype.name in DTYPES for x in (*inputs, *outputs))
-        run_once = self._loops or self._seconds is not None
-        return Binding(self, inputs, outputs) if bindable and not run_once else None
+        return Binding(self, inputs, outputs) if bindable and self.may_be_bound else None
 
     def run_in_place(self, values: list[Any], outputs: list[Any]) -> list[Any]:
         """A run that writes into the arrays among `outputs`, which may be inputs' memory; others are new."""

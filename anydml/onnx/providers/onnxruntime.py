@@ -287,8 +287,8 @@ class _Session:
 
     @property
     def may_be_bound(self) -> bool:
-        """Whether a run on memory that was bound sees what that contains by then. What devices compute with is
-        copied to them when it is bound."""
+        """Whether a run on memory that was bound sees what that contains by then: to a device it is copied
+        when it is bound. And a loop must end by Ctrl-C, of which bound runs know nothing."""
         return self._asked.providers == CPU and not self._loops and self._seconds is None
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], bool] | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
+from anydml.onnx.execute.plan_keys import are_texts
 from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.serde.deserialize import Model
 from anydml.onnx.types import dtype_name, numpy_type, onnx_name
@@ -34,6 +35,8 @@ def as_array(value: Any, type: Type | None) -> Any:
             return value.astype(object)
         if value.dtype.kind in "SV" and isinstance(type, TensorType) and type.dtype == "string":
             return _of_bytes(value)
+        if value.dtype == object and not are_texts(value):
+            return np.frompyfunc(str, 1, 1)(value) if value.ndim else np.array(str(value.item()), object)
         return value.astype(native(value.dtype), copy=False)
     return value
 

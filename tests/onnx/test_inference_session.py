@@ -254,15 +254,20 @@ def test_providers_of_other_builds_are_left_out():
         np.array([["a", "b"], ["c", "d"]]),
         np.array([[b"ab", b"cd"], [b"ef", b"gh"]], np.void),
         np.array([["a", "b"], ["c", "d"]], object),
+        np.array([["a", 1], [None, 2.5]], object),
+        np.array([[b"a", b"b"], ["c", np.str_("d")]], object),
     ],
-    ids=["bytes", "texts", "void", "objects"],
+    ids=["bytes", "texts", "void", "objects", "of a table", "objects of bytes"],
 )
-def test_texts_are_fed_as_numpy_has_them(texts):
+@pytest.mark.parametrize("body", ["Identity(x)", "Flatten(x)", "Concat<axis=0>(x, x)"])
+def test_texts_are_fed_as_numpy_has_them(texts, body):
+    """Also after others, for which there is a plan."""
     model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> m (string[2,2] x) => (string[2,2] y) { y = Identity(x) }'
+        f'<ir_version: 8, opset_import: ["": 17]> m (string[2,2] x) => (string[n,2] y) {{ y = {body} }}'
     ).SerializeToString()
-    theirs = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": texts})
-    assert dml.load(model).run(None, {"x": texts})[0].tolist() == theirs[0].tolist()
+    theirs, ours = ort.InferenceSession(model, providers=["CPUExecutionProvider"]), dml.load(model)
+    for given in (texts, np.array([["a", "b"], ["c", "d"]], object), texts):
+        assert ours.run(None, {"x": given})[0].tolist() == theirs.run(None, {"x": given})[0].tolist()
 
 
 def test_bytes_that_are_no_text_are_refused():

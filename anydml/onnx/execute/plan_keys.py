@@ -20,7 +20,9 @@ ANY: Key = ("any",)
 ANY_SIZE = -1
 """In the place of a size: any, also 0, which an open one (None) is not."""
 UNSPECIFIC = frozenset(np.dtype(kind).num for kind in "SUVmM")
-"""NumPy's types whose number alone does not say what an element is. Objects are texts, if they are taken."""
+"""NumPy's types whose number alone does not say what an element is."""
+OBJECTS = np.dtype(object).num
+"""Texts, if they are."""
 
 
 def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] | None:
@@ -29,6 +31,8 @@ def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] 
     key: list[Any] = []
     for value in values:
         if type(value) is np.ndarray and value.dtype.isnative and value.dtype.num not in UNSPECIFIC:
+            if value.dtype.num == OBJECTS and not are_texts(value):
+                return None
             key += (value.dtype.num, value.shape)
         elif type(value) is list and (inner := quick_key(value)) is not None:
             key.append(tuple(inner))
@@ -40,6 +44,11 @@ def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] 
             return None
         key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
     return key
+
+
+def are_texts(value: np.ndarray) -> bool:
+    """Whether all of an array's objects are texts: a column of a table may have numbers and None, too."""
+    return {*map(type, value.ravel().tolist())} <= {str}
 
 
 def quick_pattern(

@@ -129,16 +129,29 @@ class PlanTable:
         self._plans[pattern, contents] = planned
         self._sort()
 
+    def drop_rare(self, pattern: Key, contents: Key, ifs: int) -> None:
+        """Drop plans for one combination of shapes each that one for a pattern is for, too, with no more Ifs,
+        unless they ran often: threads and memory of two plans cost more than one of them gains."""
+        for key, planned in list(self._plans.items()):
+            rare = planned.runs < RUNS_ALIKE and planned.ifs >= ifs and not planned.is_program
+            if rare and not open_sizes(key[0]) and key[1] == contents and fits(pattern, key[0]):
+                del self._plans[key]
+                self._forget_keys()
+
     def drop_one(self, *kept: Planned | None) -> bool:
         """Drop the plan that was not used for longest, if there are too many; whether there were."""
         if len(self._plans) <= MAX_PLANS:
             return False
         others = (key for key, planned in self._plans.items() if planned not in kept)
         del self._plans[min(others, key=lambda key: self._plans[key].used)]
-        self._met.clear()  # it may be there, too
+        self._forget_keys()
+        return True
+
+    def _forget_keys(self) -> None:
+        """Of plans, some of which are there no more."""
+        self._met.clear()
         self._times.clear()
         self._sort()
-        return True
 
     def _sort(self) -> None:
         keys = sorted(self._plans, key=_open_sizes)

@@ -33,6 +33,8 @@ class Planned:
     """What quick keys are like that it is for, if it is for more than one."""
     used: int = 0
     """When it ran last, counted in runs."""
+    runs: int = 0
+    """How often it ran, unless by its program's entry."""
 
     @property
     def is_due(self) -> bool:
@@ -43,6 +45,7 @@ class Planned:
         """Whether it is the plan for one run more, which counts."""
         if self.is_due:
             return False
+        self.runs += 1
         self.waits -= self.waits > 0
         return not self.is_due
 
@@ -62,7 +65,11 @@ class Planned:
     @property
     def is_open(self) -> bool:
         """Whether it is for more than one combination of sizes, by others than a program."""
-        return self.pattern is not None and self._program_step is None
+        return self.pattern is not None and not self.is_program
+
+    @property
+    def is_program(self) -> bool:
+        return self._program_step is not None
 
     @property
     def _program_step(self) -> NativeStep | None:

@@ -7,7 +7,7 @@ many times. Where weights are large, every plan would be a copy of them: all siz
 are so from the first plan on. The branches of an `If` that stays are programs themselves, so they specialise
 by what reaches them.
 
-    x float32[1,8], x float32[1,9], x float32[1,10]  ->  plans for [1,8] and [1,?]
+    x float32[1,8], x float32[1,9], x float32[1,10]  ->  a plan for [1,8], and then one for [1,?] instead
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
 
 RUNS_OF_VARIED = 100
-"""Until a plan becomes a program where sizes vary: one for a single combination of shapes beside one for all,
-and one for caches that grow."""
+"""Until a plan becomes a program where caches grow."""
 MAX_GUARDED_CONTENTS = 8
 """Combinations of deciding contents that get plans of their own; later ones are looked at as they come."""
 LARGE_WEIGHTS = 1 << 22
@@ -216,8 +215,9 @@ class Program:
         planned.ifs, planned.folded = ifs[pattern], folded
         if open_sizes(pattern):
             planned.larger = partial(self._with_room, special, guards)
-            for varied in (*like.values(), *([planned] if self._roles.growing else [])):
+            for varied in (*like.values(), planned) if self._roles.growing else ():
                 varied.waits = max(varied.waits, RUNS_OF_VARIED)
+            self._plans.drop_rare(pattern, contents, planned.ifs)
         self._plans.add(pattern, contents, planned, values)
         return planned
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
-from anydml.onnx.execute.plan_keys import are_texts
 from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.serde.deserialize import Model
-from anydml.onnx.types import dtype_name, numpy_type, onnx_name
+from anydml.onnx.types import are_texts, dtype_name, numpy_type, onnx_name
 from anydml.ops.dtypes import native
 
 

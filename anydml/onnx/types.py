@@ -188,3 +188,8 @@ def numpy_type(name: str) -> np.dtype:
 
 _ONNX_NAMES = {onnx.helper.tensor_dtype_to_np_dtype(code).name: name for code, name in DTYPES.items()}
 """Where NumPy's extensions name an element type otherwise: float4_e2m1fn is float4e2m1."""
+
+
+def are_texts(value: np.ndarray) -> bool:
+    """Whether all of an array's objects are texts: a column of a table may have numbers and None, too."""
+    return {*map(type, value.ravel().tolist())} <= {str}

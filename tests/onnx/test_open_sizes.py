@@ -63,3 +63,31 @@ def test_nothing_may_still_come(text):
         session.run(None, {name: np.ones((n, n), np.float32) for name in ("x", "y")})
     nothing = {name: np.ones((0, 4), np.float32) for name in ("x", "y")}
     assert session.run(None, nothing)[0].shape == ((0,) if text is BROADCAST else (1,))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Where (c, ab, ab)",
+        "y = Where (c, none, one)",
+        "y = Where (c, one, none)",
+        "no = Constant <value = bool[2] {0, 0}> ()  b = And (c, no)  y = Cast <to = 7> (b)",
+        "yes = Constant <value = bool[2] {1, 1}> ()  b = Or (yes, c)  y = Cast <to = 7> (b)",
+    ],
+)
+@pytest.mark.parametrize("native", [None, False, True])
+def test_what_does_not_fit_fails_whoever_decides(body, native):
+    """What is chosen is the same either way; of how many there may be one, or as many."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]> m (bool[n] c) => (int64[k] y)
+        <int64[2] ab = {{3, 4}}, int64[0] none = {{}}, int64 one = {{1}}> {{ {body} }}"""
+    file = parser.parse_model(text).SerializeToString()
+    session, peer = dml.load(file, native=native, threads=1), ort.InferenceSession(file)
+    for n in (1, 2, 7, 1, 7, 5, 2, 1):
+        c = np.ones(n, bool)
+        try:
+            (wanted,) = peer.run(None, {"c": c})
+        except Exception:
+            with pytest.raises(dml.ExecutionFailed):
+                session.run(None, {"c": c})
+        else:
+            np.testing.assert_array_equal(session.run(None, {"c": c})[0], wanted)

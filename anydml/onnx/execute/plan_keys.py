@@ -9,7 +9,7 @@ import numpy as np
 
 from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import Value
-from anydml.onnx.types import dtype_name
+from anydml.onnx.types import are_texts, dtype_name
 
 MAX_GUARD_ELEMENTS = 16
 """Elements up to which an input may be a guard. A rate or a flag is one; data is larger."""
@@ -44,11 +44,6 @@ def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] 
             return None
         key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
     return key
-
-
-def are_texts(value: np.ndarray) -> bool:
-    """Whether all of an array's objects are texts: a column of a table may have numbers and None, too."""
-    return {*map(type, value.ravel().tolist())} <= {str}
 
 
 def quick_pattern(

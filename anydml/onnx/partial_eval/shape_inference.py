@@ -291,9 +291,11 @@ class ShapeInference:
             return None, None
         sizes = type.known_sizes or ()
         given = [self.integers(f) for f in inputs]
+        # what is only chosen, or decided by one operand, must still fit what the others turn out to be
+        fits = all(f is None or f.value.known_sizes is not None for f in inputs)
         if type.dtype == "bool":
             truths = compare_symbols(node, given)
-            if truths is None:
+            if truths is None and fits:
                 truths = decide(node, [_truth(f) for f in inputs], sizes)
             return (None if truths is None or truths.shape != sizes else [truths]), None
         if type.dtype not in ("int32", "int64"):
@@ -301,7 +303,7 @@ class ShapeInference:
         if measures(node) and inputs:
             found = measure(node, self.sizes(inputs[0]))
         else:
-            found = compute_symbols(node, given, sizes)
+            found = compute_symbols(node, given, sizes) if fits or None not in given else None
         if found is None or found.shape != sizes:
             return None, None
         known = numbers(found)

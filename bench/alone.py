@@ -24,6 +24,7 @@ from bench.measure import geometric_mean, middle
 from bench.processes import told_by
 
 VARIED_RUNS = 20
+"""Of sizes that vary, which count as one."""
 SLACK = 1e-6
 """Seconds that a run may take more before a ratio counts: a call that does nothing takes 1.7 us."""
 

@@ -8,7 +8,6 @@ packages feed; where these vary from run to run, so do those of `varied.json`.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import subprocess
 import sys
@@ -195,9 +194,8 @@ def made(product: Product, wheel: Path, folder: Path) -> Path:
         (here / "model.onnx").write_bytes(files.read(path))
     rng = np.random.default_rng(0)
     for k, feed in enumerate(product.feeds):
-        content = io.BytesIO()
-        np.savez(content, **{n: f.draw(rng) for n, f in feed.items()})  # type: ignore[arg-type]
-        (here / f"feed_{k}.npz").write_bytes(content.getvalue())
+        arrays: dict[str, Any] = {n: f.draw(rng) for n, f in feed.items()}
+        np.savez(here / f"feed_{k}.npz", **arrays)
     if product.varied:
         told = {n: [f.dtype, f.number, f.sizes] for n, f in product.varied.items()}
         (here / "varied.json").write_text(json.dumps(told))

@@ -24,6 +24,7 @@ from anydml.onnx.execute.plan_keys import (
     shape_key,
 )
 from anydml.onnx.execute.plan_table import MAX_SHAPES, RUNS_ALIKE
+from anydml.onnx.execute.program import RUNS_OF_VARIED
 
 DECODER = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -237,11 +238,36 @@ def test_a_condition_that_is_fed_is_one_bool_still():
 
 def test_a_plan_that_ran_often_stays_beside_one_for_all():
     model = parsed(graph("float[n, 3] x", "float[n, 3] y", "y = Softmax (x)"))
-    session, plans = anydml.load(model, threads=1, native=False), None
+    session = anydml.load(model, threads=1, native=False)
     for n in (*[3] * (RUNS_ALIKE + 1), 4, 5):
         session.run(None, {"x": np.ones((n, 3), np.float32)})
     plans = [shapes[0][1] for shapes, _, _ in session._program._plans.items()]
     assert plans == [(3, 3), (None, 3)]
+
+
+@pytest.mark.parametrize("native", [None, True])
+def test_a_plan_of_growing_sizes_waits_for_code(native, monkeypatch, tmp_path):
+    """Unless it is asked for."""
+    monkeypatch.setenv("ANYDML_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("ANYDML_DETERMINISTIC", raising=False)
+    text = graph(
+        "float[n] past, float[1] x",
+        "float[m] cache",
+        """zero = Constant <value_float = 0.0> ()
+        s = ReduceSum <keepdims = 0> (x)
+        c = Greater (s, zero)
+        z = If (c) <then_branch = a () => (float[1] z1) { z1 = Exp (x) },
+                    else_branch = b () => (float[1] z2) { z2 = Tanh (x) }>
+        cache = Concat <axis = 0> (past, z)""",
+    )
+    session, cache = anydml.load(parsed(text), threads=1, native=native), np.ones(2, np.float32)
+    programs = []
+    for _ in range(RUNS_OF_VARIED + 3):
+        (cache,) = session.run(None, {"past": cache, "x": np.ones(1, np.float32)})
+        programs.append(any(p.is_program for p in session._program._plans))
+    np.testing.assert_allclose(cache, [1, 1, *[np.e] * len(programs)], rtol=1e-6)
+    assert programs == [True] * len(programs) if native else not any(programs[: RUNS_OF_VARIED - 1])
+    assert programs[-1]
 
 
 def test_what_comes_again_and_again_has_a_plan_of_its_own(decoder):

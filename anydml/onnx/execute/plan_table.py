@@ -132,11 +132,16 @@ class PlanTable:
     def drop_rare(self, pattern: Key, contents: Key, ifs: int) -> None:
         """Drop plans for one combination of shapes each that one for a pattern is for, too, with no more Ifs,
         unless they ran often: threads and memory of two plans cost more than one of them gains."""
-        for key, planned in list(self._plans.items()):
-            rare = planned.runs < RUNS_ALIKE and planned.ifs >= ifs and not planned.is_program
-            if rare and not open_sizes(key[0]) and key[1] == contents and fits(pattern, key[0]):
-                del self._plans[key]
-                self._forget_keys()
+
+        def is_rare(key: Key, planned: Planned) -> bool:
+            alike = key[1] == contents and not open_sizes(key[0]) and fits(pattern, key[0])
+            return alike and planned.runs < RUNS_ALIKE and planned.ifs >= ifs and not planned.is_program
+
+        rare = [key for key, planned in self._plans.items() if is_rare(key, planned)]
+        for key in rare:
+            del self._plans[key]
+        if rare:
+            self._forget_keys()
 
     def drop_one(self, *kept: Planned | None) -> bool:
         """Drop the plan that was not used for longest, if there are too many; whether there were."""

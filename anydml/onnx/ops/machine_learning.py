@@ -14,15 +14,10 @@ from anydml.onnx.ops.opinfo import KnownNode, OpInfo
 from anydml.onnx.ops.result_types import Types, same
 
 
-def _rows(n: KnownNode) -> Dim:
-    """How many samples there are; None where they are not the rows of a matrix."""
-    sizes = n.sizes(0)
-    return sizes[0] if sizes is not None and len(sizes) == 2 else None
-
-
-def _matrix(n: KnownNode, dtype: str | None, columns: Dim) -> TensorType:
-    """A row for each sample."""
-    return TensorType(dtype or "float32", (_rows(n), columns) if n.rank(0) == 2 else None)
+def _per_sample(n: KnownNode, dtype: str, *sizes: Dim) -> TensorType:
+    """Something of these sizes for each sample, if these are the rows of a matrix."""
+    samples = n.sizes(0)
+    return TensorType(dtype, (samples[0], *sizes) if samples is not None and len(samples) == 2 else None)
 
 
 def _as_float(n: KnownNode) -> Types:
@@ -34,10 +29,10 @@ def _classified(integers: str) -> Callable[[KnownNode], Types]:
 
     def result(n: KnownNode) -> Types:
         texts, count = n.attribute("classlabels_strings"), 0
-        labels = TensorType("string" if texts else "int64", (_rows(n),) if n.rank(0) == 2 else None)
         if n.op.name != "SVMClassifier":  # whose scores are of classes, or of pairs of them
             count = len(texts or n.ints(integers) or ())
-        return [labels, _matrix(n, "float32", count if count > 1 else None)][: len(n.outputs)]
+        labels = _per_sample(n, "string" if texts else "int64")
+        return [labels, _per_sample(n, "float32", count if count > 1 else None)][: len(n.outputs)]
 
     return result
 
@@ -46,13 +41,15 @@ def _predicted(n: KnownNode) -> Types:
     targets = {"LinearRegressor": "targets", "SVMRegressor": None}.get(n.op.name, "n_targets")
     count = 1 if targets is None else n.attribute(targets)
     dtype = n.dtype() if n.op.name == "TreeEnsemble" else "float32"
-    return [_matrix(n, dtype, count if isinstance(count, int) and count > 0 else None)]
+    known = isinstance(count, int) and count > 0
+    return None if dtype is None else [_per_sample(n, dtype, count if known else None)]
 
 
 def _looked_up(n: KnownNode) -> Types:
     """Of the type of the values, one for each key."""
     if n.version == 1 or n.op.name == "CategoryMapper":
-        return [TensorType("int64" if n.dtype() == "string" else "string", n.sizes(0))]
+        other = {"string": "int64", "int64": "string"}.get(n.dtype() or "")
+        return None if other is None else [TensorType(other, n.sizes(0))]
     for name, dtype in (("strings", "string"), ("int64s", "int64"), ("floats", "float32")):
         if n.attribute(f"values_{name}"):
             return [TensorType(dtype, n.sizes(0))]
@@ -78,7 +75,7 @@ def _extracted(n: KnownNode) -> Types:
 def _joined(n: KnownNode) -> Types:
     """As many columns as all inputs are told to have."""
     told = n.ints("inputdimensions")
-    return [_matrix(n, "float32", sum(told) if told else None)]
+    return [_per_sample(n, "float32", sum(told) if told else None)]
 
 
 def _zipped(n: KnownNode) -> Types:

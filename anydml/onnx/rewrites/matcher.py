@@ -101,7 +101,8 @@ class Match:
 
     def make_reshape(self, source: Value, output: Value) -> Node:
         """A Reshape to the sizes of `output`, of which one may be open."""
-        sizes = [n if isinstance(n, int) else -1 for n in output.sizes or ()]
+        assert output.sizes is not None, "the rank is known"
+        sizes = [n if isinstance(n, int) else -1 for n in output.sizes]
         assert sizes.count(-1) < 2, "what is open is what remains"
         assert 0 not in sizes, "a 0 would mean another size"
         return self.make(

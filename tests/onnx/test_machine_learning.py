@@ -188,6 +188,23 @@ def test_types_and_results(name, sizes):
                 np.testing.assert_array_equal(ours, theirs)
 
 
+def test_no_rows_of_several_inputs():
+    """Which end the process in onnxruntime: by sizes, and by what is computed."""
+    session = anydml.load(model("vectorizer of two", ["n", 3]), threads=1)
+    chosen = onnx.load_from_string(model("vectorizer of two", ["n", 3]))
+    chosen.graph.input.append(helper.make_tensor_value_info("rows", TensorProto.BOOL, ["n"]))
+    chosen.graph.node[0].input[:] = ["some", "some"]
+    chosen.graph.node.insert(0, helper.make_node("Compress", ["x", "rows"], ["some"], axis=0))
+    computed = anydml.load(chosen, threads=1)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for count in (2, 0, 2, 0):
+        wanted = np.concatenate([x[:count], x[:count]], axis=1)
+        rows = np.arange(2) < count
+        for got in (session.run(None, {"x": x[:count]})[0], computed.run(None, {"x": x, "rows": rows})[0]):
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_less_than_inference_tells(name):
     """Nor anything else."""

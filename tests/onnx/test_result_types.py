@@ -85,6 +85,23 @@ def test_all_axes_of_any_rank(attributes, wanted):
     assert dml.inspect(onnx.parser.parse_model(text)).outputs == {"y": wanted}
 
 
+def test_a_rank_that_only_the_file_tells():
+    """Of an output, which onnxruntime takes for the Scan behind it, and refuses without."""
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[1, 3] x) => (float y, float[k] sums)
+        <int64[1] once = {1}, float half = {0.5}, float init = {1}> {
+        last, rows = Loop (once, "", x) <body = b (int64 i, bool c, float[] s) => (bool c, float[] s, float[] t) {
+            t = Neg (s) }>
+        sums = ReduceMean <axes = [1, 2], keepdims = 0> (rows)
+        y, products = Scan <num_scan_inputs = 1, body = p (float[] a, float[] b) => (float[] d, float[] e) {
+            d = Mul (b, half) e = Neg (b) }> (init, sums) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    feed = {"x": np.array([[1, 2, 3]], np.float32)}
+    for native in (False, None):
+        for got in (dml.load(model, threads=1, native=native).run(None, feed) for _ in range(2)):
+            np.testing.assert_array_equal(got[0], np.float32(-1))
+            np.testing.assert_array_equal(got[1], np.float32([-2]))
+
+
 AS_DYNAMO_WRITES = """<ir_version: 10, opset_import: ["": 20]> m (float[n, m, 6] x, float[1, 1, a, b] image)
     => (float[n, m, 2, 3] split, float[k, 6] flat, float[1, 1, 4, 6] resized, int64[1] batch, int64[0] nothing) {
     batch = Shape <start = 0, end = 1> (x)

@@ -117,7 +117,7 @@ class Loaded:
             at_once=settings.deterministic,
             file=model.mapped,
         )
-        return Program(model.graph, libraries)
+        return Program(model.graph, libraries, declared=[o.type for o in model.outputs])
 
     @cached_property
     def conditions(self) -> Mapping[Value, str]:

@@ -70,7 +70,7 @@ def lower(
         program: makes the runnable of a branch.
         alone: nothing else computes between its runs.
         code: whether code may be made of what the fast library takes.
-        declared: what the model says of inputs' sizes, whatever they are here.
+        declared: what the model says of sizes of inputs, and of outputs of which none are inferred.
 
     Raises:
         Unsupported: no provider runs one of the nodes.

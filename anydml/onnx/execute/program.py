@@ -72,9 +72,16 @@ _MANY = "inputs of more than %d kinds: plans are made again and again; feed fewe
 
 
 class Program:
-    def __init__(self, graph: Graph, libraries: ProviderRegistry, inner: bool = False) -> None:
-        """`inner`: it is a step of another one."""
+    def __init__(
+        self,
+        graph: Graph,
+        libraries: ProviderRegistry,
+        inner: bool = False,
+        declared: Sequence[Type | None] = (),
+    ) -> None:
+        """`inner`: it is a step of another one. `declared`: what the file says of outputs' types."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
+        self._declared = {k: t.sizes for k, t in enumerate(declared) if isinstance(t, TensorType) and t.sizes}
         self._large, self._roles = weight_bytes(graph) >= LARGE_WEIGHTS, input_roles(graph)
         self._plans = PlanTable(graph, self._roles, not self._large)
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
@@ -315,6 +322,7 @@ class Program:
     def _without_program(self, special: Graph, code: bool = True) -> Plan:
         told = {v.name: v.sizes for v in self.graph.inputs if v.sizes and not self._inner}
         declared = {v: told[v.name] for v in special.inputs if v.name in told}
+        declared |= {v: s for k, s in self._declared.items() if (v := special.outputs[k]).rank is None}
         with self._lock:
             return lower(special, self.libraries, self._branch, not self._inner, code, declared)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from anydml.ir.dims import Dim, as_affine, as_dim, whole
 from anydml.ir.graph import MapType, SequenceType, TensorType
-from anydml.onnx.ops.opinfo import KnownNode, OpInfo
+from anydml.onnx.ops.opinfo import Content, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.result_types import Types, same
 
 
@@ -78,6 +80,17 @@ def _joined(n: KnownNode) -> Types:
     return [_per_sample(n, "float32", sum(told) if told else None)]
 
 
+def _several_of_no_rows(n: KnownNode) -> bool:
+    return n.value(1) is not None and n.may_be_empty(0)
+
+
+def _joined_of_no_rows(node: NodeView, *inputs: Content) -> Content:
+    first = np.asarray(inputs[0])
+    if first.ndim != 2 or len(first):
+        raise NotFoldable("a matrix with rows")
+    return np.zeros((0, sum(node.ints("inputdimensions") or ())), np.float32)
+
+
 def _zipped(n: KnownNode) -> Types:
     """A dictionary for each sample."""
     key = "string" if n.attribute("classlabels_strings") else "int64"
@@ -88,7 +101,19 @@ OPS = (
     OpInfo("ArrayFeatureExtractor", result=_extracted),
     OpInfo("Binarizer", result=same),
     OpInfo("CategoryMapper", result=_looked_up),
-    OpInfo("FeatureVectorizer", result=_joined),
+    OpInfo(
+        "FeatureVectorizer",
+        result=_joined,
+        fold=_joined_of_no_rows,
+        quirks=(
+            Quirk(
+                "onnxruntime ends the process on several inputs without rows",
+                _several_of_no_rows,
+                fatal=True,
+                empty=True,
+            ),
+        ),
+    ),
     OpInfo("Imputer", result=same),
     OpInfo("LabelEncoder", result=_looked_up),
     OpInfo("LinearClassifier", result=_classified("classlabels_ints")),

@@ -22,6 +22,7 @@ from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceTyp
 from anydml.ir.names import Names
 from anydml.ir.transforms import replace_uses
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import Sizes
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.types import CODES, leaf, only_ranks, to_proto, with_sizes
 
@@ -100,9 +101,13 @@ class NodeWriter:
     def declared(self, value: Value) -> ValueInfoProto:
         return self._declare(value, value.type)
 
-    def declared_by_rank(self, value: Value) -> ValueInfoProto:
-        """Without sizes, so that what is written serves every size."""
-        return self._declare(value, None if value.type is None else only_ranks(value.type))
+    def declared_by_rank(self, value: Value, told: Sizes | None = None) -> ValueInfoProto:
+        """Without sizes, so that what is written serves every size. `told`: of a tensor whose rank is not
+        inferred, what the file says of it."""
+        known = value.type
+        if isinstance(known, TensorType) and known.sizes is None:
+            known = replace(known, sizes=told)
+        return self._declare(value, None if known is None else only_ranks(known))
 
     def _declare(self, value: Value, type: Type | None) -> ValueInfoProto:
         return ValueInfoProto(name=self.names.of(value), type=None if type is None else self.type_proto(type))

@@ -50,7 +50,8 @@ def region(
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
-    told, and those `declared` by the model. Weights are declared only, but beside custom operators.
+    told, and those `declared` by the model, which also tells ranks that nothing infers. Weights are
+    declared only, but beside custom operators.
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
     every = every_node(nodes)
@@ -71,7 +72,7 @@ def region(
     told = partial(_input, writer, *_told(nodes))
     graph.input.extend(told(k, v, v in lengths, declared.get(v)) for k, v in enumerate(inputs))
     graph.node.extend(writer.nodes(nodes))
-    graph.output.extend(map(writer.declared_by_rank, outputs))
+    graph.output.extend(writer.declared_by_rank(v, declared.get(v)) for v in outputs)
     for value, constant in constants.items():
         graph.initializer.append(tensor_proto(constant, names.of(value)))
     for value, constant in weights.items():
@@ -275,7 +276,7 @@ def _input(
     declared: Sizes | None,
 ) -> ValueInfoProto:
     """An input. `length`: ONNX's inference takes it for 0 where it is not told."""
-    info, sizes = writer.declared_by_rank(value), value.sizes or ()
+    info, sizes = writer.declared_by_rank(value, declared), value.sizes or ()
     every = sized or length
     for axis, (dim, size) in enumerate(zip(info.type.tensor_type.shape.dim, sizes, strict=bool(sizes))):
         fixed = declared is not None and len(declared) == len(sizes) and declared[axis] == size

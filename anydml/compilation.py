@@ -126,7 +126,8 @@ def compile_model(
         shapes: sizes of inputs, by name, where the model leaves them open.
         fixed: contents of inputs, by name. They are no parameters of the function.
         name: of the function.
-        cpu: "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64"; None: the processor at hand.
+        cpu: "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4" or "aarch64"; None: the
+            processor at hand.
 
     Raises:
         InvalidInput: an unknown input, a value or a shape that does not fit it; no name for a function; a

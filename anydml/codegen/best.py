@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from anydml.codegen.emit import element_type
+from anydml.codegen.llvm_types import element_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOATING, INT32, INT64, SIGNED, SIZE

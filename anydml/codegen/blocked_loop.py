@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anydml.codegen.emit import Emitter, element_type, value_type
+from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, iota, masked_load, masked_store
 from anydml.codegen.stages import (
     Reduction,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.reduction import ReductionEmitter
 from anydml.codegen.stages import Reduction, accumulator_of

@@ -6,11 +6,13 @@ where an op computes with it. Selection, loads and stores copy bits, so NaN payl
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
+from anydml.codegen.division import quotient, remainder
+from anydml.codegen.llvm_types import element_type, literal, mangle, value_type, vector
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import (
     BOOL,
@@ -26,29 +28,6 @@ from anydml.ops.dtypes import (
     ScalarType,
 )
 from anydml.ops.expr import Expr, convert, inline_calls
-
-
-def element_type(dtype: ScalarType) -> str:
-    """The LLVM type of one element."""
-    if dtype is BOOL:
-        return "i1"
-    if dtype is FLOAT32:
-        return "float"
-    return "double" if dtype is FLOAT64 else f"i{8 * SIZE[dtype]}"
-
-
-def value_type(dtype: ScalarType, lanes: int) -> str:
-    return vector(element_type(dtype), lanes)
-
-
-def vector(element: str, lanes: int) -> str:
-    return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def mangle(element: str, lanes: int) -> str:
-    """The suffix of an overloaded intrinsic's name."""
-    short = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
-    return short if lanes == 1 else f"v{lanes}{short}"
 
 
 class Emitter:
@@ -129,19 +108,22 @@ class Emitter:
         kind = self.type(expr.dtype)
         return self.line(f"select {self.type(BOOL)} {condition}, {kind} {a}, {kind} {b}")
 
-    def _emit_select_lazy(self, expr: Expr) -> str:
-        """Branch past the unlikely value where no lane needs it."""
-        condition, usual, kind = self.value(expr.args[0]), self.value(expr.args[2]), self.type(expr.dtype)
-        some = self.some.get(expr.args[0])
+    def _select_lazy(self, expr: Expr) -> str:
+        rare, usual = (partial(self.value, arg) for arg in expr.args[1:])
+        return self.lazily(expr.args[0], rare, usual(), self.type(expr.dtype))
+
+    def lazily(self, unlikely: Expr, rare: Callable[[], str], usual: str, kind: str) -> str:
+        """Branch past the rare value where no lane needs it."""
+        condition = self.value(unlikely)
+        some = self.some.get(unlikely)
         if some is None:
-            some = self.some[expr.args[0]] = self.any_lane(condition)
+            some = self.some[unlikely] = self.any_lane(condition)
         self._count += 1
         mark = f"{self.prefix}{self._count}"
         self.lines += [f"  br label %{mark}.here", f"{mark}.here:"]
         self.lines += [f"  br i1 {some}, label %{mark}.rare, label %{mark}.join", f"{mark}.rare:"]
         outside = dict(self._known), dict(self.some)  # what is computed in there is unknown out here
-        rare = self.value(expr.args[1])
-        chosen = self.line(f"select {self.type(BOOL)} {condition}, {kind} {rare}, {kind} {usual}")
+        chosen = self.line(f"select {self.type(BOOL)} {condition}, {kind} {rare()}, {kind} {usual}")
         self._known, self.some = outside
         self.lines += [
             f"  br label %{mark}.done",
@@ -192,53 +174,10 @@ class Emitter:
         return self.line(f"sub {kind} {self.splat(0, element_type(dtype))}, {value}")
 
     def _div(self, expr: Expr) -> str:
-        if expr.dtype in FLOATING:
-            return self._plain(expr)
-        return self._quotient(expr, "div")
+        return self._plain(expr) if expr.dtype in FLOATING else quotient(self, expr)
 
     def _rem(self, expr: Expr) -> str:
-        if expr.dtype in FLOATING:
-            return self._plain(expr)
-        if SIZE[expr.dtype] == 8 or _harmless(expr.args[1]):
-            return self._quotient(expr, "rem")
-        kind, (a, b) = self.type(expr.dtype), (self.value(arg) for arg in expr.args)
-        quotient = self._quotient(expr, "div")
-        product = self.line(f"mul {kind} {quotient}, {b}")
-        rest = self.line(f"sub {kind} {a}, {product}")
-        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element_type(expr.dtype))}")
-        return self._zero_where(none, expr.dtype, rest)
-
-    def _quotient(self, expr: Expr, opcode: str) -> str:
-        """Integer division that cannot trap. Up to 32 bits as floats, which have room for it to be exact."""
-        dtype, kind = expr.dtype, self.type(expr.dtype)
-        assert dtype is not BOOL
-        element, width = element_type(dtype), 8 * SIZE[dtype]
-        a, b = (self.value(arg) for arg in expr.args)
-        sign = "u" if dtype in UNSIGNED else "s"
-        if _harmless(expr.args[1]):  # which LLVM makes a multiplication
-            return self.line(f"{sign}{opcode} {kind} {a}, {b}")
-        none = self.line(f"icmp eq {kind} {b}, {self.splat(0, element)}")
-        if width == 64:
-            trap = none
-            if sign == "s":  # INT_MIN / -1 traps, too: the dividend divided by 1 wraps as it should
-                ones = self.line(f"icmp eq {kind} {b}, {self.splat(-1, element)}")
-                least = self.line(f"icmp eq {kind} {a}, {self.splat(-(2**63), element)}")
-                both = self.line(f"and {self.type(BOOL)} {ones}, {least}")
-                trap = self.line(f"or {self.type(BOOL)} {none}, {both}")
-            safe = self.line(f"select {self.type(BOOL)} {trap}, {kind} {self.splat(1, element)}, {kind} {b}")
-            return self._zero_where(none, dtype, self.line(f"{sign}{opcode} {kind} {a}, {safe}"))
-        wide = self.type(FLOAT64 if width == 32 else FLOAT32)
-        signed = vector("i64" if width == 32 else "i32", self.lanes)
-        safe = self.line(f"select {self.type(BOOL)} {none}, {kind} {self.splat(1, element)}, {kind} {b}")
-        x = self.line(f"{sign}itofp {kind} {a} to {wide}")
-        y = self.line(f"{sign}itofp {kind} {safe} to {wide}")
-        real = self.line(f"fdiv {wide} {x}, {y}")
-        whole = self.line(f"fptosi {wide} {real} to {signed}")
-        return self._zero_where(none, dtype, self.line(f"trunc {signed} {whole} to {kind}"))
-
-    def _zero_where(self, condition: str, dtype: ScalarType, value: str) -> str:
-        kind, zero = self.type(dtype), self.splat(0, element_type(dtype))
-        return self.line(f"select {self.type(BOOL)} {condition}, {kind} {zero}, {kind} {value}")
+        return self._plain(expr) if expr.dtype in FLOATING else remainder(self, expr)
 
     def _shift(self, expr: Expr) -> str:
         dtype, kind = expr.dtype, self.type(expr.dtype)
@@ -400,23 +339,9 @@ class Emitter:
         return self.line(f"trunc {w} {signed} to {h}")
 
 
-def literal(value: int | float, dtype: ScalarType) -> str:
-    """A number as LLVM writes it: floats by their bits (a float32's as those of the equal double)."""
-    if dtype is FLOAT16:
-        return str(np.array(value, np.float16).view(np.uint16).item())
-    if dtype in FLOATING:
-        return "0x" + struct.pack(">d", value).hex().upper()
-    return str(int(value))
-
-
 def _one_pattern(expr: Expr) -> bool:
     """A constant that equals a float exactly when their bits are equal: neither a zero nor a NaN."""
     return expr.opcode == "constant" and expr.value != 0 and expr.value == expr.value
-
-
-def _harmless(divisor: Expr) -> bool:
-    """A known divisor on which no integer division traps."""
-    return divisor.opcode == "constant" and divisor.value not in (0, -1)
 
 
 _INSTRUCTIONS = {  # by op and kind of the result: float, signed, unsigned, or any
@@ -436,7 +361,7 @@ _INTRINSICS = {n: n for n in ("fma", "sqrt", "floor", "ceil", "trunc", "rint")} 
 _WORDS: dict[str, Callable[[Emitter, Expr], str]] = {
     "constant": Emitter._constant,
     "select": Emitter._select,
-    "select_lazy": Emitter._emit_select_lazy,
+    "select_lazy": Emitter._select_lazy,
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), Emitter._compare),
     "not": Emitter._not,
     "absolute": Emitter._absolute,

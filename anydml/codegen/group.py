@@ -7,6 +7,7 @@ from enum import Enum
 
 from anydml.cached import cached_property
 from anydml.codegen.descriptor import DescriptorTemplate
+from anydml.codegen.division import branches
 from anydml.ops.dtypes import BOOL, FLOAT64, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, walk
@@ -101,5 +102,5 @@ class KernelSpec:
         return (
             self.axes is None
             and len(self.words) <= MAX_VECTOR_LOOP_OPS
-            and all(e.opcode not in ("select_lazy", "rem") for e in self.words)
+            and not any(e.opcode in ("select_lazy", "rem") or branches(e) for e in self.words)
         )

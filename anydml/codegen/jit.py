@@ -218,8 +218,8 @@ def host() -> Target:
         width = 16
     half = arm or bool(features.get("f16c"))
     scratch = SCRATCH if _probes_stack() else 0
-    scales = width == 64
-    return Target(width, half, not arm, scales, masks=width >= 32, saturates=arm, scratch=scratch)
+    scales, halves = width == 64, width == 64 and _processor().name == "znver4"
+    return Target(width, half, not arm, scales, width >= 32, saturates=arm, scratch=scratch, halves=halves)
 
 
 def _probes_stack() -> bool:
@@ -374,7 +374,7 @@ def _machine_of(processor: str | None) -> llvm.TargetMachine:
         arm = processor == "aarch64"
         triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
         cpu = "generic" if arm else processor
-    if processor == "x86-64-v4":
+    if processor in ("x86-64-v4", "znver4"):
         features = "-prefer-256-bit"
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default")

@@ -28,6 +28,9 @@ from anydml.codegen.tiles import tiled_body
 from anydml.codegen.vector_loop import VectorLoopEmitter
 from anydml.codegen.writer import LoopEmitter
 
+NARROW = ' "prefer-vector-width"="256" "min-legal-vector-width"="256"'
+"""Says to LLVM that vectors are of 32 bytes."""
+
 
 def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
     """LLVM IR of a module with the kernel body."""
@@ -46,8 +49,15 @@ def kernel_body(group: KernelSpec, shape: KernelVariant, target: Target) -> str:
     )
     writer = kind(group, shape, target)
     writer.write()
-    lines = ["define void @row(ptr %operands, ptr %strides, i64 %n) {", "entry:", *writer.lines]
+    marks = NARROW if kind is VectorLoopEmitter and _may_be_narrow(writer, target) else ""
+    head = f"define void @row(ptr %operands, ptr %strides, i64 %n){marks} {{"
+    lines = [head, "entry:", *writer.lines]
     if shape.stream:  # streaming stores are weakly ordered; be done with them before anyone is told
         lines.append("  fence seq_cst")
     text = "\n".join([*lines, "  ret void", "}", *sorted(writer.declared), "!0 = !{i32 1}"]) + "\n"
     return tiled_body(group, shape, target, text) if shape.turned else text
+
+
+def _may_be_narrow(writer: LoopEmitter, target: Target) -> bool:
+    """Where that is as quick to compute, and nothing is called that takes 64 bytes."""
+    return target.halves and not any("x86.avx512" in line for line in writer.lines)

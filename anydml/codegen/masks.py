@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydml.codegen.emit import element_type, mangle, value_type
+from anydml.codegen.llvm_types import element_type, mangle, value_type
 from anydml.ops.dtypes import ScalarType
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.llvm_types import value_type
 from anydml.codegen.masks import first_lanes, masked_load
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from anydml.codegen.emit import element_type, literal, value_type
+from anydml.codegen.llvm_types import element_type, literal, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, SIZE, ScalarType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
-from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of, same_for_a_row
 from anydml.codegen.target import Target

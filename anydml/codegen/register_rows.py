@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
-from anydml.codegen.emit import Emitter, element_type, value_type
+from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of, kept_value, same_for_a_row
 from anydml.codegen.target import Target

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from anydml.codegen.emit import Emitter, element_type, value_type
+from anydml.codegen.emit import Emitter
 from anydml.codegen.jit import compile_ir, compiling, host
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIGNED, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType

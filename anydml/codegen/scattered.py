@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anydml.codegen.emit import element_type
+from anydml.codegen.llvm_types import element_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT32, FLOAT64, SIZE

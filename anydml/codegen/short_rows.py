@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter

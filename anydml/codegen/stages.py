@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from anydml.codegen.emit import literal
 from anydml.codegen.group import KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import literal
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
@@ -50,7 +50,7 @@ class Reduction:
 
 def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     """Elements of one block: as many vectors as hide latencies without spilling too much."""
-    wide = any(e.dtype is FLOAT64 for e in group.words)
+    wide = any(SIZE[e.dtype] == 8 for e in group.words)
     vectors = 2 if wide and not shape.long else 4
     return vectors * target.vector_bytes // 4
 

@@ -16,6 +16,7 @@ class Target:
     masks: bool  # vector loads of some lanes only, of 4 and 8 bytes
     saturates: bool  # floats become integers with saturation in hardware
     scratch: int  # bytes that a function may take of the stack
+    halves: bool = False  # vectors of 64 bytes are two of 32 to it, which memory takes sooner
 
 
 SCRATCH = 1 << 17
@@ -32,6 +33,16 @@ PROCESSORS = {
     ),
     "x86-64-v4": Target(
         64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH
+    ),
+    "znver4": Target(
+        64,
+        converts_half=True,
+        streams=True,
+        scales=True,
+        masks=True,
+        saturates=False,
+        scratch=SCRATCH,
+        halves=True,
     ),
     "aarch64": Target(
         16, converts_half=True, streams=False, scales=False, masks=False, saturates=True, scratch=SCRATCH

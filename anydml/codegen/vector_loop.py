@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.codegen.emit import element_type, value_type
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter, stream_alignment
 from anydml.ops.expr import Expr, read

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anydml.codegen.emit import Emitter, element_type, literal, value_type
+from anydml.codegen.emit import Emitter
+from anydml.codegen.llvm_types import element_type, literal, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOATING, SIZE, UINT32, ScalarType

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
-from anydml.codegen.emit import Emitter, element_type, value_type
+from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
+from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.expr import Expr, walk

@@ -44,7 +44,7 @@ from anydml.ops.expr import add, constant, convert, div, mul, ne, read, rem, sel
 from anydml.ops.reductions import row_index, row_max, row_sum
 from anydml.runtime import window_kernels
 
-VECTORS = {"aarch64": r"\b[qv]\d", "x86-64-v3": r"%ymm\d", "x86-64-v4": r"%zmm\d"}
+VECTORS = {"aarch64": r"\b[qv]\d", "x86-64-v3": r"%ymm\d", "x86-64-v4": r"%zmm\d", "znver4": r"%[yz]mm\d"}
 LIBRARY = {"fmodf", "fmod", "memcpy", "memset"}
 """What code may call: the remainders that no quotient serves have no instruction."""
 OLD = {"fmaf", "fma", "floorf", "ceilf", "truncf", "rintf", "floor", "ceil", "trunc", "rint"}
@@ -105,6 +105,13 @@ def test_every_operator_of_every_type(processor, part):
             if FLOAT32 in spec.operands:
                 assert re.search(VECTORS[processor], text), operator.name
     assert made > 20
+
+
+def test_vectors_of_processors_that_halve_them():
+    """Cheap kernels have theirs of 32 bytes, others of 64."""
+    for spec, narrow in [(PLAIN, True), (COPY, True), (BLOCKS, False), (SOFTMAX, False)]:
+        assert ("zmm" not in code(spec, packed(spec), "znver4")) is narrow
+        assert "zmm" in code(spec, packed(spec), "x86-64-v4")
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
@@ -228,6 +235,27 @@ def test_running_sums(processor, beside):
             body_text(RunningWriter, RunningSpec(dtype, product, exclusive, beside), PROCESSORS[processor]),
             processor,
         )
+
+
+@pytest.mark.parametrize("f", [dml.divide, dml.modulus_truncate], ids=["div", "rem"])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_of_64_bits_are_divided_exactly(dtype, f):
+    """Near 0 by float64: at its ends, beside whole quotients; and beside numbers that are far from it."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(0)
+    ends = [0, 1, 2, 3, 2**31, 2**32 - 1, *(2**51 + k for k in (-2, -1, 0, 1)), 2**52, 2**53 + 1, info.max]
+    ends = np.array([*ends, *(-e for e in ends if info.min), info.min], dtype)
+    a, b = (m.ravel() for m in np.meshgrid(ends, ends))
+    factors, others = rng.integers(1, 2**25, (2, 2000), dtype=dtype)
+    products = factors * others
+    beside = np.concatenate([products - 1, products, products + 1])
+    some_far = np.where(np.arange(len(beside)) % 97, beside, info.max - 5)
+    drawn = rng.integers(info.min, info.max, (2, 2000), dtype=dtype, endpoint=True)
+    for x, y in [(a, b), (beside, np.tile(others, 3)), (some_far, np.tile(others, 3)), drawn]:
+        safe = np.where(y == 0, dtype(1), y)
+        with np.errstate(over="ignore"):  # the least number divided by -1 is itself
+            rest = np.where(y == 0, dtype(0), np.fmod(x, safe))
+            whole = np.where(y == 0, dtype(0), (x - np.fmod(x, safe)) // safe)
+        np.testing.assert_array_equal(f(x, y), whole if f is dml.divide else rest)
 
 
 ONE_BY_ONE = r"\bv?cvtts[sd]2u?si|\bfcvtz[us]\s+[wx]"

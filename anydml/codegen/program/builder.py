@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.elements import ElementWriter, sources_of
 from anydml.codegen.program.function_writer import MAX_NEAR
 from anydml.codegen.program.geometry import (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.emit import element_type, mangle, value_type
+from anydml.codegen.llvm_types import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides, over, starts
 from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor, work_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Register, Tensor
 from anydml.ops.dtypes import BOOL, INT64

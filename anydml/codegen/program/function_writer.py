@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.emit import Emitter, element_type, literal, value_type, vector
+from anydml.codegen.emit import Emitter
+from anydml.codegen.llvm_types import element_type, literal, value_type, vector
 from anydml.codegen.program.geometry import starts
 from anydml.codegen.program.values import NotNative, memory_type
 from anydml.codegen.target import Target

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.bounded import expect_some, masked
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import strides_like

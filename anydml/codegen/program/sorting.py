@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anydml.codegen.emit import value_type
+from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.bounded import masked
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, folded_lanes, largest, least

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from anydml.codegen.emit import literal, value_type
+from anydml.codegen.llvm_types import literal, value_type
 from anydml.codegen.program.bounded import same_length
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, folded_lanes, least

@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.emit import element_type
+from anydml.codegen.llvm_types import element_type
 from anydml.ops.dtypes import BFLOAT16, BOOL, FROM_NUMPY, NUMPY, ScalarType
 from anydml.ops.expr import Expr, bitcast, constant, read, walk
 from anydml.ops.tensor_desc import packed_strides

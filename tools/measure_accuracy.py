@@ -1,12 +1,16 @@
 """Writes docs/accuracy.md: how far results lie from exact ones. `python -m tools.measure_accuracy`.
 
 Exact values are the tests' own (tests/operators/oracle.py): float64 or mpmath, without the definitions.
-float32 arguments are random bit patterns, ordinary numbers and edges, and a dense sweep over [-20, 20];
-of float16 all 65536, or random pairs. The unit is the distance to the next number of the type (ULP).
+Of functions of one float32, arguments of every sign and exponent are sampled, and all 2^23 of those that
+come near the largest error are tried. Those of several, and rows, are random bit patterns, ordinary numbers
+and edges, and a dense sweep over [-20, 20]; of float16 all 65536, or random pairs. The unit is the distance
+to the next number of the type (ULP).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,11 +23,19 @@ from tests.operators.checking import apply, distance, expected, samples, spacing
 
 TARGET = Path(__file__).parent.parent / "docs" / "accuracy.md"
 COUNT = 150_000
+"""Arguments of what has several."""
+SAMPLES, MANTISSAS = 1 << 16, 1 << 23
+"""Of one sign and exponent: those that are tried first, and all."""
+NEAR = 0.4
+"""What a sample's error may lack of the largest where all arguments around it are tried."""
+MOST = 24
+"""Signs and exponents of which all are tried."""
 
 HEAD = """# Accuracy
 
 The largest error measured, in ULP of the result's type, and where. Written by
-`python -m tools.measure_accuracy`, which says how; exact values come from the tests' oracles. An error of 0.5
+`python -m tools.measure_accuracy`, which says how; exact values come from the tests' oracles. Of functions of
+one float32, all arguments of the exponents where errors are largest are tried. An error of 0.5
 is that of a correctly rounded result. Arithmetic, comparisons, selection and everything on integers are exact
 (or correctly rounded) and not listed.
 
@@ -37,26 +49,38 @@ absolute error is below 2^-24 and the relative one means little: such rows are m
 
 
 def main() -> None:
-    rows = []
-    chosen = [c for c in CASES.values() if c.ulps > 0.5]
-    for case in track(chosen, description="operators"):
+    wanted = []
+    for case in (c for c in CASES.values() if c.ulps > 0.5):
         for dtype in ("float32", "float16"):
             types = {k: np.dtype(dtype) for k in case.types}
             if dtype in next(iter(case.types.values())).split() and case.needs(types):
-                rows.append(_row(case, types))
+                wanted.append((case.name, dtype))
+    with ProcessPoolExecutor() as processes:
+        made = processes.map(_named_row, wanted)
+        rows = list(track(made, description="operators", total=len(wanted)))
     mark = f"<!-- measured {date.today()} by python -m tools.measure_accuracy -->\n\n"
     lines = ["| operator | type | max ULP | at | not the nearest |", "| --- | --- | --- | --- | --- |"]
     TARGET.write_text(HEAD + mark + "\n".join([*lines, *(f"| {' | '.join(r)} |" for r in rows)]) + "\n")
 
 
-def _row(case: Any, types: dict[str, np.dtype]) -> tuple[str, ...]:
-    """The worst over the case's choices of attributes."""
-    rng, dtype = np.random.default_rng(1), types[case.output.type_variable]
-    worst, where, marked, other = 0.0, "-", False, 0
-    for attributes in case.attributes:
-        inputs = _inputs(case, rng, dtype)
+def _named_row(wanted: tuple[str, str]) -> tuple[str, ...]:
+    name, dtype = wanted
+    case = CASES[name]
+    return _row(case, {k: np.dtype(dtype) for k in case.types})
+
+
+class _Worst:
+    """The largest error of a case so far."""
+
+    def __init__(self, case: Any, types: dict[str, np.dtype]) -> None:
+        self.case, self.types = case, types
+        self.error, self.where, self.marked, self.other = 0.0, "-", False, 0
+
+    def look(self, inputs: list[Any], attributes: Any) -> np.ndarray:
+        """The errors of these arguments."""
+        case, dtype = self.case, self.types[self.case.output.type_variable]
         with np.errstate(all="ignore"):
-            y = apply(case, inputs, attributes, types)
+            y = apply(case, inputs, attributes, self.types)
             exact = np.broadcast_to(expected(case, inputs, attributes, dtype), y.shape)
             limit = float(np.finfo(dtype).max)
             error = distance(y, exact, dtype) / spacing(exact, dtype)
@@ -65,16 +89,51 @@ def _row(case: Any, types: dict[str, np.dtype]) -> tuple[str, ...]:
                 fine &= case.defined(inputs, attributes)
             if case.slack is not None:
                 cancels = fine & (distance(y, exact, dtype) <= case.slack(inputs, attributes)) & (error > 4)
-                marked, fine = marked or bool(cancels.any()), fine & ~cancels
-            other = max(other, int(np.count_nonzero(fine & (y != exact.astype(dtype)))))
+                self.marked, fine = self.marked or bool(cancels.any()), fine & ~cancels
+            self.other = max(self.other, int(np.count_nonzero(fine & (y != exact.astype(dtype)))))
         error = np.where(fine, error, 0)
         k = np.unravel_index(int(error.argmax()), error.shape)
-        if error[k] > worst:
-            worst = float(error[k])
-            where = ", ".join(f"{np.broadcast_to(x, y.shape)[k]:.9g}" for x in inputs)
+        if error[k] > self.error:
+            self.error = float(error[k])
+            self.where = ", ".join(f"{np.broadcast_to(x, y.shape)[k]:.9g}" for x in inputs)
+        return error
+
+
+def _row(case: Any, types: dict[str, np.dtype]) -> tuple[str, ...]:
+    """The worst over the case's choices of attributes."""
+    rng, dtype = np.random.default_rng(1), types[case.output.type_variable]
+    worst, rows = _Worst(case, types), "SOFTMAX" in case.name
+    for attributes in case.attributes:
+        if len(case.inputs) == 1 and dtype == np.float32 and not rows:
+            _sweep(worst, attributes)
+        else:
+            worst.look(_inputs(case, rng, dtype), attributes)
     name = case.name.removeprefix("ELEMENT_WISE_")
-    every = dtype == np.float16 and len(case.inputs) == 1 and "SOFTMAX" not in name
-    return name + ("*" if marked else ""), str(dtype), f"{worst:.2f}", where, str(other) if every else ""
+    every = dtype == np.float16 and len(case.inputs) == 1 and not rows
+    told = str(worst.other) if every else ""
+    return name + ("*" if worst.marked else ""), str(dtype), f"{worst.error:.2f}", worst.where, told
+
+
+def _sweep(worst: _Worst, attributes: Any) -> None:
+    found: dict[int, float] = {}
+    for first in _signs_and_exponents():
+        sampled = first + (np.arange(SAMPLES, dtype=np.int64) * (MANTISSAS // SAMPLES))
+        found[first] = float(worst.look([_floats(sampled)], attributes).max())
+    near = sorted((first for first in found if found[first] > worst.error - NEAR), key=found.__getitem__)
+    for first in near[-MOST:]:
+        for part in range(first, first + MANTISSAS, 1 << 20):
+            worst.look([_floats(np.arange(part, min(part + (1 << 20), first + MANTISSAS)))], attributes)
+
+
+def _signs_and_exponents() -> Iterator[int]:
+    """The bits of the first number of each, in magnitude, that is finite."""
+    for sign in (0, 1 << 31):
+        for exponent in range(255):
+            yield sign + exponent * MANTISSAS
+
+
+def _floats(bits: np.ndarray) -> np.ndarray:
+    return bits.astype(np.uint32).view(np.float32)
 
 
 def _inputs(case: Any, rng: Any, dtype: np.dtype) -> list[Any]:

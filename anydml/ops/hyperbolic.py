@@ -79,21 +79,14 @@ def _log(u: Expr, rest: Expr, doubled: Expr | None = None) -> Expr:
     return add(log_of_split(f, count), rest)
 
 
-def _log_of_sum(t: Expr, one: float) -> Expr:
-    """ln(t + sqrt(t² + one)); of large ones ln(2 t)."""
-    p = mul(t, t)
-    p_low = fma(t, t, neg(p))
-    w = add(p, one)
-    larger, smaller = (select(gt(p, 1.0), p, one), select(gt(p, 1.0), constant(one, FLOAT32), p))
-    w_low = add(add(sub(larger, w), smaller), p_low)
-    root = sqrt(w)
+def _log_of_sum(more: Expr, less: Expr, error: Expr, t: Expr, root: Expr) -> Expr:
+    """ln(more + less) of t and a root, the larger one of them first, that lacks error / (2 * root); of large
+    ones ln(2 t)."""
     twice = add(root, root)
-    u = add(t, root)
-    more, less = select(gt(root, t), root, t), select(gt(root, t), t, root)
+    u = add(more, less)
     u_low = add(sub(more, u), less)
-    root_low = add(fma(neg(root), root, w), w_low)  # times 2 * root: so one quotient serves both
     large = gt(t, LARGE)
-    rest = div(fma(u_low, twice, root_low), mul(u, twice))
+    rest = div(fma(u_low, twice, error), mul(u, twice))  # one quotient serves both
     result = _log(select(large, t, u), select(large, 0.0, rest), large)
     return select(eq(t, inf), inf, result)
 
@@ -101,16 +94,28 @@ def _log_of_sum(t: Expr, one: float) -> Expr:
 @single
 def asinh(x: Expr) -> Expr:
     t = absolute(x)
-    result = select(lt(t, 0.5), _odd(t, ASINH), _log_of_sum(t, 1.0))
-    return copysign(select(is_nan(t), nan, result), x)
+    p = mul(t, t)
+    p_low = fma(t, t, neg(p))
+    w = add(p, 1.0)
+    above = gt(p, 1.0)
+    larger, smaller = select(above, p, 1.0), select(above, constant(1.0, FLOAT32), p)
+    w_low = add(add(sub(larger, w), smaller), p_low)
+    root = sqrt(w)
+    far = _log_of_sum(root, t, add(fma(neg(root), root, w), w_low), t, root)
+    return copysign(select(is_nan(t), nan, select(lt(t, 0.5), _odd(t, ASINH), far)), x)
 
 
 @single
 def acosh(x: Expr) -> Expr:
     d = sub(x, 1.0)
-    root = sqrt(add(d, d))
+    p = mul(x, x)
+    w = sub(p, 1.0)
+    w_low = add(sub(sub(p, w), 1.0), fma(x, x, neg(p)))
+    small = lt(d, 0.5)
+    root = sqrt(select(small, add(d, d), w))  # one for both
     near = fma(mul(root, d), polynomial(d, ACOSH), root)
-    return select(ge(x, 1.0), select(lt(d, 0.5), near, _log_of_sum(x, -1.0)), nan)
+    far = _log_of_sum(x, root, add(fma(neg(root), root, w), w_low), x, root)
+    return select(ge(x, 1.0), select(small, near, far), nan)
 
 
 @single

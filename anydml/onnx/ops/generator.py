@@ -150,6 +150,14 @@ def _range_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | No
     return [count if count.least is not None and count.least >= 0 else UNKNOWN]
 
 
+def _ranged(n: KnownNode) -> result_types.Types:
+    """How many floats it makes, nobody tells before all three numbers are known."""
+    dtype, known = n.dtype(), all(n.content(k) is not None for k in range(3))
+    if dtype in ("float32", "float64") and not known:
+        return result_types.only(n, dtype, [None])
+    return result_types.moved(n)
+
+
 OPS = (
     OpInfo("Constant", fold=_constant, speculatable=always, flops=no_flops, long_integers=True),
     OpInfo(
@@ -170,7 +178,7 @@ OPS = (
         native_constants=(0, 2),
         safe=safe.ranged,
         safe_if_sized=lambda n, sizes, integers: True,
-        result=result_types.moved,
+        result=_ranged,
         fold=_range,
         sizes=_range_sizes,
     ),

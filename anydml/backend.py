@@ -69,12 +69,18 @@ class AnyDML(Backend):
     ) -> tuple[Any, ...]:
         """One node on arrays; `opset_version` (default: the newest) says which meaning it has."""
         opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
-        given = [n for n in dict.fromkeys(node.input) if n]
-        infos = [_info(n, np.asarray(x)) for n, x in zip(given, inputs, strict=True)]
+        wanted, inputs = [n for n in node.input if n], list(inputs)
+        if len(inputs) != len(wanted):  # an input may be named twice, and given once
+            wanted = list(dict.fromkeys(wanted))
+        if len(inputs) != len(wanted):
+            message = f"expected {counted(len(wanted), 'array')}, one for each input, but got {len(inputs)}"
+            raise InvalidInput(Problem("inputs", message))
+        given = dict(zip(wanted, inputs, strict=True))
+        infos = [_info(n, np.asarray(x)) for n, x in given.items()]
         outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
         graph = helper.make_graph([node], "node", infos, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)])
-        return cls.prepare(model, device).run(dict(zip(given, inputs, strict=True)))
+        return cls.prepare(model, device).run(given)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

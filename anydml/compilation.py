@@ -36,12 +36,16 @@ _C_TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "boo
 
 _C_WORDS = frozenset(
     """
-    auto bool break case char const constexpr continue default do double else enum extern false float for goto
-    if inline int long nullptr register restrict return short signed sizeof static struct switch true typedef
-    typeof union unsigned void volatile while main
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t
+    class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue
+    decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
+    goto if inline int long main memory mutable namespace new noexcept not not_eq nullptr operator or or_eq
+    private protected public register reinterpret_cast requires restrict return short signed sizeof static
+    static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+    typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
     """.split()
 )
-"""What no function can be called, or should not be."""
+"""What nothing can be called in C or C++, or should not be."""
 
 
 @dataclass(frozen=True)
@@ -174,19 +178,12 @@ def compile_model(
     )
 
 
-_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while memory class new delete this template namespace bool true false".split()
-)
-
-
 def _c_names(inputs: list[str], outputs: list[str]) -> list[str]:
     """Names that C has, each once, like those of the model."""
     found: list[str] = []
     for k, name in enumerate((*inputs, *outputs)):
         plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or f"value{k}"
-        if plain[0].isdigit() or plain in _KEYWORDS:
+        if plain[0].isdigit() or plain in _C_WORDS:
             plain = f"v_{plain}"
         while plain in found:
             plain += "_"

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.group import KernelSpec
-from anydml.codegen.kernel import group, streams
+from anydml.call_signature import CallSignature, signature_of
+from anydml.codegen.kernel import streams
 from anydml.directml.descriptions import read_attribute
-from anydml.directml.type_inference import as_number, infer_types
+from anydml.directml.type_inference import as_number
 from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.ops.attributes import AxesKind, ScaleBias, signs
-from anydml.ops.dtypes import BOOL, FROM_NUMPY, NUMPY, UINT8, native
+from anydml.ops.dtypes import FROM_NUMPY, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
@@ -58,22 +56,6 @@ Tensor = Array | np.generic | bool | int | float | SharesMemory
 Out = TypeVar("Out", bound=Array | SharesMemory)
 
 
-@dataclass(frozen=True)
-class _Signature:
-    """What the types of a call's arguments decide."""
-
-    group: KernelSpec
-    inputs: tuple[np.dtype | None, ...]
-    output: np.dtype
-    keeps_bool: bool  # every array behind the output's type is bool, so the result is bool
-    takes_bool: bool  # `out` may be bool
-
-    @property
-    def result(self) -> np.dtype:
-        """The type of a new array."""
-        return np.dtype(np.bool_) if self.keeps_bool else self.output
-
-
 def compute(
     operator: Operator,
     arguments: Sequence[Any],
@@ -99,8 +81,8 @@ def compute(
         inputs = _check_shapes(operator, given, inputs, values, signature.output)
     shape = broadcast_shape([x.shape for x in inputs])
     if shape is None:
-        operands = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
-        shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(operands, inputs, strict=True))
+        present = [s for s, x in zip(operator.inputs, given, strict=True) if x is not None]
+        shapes = "; ".join(f"{s.parameter} {x.shape}" for s, x in zip(present, inputs, strict=True))
         raise InvalidInput(Problem(operator.name, f"expected shapes that broadcast, but got {shapes}"))
     late = None
     if out is None:
@@ -109,7 +91,8 @@ def compute(
     else:
         result = out
         target, late = _target(operator, out, shape, signature, given)
-    arrays = [x if x.shape == shape else np.broadcast_to(x, shape) for x in inputs]
+    operands = (*inputs, *signature.numbers)
+    arrays = [x if x.shape == shape else np.broadcast_to(x, shape) for x in operands]
     launch(signature.group, [*arrays, target])
     if late is not None:
         late[...] = target
@@ -118,7 +101,7 @@ def compute(
 
 def _meaning(
     operator: Operator, arguments: Sequence[Any], attributes: Sequence[Any], out: Any, output_data_type: Any
-) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...], _Signature]:
+) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...], CallSignature]:
     """The arguments as arrays or numbers, the numbers among them, the attributes, and what that means."""
     given: list[Any] = [
         x
@@ -137,7 +120,7 @@ def _meaning(
         given,
         numbers,
         values,
-        _signature(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank),
+        signature_of(operator, kinds, _deciding(operator, numbers), values, signs(values), wanted, rank),
     )
 
 
@@ -172,7 +155,11 @@ def known_call(
         return None
     given, numbers, values, signature = _meaning(operator, arguments, attributes, out, output_data_type)
     kernel = signature.group
-    if streams(kernel, result.size) or (result.dtype is not signature.output and result.dtype != np.bool_):
+    if (
+        signature.numbers
+        or streams(kernel, result.size)
+        or (result.dtype is not signature.output and result.dtype != np.bool_)
+    ):
         return None
     decided = {s.dtype for s, n in zip(operator.inputs, numbers, strict=True) if n is None}
     packed = kernel.axes is None and not operator.has_special_shapes
@@ -211,9 +198,9 @@ def known_call(
 
 
 def _stays(x: object) -> bool:
-    """Whether an object means the same whenever it is met again."""
-    if isinstance(x, tuple | list):
-        return all(map(_stays, x))
+    """Whether an object means the same whenever it is met again, or is a list, whose numbers are compared."""
+    if type(x) in (tuple, list):
+        return all(type(y) is not list and _stays(y) for y in cast("tuple[object, ...]", x))
     return x is None or isinstance(x, bool | int | float | str | Enum | ScaleBias)
 
 
@@ -253,42 +240,6 @@ def asked_type(operator: Operator, output_data_type: TensorDataType | str | None
     if output_data_type is None:
         return None
     return parse(TensorDataType, output_data_type, f"{operator.name}: output_data_type")
-
-
-@lru_cache(maxsize=4096)
-def _signature(
-    operator: Operator,
-    kinds: tuple[Any, ...],
-    numbers: tuple[Any, ...],
-    attributes: tuple[Any, ...],
-    zeros: tuple[Any, ...],
-    wanted: TensorDataType | None,
-    rank: int,
-) -> _Signature:
-    """What arguments of these types mean. All problems of types at once.
-
-    `zeros`: what tells attributes apart that are equal, 0.0 and -0.0.
-    """
-    dtypes = tuple(k if isinstance(k, np.dtype) else None for k in kinds)
-    arrays = {k: UINT8 if d == np.bool_ else FROM_NUMPY.get(native(d), d) for k, d in enumerate(dtypes) if d}
-    inputs, output, problems = infer_types(operator, arrays, numbers, wanted)
-    if problems:
-        raise InvalidOperator(*problems)
-    (operand,) = operator.outputs
-    values = {a.name: v for a, v in zip(operator.parameters, attributes, strict=True)}
-    expression = operator.expression(inputs, output, values, rank)
-    tied = [
-        d for s, d in zip(operator.inputs, dtypes, strict=True) if s.dtype == operand.dtype and d is not None
-    ]
-    all_bool = operator.of_bool and bool(tied) and all(d == np.bool_ for d in tied)
-    truth = expression.opcode == "convert" and expression.args[0].dtype is BOOL
-    return _Signature(
-        group(tuple(t for t in inputs if t is not None), (expression,)),
-        tuple(None if t is None else NUMPY[t] for t in inputs),
-        NUMPY[output],
-        keeps_bool=all_bool,
-        takes_bool=output is UINT8 and (all_bool or (truth and not tied)),
-    )
 
 
 def _check_shapes(
@@ -384,7 +335,7 @@ def _as_type(operator: Operator, k: int, x: Array | bool | int | float, wanted: 
 
 
 def _target(
-    operator: Operator, out: Any, shape: tuple[int, ...], signature: _Signature, given: Sequence[Any]
+    operator: Operator, out: Any, shape: tuple[int, ...], signature: CallSignature, given: Sequence[Any]
 ) -> tuple[Array, Array | None]:
     """`out` as the array to write, and, when it must be written in another byte order afterwards, itself."""
     where, dtype = f"{operator.name}: out", signature.output

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -51,6 +50,7 @@ from anydml.onnx.serde.deserialize import Argument, Model
 from anydml.onnx.serde.parse import Meta, ModelSource
 from anydml.onnx.types import type_text
 from anydml.runtime.bind import cannot_leave
+from anydml.runtime.memory import kept_in_place
 from anydml.runtime.threads import check_threads
 
 _log = logging.getLogger("anydml.session")
@@ -381,8 +381,7 @@ class Bound:
         """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
         self._in_place = any(_is_memory_of(y, x) for y in places.values() for x in self._values)
         """Whether an output is written to where an input is read."""
-        self._held = [weakref.ref(y) for y in places.values()]
-        """An array that has a weak reference cannot be resized."""
+        self._held = [kept_in_place(x) for x in (*self._values, *places.values())]
 
     def run(self) -> list[Any]:
         """All outputs, for what the inputs contain now; those with an array of their own are that array.

@@ -36,7 +36,7 @@ from anydml.ops.enums import (  # noqa: F401
 )
 from anydml.ops.opdef import Operator
 from anydml.ops.signature import signature
-from anydml.runtime.call import KnownCall, KnownCalls
+from anydml.runtime.call import KnownCall, KnownCalls, knowing
 
 
 class Behind(ABC):
@@ -65,14 +65,14 @@ class Behind(ABC):
         return have_known_layout() and not (self._known is not None and self._known.full)
 
     def _know(self, call: KnownCall) -> None:
-        if self._known is None:
-            self._known = KnownCalls(self)
-            self._known.add(call)
-            assert self.made is not None
-            assert self.made.__closure__ is not None
-            self.made.__closure__[0].cell_contents = self._known.function()
-        else:
-            self._known.add(call)
+        with knowing:
+            known = KnownCalls(self) if self._known is None else self._known
+            known.add(call)
+            if known is not self._known:
+                assert self.made is not None
+                assert self.made.__closure__ is not None
+                self.made.__closure__[0].cell_contents = known.function()
+                self._known = known
 
 
 class _ElementWise(Behind):

@@ -153,7 +153,7 @@ def test_the_cache_takes_away_its_own_files_only(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYDML_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "MAX_ENTRIES", 5)
     cache.directory.cache_clear()
-    cache._room_made.clear()
+    cache._stored.clear()
     type_variables = [tmp_path / f"letter{k}.txt" for k in range(20)]
     for type_variable in type_variables:
         type_variable.write_text("dear")

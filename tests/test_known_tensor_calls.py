@@ -168,6 +168,21 @@ def test_lists_of_other_lengths_and_numbers(ordinary):
             f(x, "SUM", axes)
 
 
+def test_lists_of_classes_of_their_own_may_change():
+    class Axes(list):
+        """One that is no list of Python's."""
+
+    f, x, axes = fresh("reduce"), Draw("packed")(), Axes([3])
+    for axis in (3, 3, 3, 2, 1, 1):
+        axes[0] = axis
+        assert np.array_equal(f(x, "MAX", axes), x.max(axis, keepdims=True))
+    shared = ([0, 1],)
+    for k in range(4):
+        shared[0][0] = k % 2
+        with pytest.raises(dml.AnyDMLError):
+            f(x, "MAX", shared)
+
+
 def test_other_types_and_sizes_are_other_calls():
     f, d = fresh("argmax"), Draw("packed")
     for _ in range(3):

@@ -96,7 +96,9 @@ def test_what_commands_print(name, tmp_path, monkeypatch):
     """Below each `$ anydml ...` stands what it prints; `...` for lines that are left out."""
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```console\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
-    for command, shown in re.findall(r"^\$ anydml (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE):
+    commands = re.findall(r"^\$ anydml (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
+    assert len(commands) >= 3
+    for command, shown in commands:
         result = CliRunner().invoke(cli, shlex.split(command))
         assert result.exit_code == 0, result.output
         pattern = re.escape(shown).replace(re.escape("...\n"), "(?:.*\n)*?")
@@ -146,10 +148,13 @@ def test_commands_exist(line):
 def test_links_between_pages():
     """Every relative link leads to a file that is there."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    found = 0
     for page in pages:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if not re.match(r"[a-z]+:", target):
+                found += 1
                 assert (page.parent / target).exists() or target == "cli.md", f"{page.name}: {target}"
+    assert found > 100
 
 
 def test_every_public_name_has_a_place_in_the_reference():

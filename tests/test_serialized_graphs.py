@@ -223,6 +223,29 @@ def test_many_tables_behind_one_another_are_told():
         table.table(1)
 
 
+def test_tables_that_share_others_again_and_again_are_told():
+    """Each of a few tables, eight times in each of the next: 750 bytes, and 16 million tables to read."""
+    w = Writer()
+    act = w.table((0, "offset", w.text("ACTIVATION_RELU")))
+    for _ in range(4):
+        inner = w.table((0, "offset", w.offsets([act] * 8)))
+        attribute = w.table((0, "offset", w.text("a")), (1, "u8", 2), (2, "offset", inner))
+        act = w.table((0, "offset", w.text("ACTIVATION_RELU")), (1, "offset", w.offsets([attribute] * 8)))
+    fused = w.table((0, "offset", w.text("a")), (1, "u8", ACTIVATION), (2, "offset", act))
+    tensors = [w.offsets([w.tensor([4])]) for _ in "io"]
+    operator = w.table(
+        (0, "offset", w.text("ELEMENT_WISE_IDENTITY")),
+        (1, "offset", tensors[0]),
+        (2, "offset", tensors[1]),
+        (3, "offset", w.offsets([fused])),
+    )
+    ends = [w.texts(["x"]), w.texts(["y"])]
+    node = w.table((0, "u8", 1), (1, "offset", operator), (3, "offset", ends[0]), (4, "offset", ends[1]))
+    w.b.Finish(w.table((0, "offset", w.offsets([node])), (1, "offset", ends[0]), (2, "offset", ends[1])))
+    with pytest.raises(dml.InvalidModel, match="many share them"):
+        dml.read_serialized_graph(bytes(w.b.Output()), constants=lambda name: b"")
+
+
 # ---- descriptions of graphs ------------------------------------------------------------------------------
 
 T = {"DataType": "FLOAT32", "Sizes": [2, 2]}

@@ -17,13 +17,14 @@ import os
 import stat
 import sys
 import tempfile
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 _log = logging.getLogger("anydml.cache")
 
 MAGIC = b"anydml1\n"
-MAX_ENTRIES = 4096
+MAX_ENTRIES, LOOKED_AFTER = 4096, 256
 """Beyond, a process that adds one takes away the oldest half."""
 
 
@@ -126,14 +127,14 @@ def _is_ours(name: str) -> bool:
     return name.startswith(".new-") or (len(name) == 64 and set(name) <= set("0123456789abcdef"))
 
 
-_room_made: set[Path] = set()
+_stored: Counter[Path] = Counter()
 
 
 def _make_room(folder: Path) -> None:
-    """Once in a process: not more entries than MAX_ENTRIES."""
-    if folder in _room_made:
+    """Before the first entry of this process, and after some: not more entries than MAX_ENTRIES."""
+    _stored[folder] += 1
+    if _stored[folder] % LOOKED_AFTER != 1:
         return
-    _room_made.add(folder)
     entries = [entry for entry in folder.iterdir() if _is_ours(entry.name)]
     if len(entries) > MAX_ENTRIES:
         entries.sort(key=lambda entry: entry.stat().st_mtime)

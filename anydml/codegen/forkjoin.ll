@@ -214,7 +214,7 @@ return:
   ret void
 }
 
-; The same for a job whose first k bases are not addresses yet, but where the addresses stand: the data fields
+; The same for a descriptor whose first k bases are not addresses yet, but where the addresses stand: the data fields
 ; of the caller's array objects, which it holds. Saves it from asking each of them.
 define void @anydml_run_arrays(ptr %descriptor, i64 %k) {
 entry:

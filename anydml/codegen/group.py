@@ -75,7 +75,7 @@ class KernelSpec:
         self.widths = tuple(SIZE[t] for t in self.operands)
         self.width = sum(self.widths)
         self.packed: dict[tuple[int, int, int], DescriptorTemplate] = {}
-        """Jobs over packed operands, without their addresses, by size, pool and threads."""
+        """Launch descriptors over packed operands, without their addresses, by size, pool and threads."""
         self.rows: dict[KernelVariant, int] = {}
         """Addresses of the kernel bodies made so far."""
 

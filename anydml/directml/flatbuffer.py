@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,14 @@ class Table:
     data: bytes
     at: int
     depth: int = 0
+    met: Iterator[int] = field(default_factory=count, compare=False)
+    """Counts the tables of the file that were read."""
 
     def __post_init__(self) -> None:
         if self.depth > MAX_DEPTH:
             raise _broken(self.at, f"expected at most {MAX_DEPTH} tables behind one another, but got more")
+        if next(self.met) > len(self.data):  # each has four bytes at least: some are read again and again
+            raise _broken(self.at, "expected tables that are each behind one other, but many share them")
         vtable = self.at - _unpack(self.data, "<i", self.at)
         size = _unpack(self.data, "<H", vtable)
         if size < 4 or size % 2 or vtable + size > len(self.data):
@@ -82,7 +87,7 @@ class Table:
 
     def table(self, field: int) -> Table | None:
         at = self.followed(field)
-        return None if at is None else Table(self.data, at, self.depth + 1)
+        return None if at is None else self._behind(at)
 
     def text(self, field: int) -> str:
         at = self.followed(field)
@@ -100,7 +105,10 @@ class Table:
         return np.frombuffer(self.data, kind, count, at + 4)
 
     def tables(self, field: int) -> list[Table]:
-        return [Table(self.data, at, self.depth + 1) for at in self._each(field)]
+        return list(map(self._behind, self._each(field)))
+
+    def _behind(self, at: int) -> Table:
+        return Table(self.data, at, self.depth + 1, self.met)
 
     def strings(self, field: int) -> list[str]:
         return [_text(self.data, at) for at in self._each(field)]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anydml.cached import cached_property
-from anydml.errors import AnyDMLError, InvalidInput, Problem, short_repr, type_name
+from anydml.errors import InvalidInput, Problem, short_repr, type_name
 from anydml.ir.graph import OptionalType, TensorType
 from anydml.onnx.partial_eval.annotate import is_fixed
 from anydml.onnx.providers.ort_values import (
@@ -148,8 +148,8 @@ class InferenceSessionMethods(ABC):
         def work() -> None:
             try:
                 results, error = self.run(output_names, input_feed), ""
-            except AnyDMLError as failure:
-                results, error = [], str(failure)
+            except Exception as failure:  # nobody else would be told of it
+                results, error = [], str(failure) or type(failure).__name__
             callback(results, user_data, error)
 
         threading.Thread(target=work, name="anydml-run-async", daemon=True).start()
@@ -287,7 +287,7 @@ class IOBinding:
         if name not in self._places:
             listed = " | ".join(self._places)
             raise InvalidInput(Problem("outputs", f"expected {listed}, but got {short_repr(name)}"))
-        self._outputs[name], self._bound = y, None
+        self._outputs[name], self._bound, self._results = y, None, []  # which may be over memory that goes
         self._held.pop(("output", name), None)
 
     def _named_results(self) -> list[tuple[str, Any]]:

@@ -305,7 +305,7 @@ sigmoid = single(_sigmoid, "sigmoid")
 @single
 def swish(x: Expr, scale: Expr) -> Expr:
     """x * sigmoid(scale * x), as exact as if the product were not rounded."""
-    z, low = _product(x, scale) if scale.value != 1 else (x, None)
+    z, low = (x, None) if scale is constant(1.0, FLOAT32) else _product(x, scale)
     half = _exp_of_negative(mul(z, 0.5), None if low is None else mul(low, 0.5))
     tail = mul(mul(x, half), half)  # exp(z) itself may underflow where x * exp(z) does not
     return select_lazy(lt(z, -80.0), tail, mul(x, _sigmoid(z, low)))

@@ -38,7 +38,9 @@ and a shared subexpression is computed once.
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -75,8 +77,17 @@ class Function:
 
 Arg = Expr | int | float
 Scalar = Callable[..., Expr]
-
 _ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
+_making = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _making  # whoever held it is not in the child
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def make(opcode: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
@@ -88,9 +99,10 @@ def make(opcode: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any
     key = (opcode, dtype, tuple(map(id, args)), type(value), mark)
     found = _ALL.get(key)
     if found is None:
-        found = Expr()
-        found.opcode, found.dtype, found.args, found.value = opcode, dtype, args, value
-        _ALL[key] = found
+        made = Expr()
+        made.opcode, made.dtype, made.args, made.value = opcode, dtype, args, value
+        with _making:  # another thread may have made it meanwhile
+            return _ALL.setdefault(key, made)
     return found
 
 

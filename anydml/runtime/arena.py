@@ -34,6 +34,8 @@ class Arena:
         self._least, self._most = least, most
         self._blocks: dict[int, list[Array]] = {}
         """By bytes. Each is the base of every array over it, which so counts as a reference to it."""
+        self._unwanted = False
+        """Whether `clear` was called while a block was looked for."""
         self.after_fork()
         renew_after_fork(self)
 
@@ -45,13 +47,22 @@ class Arena:
         count = prod(sizes) * dtype.itemsize
         if count < self._least:
             return np.empty(sizes, dtype)
-        with self._lock:
+        # a finalizer or a signal's handler may come here amid this very function, and must not wait for it
+        if not self._lock.acquire(blocking=False):
+            return np.empty(sizes, dtype)
+        try:
             return self._block(count).view(dtype).reshape(sizes)
+        finally:
+            if self._unwanted:
+                self._blocks, self._unwanted = {}, False
+            self._lock.release()
 
     def clear(self) -> None:
         """Keep nothing: what arrays still have goes with them."""
-        with self._lock:
-            self._blocks.clear()
+        self._unwanted = True
+        if self._lock.acquire(blocking=False):
+            self._blocks, self._unwanted = {}, False
+            self._lock.release()
 
     def _block(self, count: int) -> Array:
         blocks = self._blocks.get(count, [])

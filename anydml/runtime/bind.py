@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from anydml.ops.formula import listing
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
+from anydml.runtime.memory import kept_in_place
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
 from anydml.runtime.tensor_step import BoundLaunches, Implement, TensorStep
 
@@ -286,21 +286,12 @@ def _is_owned(tensor: TensorDesc) -> bool:
 
 
 class _Pinned:
-    """An array that stays where it is: referenced, and unable to be resized in place.
-
-    NumPy refuses to resize an array that has a weak reference, whatever the caller says about
-    reference counts; so one is held on the array and on every array that it is a view of.
-    """
+    """An array that stays where it is: referenced, and unable to be resized in place."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
         self.address = address(array)
-        self._held = []
-        base: Any = array
-        while isinstance(base, np.ndarray | memoryview):
-            if isinstance(base, np.ndarray):
-                self._held.append(weakref.ref(base))
-            base = base.base if isinstance(base, np.ndarray) else base.obj
+        self._held = kept_in_place(array)
 
 
 def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator[Problem]:

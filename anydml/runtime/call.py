@@ -51,7 +51,7 @@ from anydml.codegen.python_objects import (
     register_new_array,
 )
 from anydml.runtime.launch import address, threads_for
-from anydml.runtime.process import renew_after_fork
+from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import pool
 
 MAX_RECORDS = 8
@@ -204,6 +204,10 @@ def a_number(x: object, operand: np.ndarray[Any, Any], any_float: bool) -> Argum
     return Argument(Kind.CONSTANT, (id(x), held.ctypes.data), kept=(x, held))
 
 
+knowing = RenewedLock()
+"""Held while a function comes to know a call."""
+
+
 class KnownCalls:
     """The calls that a function knows."""
 
@@ -245,9 +249,10 @@ class KnownCalls:
             words += [argument.kind, *argument.words, source, place]
         record = array("q", words)
         self._made.append((record, call.arguments, kept))
-        self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
-        self._known += 1
-        self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
+        with knowing:
+            self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
+            self._known += 1
+            self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
 
     def _of_packed(self, how: Packed, arguments: Sequence[Argument], words: list[int]) -> object:
         """The words of a call of packed arrays."""
@@ -287,7 +292,8 @@ class KnownCalls:
 
     def forget(self) -> None:
         """Know none any more."""
-        self._context[_Context.COUNT] = self._known = 0
+        with knowing:
+            self._context[_Context.COUNT] = self._known = 0
 
     def after_fork(self) -> None:
         """In a child, which has no workers: the next call goes the ordinary way, and starts them."""

@@ -35,7 +35,8 @@ def address(a: Array) -> int:
 
 
 _probe = np.zeros(1)
-assert address(_probe) == _probe.__array_interface__["data"][0], "NumPy's array object has another layout"
+if address(_probe) != _probe.__array_interface__["data"][0]:
+    raise ImportError("NumPy's array object has another layout than anydml knows")
 
 
 _fresh = Arena(least=1 << 24, most=min(1 << 28, limit() // 16))
@@ -257,10 +258,13 @@ def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     first = shapes[0]
     if shapes.count(first) == len(shapes):
         return first
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
+    sizes = []
+    for axis in range(-max(map(len, shapes)), 0):  # NumPy's own function knows 32 axes
+        found = {s[axis] for s in shapes if len(s) >= -axis} - {1}
+        if len(found) > 1:
+            return None
+        sizes.append(found.pop() if found else 1)
+    return tuple(sizes)
 
 
 def _order_of(strides: Sequence[int]) -> list[int]:

@@ -1,11 +1,16 @@
-"""How much a tensor may take: the machine's memory. More cannot be, and asking for it may end the process."""
+"""How much a tensor may take: the machine's memory. More cannot be, and asking for it may end the process.
+And memory that stays where it is."""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from anydml.errors import Problem
 
@@ -27,6 +32,20 @@ def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) ->
     shape = f"{dtype}[{','.join(map(str, sizes))}]"
     message = f"expected at most {_gibibytes(limit())}, this machine's memory, but got {_gibibytes(wanted)}"
     return Problem(where, f"{message} for {shape}")
+
+
+def kept_in_place(array: object) -> list[weakref.ref[Any]]:
+    """Keep an array where it is for as long as the result lives, and every array that it is a view of.
+
+    NumPy refuses to resize an array that has a weak reference, whatever the caller says about reference
+    counts.
+    """
+    held: list[weakref.ref[Any]] = []
+    while isinstance(array, np.ndarray | memoryview):
+        if isinstance(array, np.ndarray):
+            held.append(weakref.ref(array))
+        array = array.base if isinstance(array, np.ndarray) else array.obj
+    return held
 
 
 def _gibibytes(count: int) -> str:

@@ -45,6 +45,23 @@ def renew_after_fork(thing: Renewable) -> None:
     _renewable[next(_numbers)] = thing
 
 
+class RenewedLock:
+    """A lock, for one thread at a time as often as it likes, that nobody holds in a forked child."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 def leak(*things: object) -> None:
     """Keep things for ever, whoever forgets them."""
     for thing in things:

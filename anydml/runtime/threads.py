@@ -2,7 +2,7 @@
 
 A worker is a Python thread that spends its life inside compiled code (forkjoin.ll), without the GIL: it
 claims chunks, spins for a bounded while, and sleeps on one of CPython's own locks, which exist on every
-platform. Workers start with the first large dispatch; a forked child has none until it needs them.
+platform. Workers start with the first dispatch that may have them; a forked child has none until then.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self.size = 1
         """Threads that can serve a launch descriptor: the caller and the workers started so far."""
-        self._ended = False
+        self._ended = self._refused = False
+        """Whether there are to be no more workers: the process ends, or the system has no thread for one."""
         renew_after_fork(self)
 
     def start(self, threads: int) -> None:
@@ -81,7 +82,7 @@ class Pool:
         if self.size >= threads:
             return
         with self._lock:
-            if self._ended:
+            if self._ended or self._refused:
                 return
             if not self._threads:
                 self._set(_CALLER_LOCK, _new_lock())
@@ -95,7 +96,11 @@ class Pool:
                 thread = threading.Thread(
                     target=work, args=(self.address, w), name=f"anydml-worker-{w}", daemon=True
                 )
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no more: fewer do the work
+                    self._refused = True
+                    break
                 self._set(own + _THREAD, thread.native_id or 0)
                 self._threads.append(thread)
                 self._set(_WORKERS, w + 1)
@@ -130,7 +135,7 @@ class Pool:
 
     def _forget(self, *words: int) -> None:
         self._threads.clear()
-        self.size = 1
+        self.size, self._refused = 1, False
         for word in words:
             self._set(word, 0)
 

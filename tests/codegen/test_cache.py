@@ -38,7 +38,7 @@ def run(folder, **environment):
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYDML_CACHE_DIR", str(tmp_path / "kernels"))
     cache.directory.cache_clear()
-    cache._room_made.clear()
+    cache._stored.clear()
     yield tmp_path / "kernels"
     cache.directory.cache_clear()
 
@@ -228,7 +228,7 @@ def test_the_oldest_entries_make_room(folder, monkeypatch):
     for k in range(12):
         cache.store(cache.key_of(str(k)), b"x")
         os.utime(folder / cache.key_of(str(k)), (k, k))
-    cache._room_made.clear()
+    cache._stored.clear()
     cache.store(cache.key_of("new"), b"x")
     left = {k for k in range(12) if cache.load(cache.key_of(str(k))) is not None}
     assert left == set(range(6, 12))

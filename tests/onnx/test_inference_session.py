@@ -127,6 +127,89 @@ def test_a_run_may_come_back_later(session):
     assert (user_data, error) == ("mine", "")
 
 
+def test_a_callback_comes_whatever_fails():
+    class Odd(dict):
+        def keys(self):
+            raise LookupError("no keys today")
+
+        __iter__ = items = keys
+
+    told, done = [], threading.Event()
+
+    def callback(results, data, error):
+        told.extend([results, data, error])
+        done.set()
+
+    dml.load(MODEL).run_async(None, Odd(), callback, 7)
+    assert done.wait(20)
+    assert told[:2] == [[], 7]
+    assert told[2]
+
+
+def test_results_of_memory_that_was_bound_go_with_it():
+    session, n = dml.load(MODEL), 3
+    binding = session.io_binding()
+    x, w = inputs()
+    binding.bind_cpu_input("x", x)
+    binding.bind_cpu_input("w", w)
+    binding.bind_ortvalue_output("sum", ort.OrtValue.ortvalue_from_shape_and_type([2, n], np.float32))
+    session.run_with_iobinding(binding)
+    assert np.array_equal(binding.copy_outputs_to_cpu()[0], wanted(x))
+    binding.bind_output("sizes")
+    assert binding.get_outputs() == binding.copy_outputs_to_cpu() == []  # until the next run
+    session.run_with_iobinding(binding)
+    assert [v.numpy().shape for v in binding.get_outputs()] == [(2, n), (2,)]
+
+
+@pytest.mark.parametrize("which", ["x", "w", "sum"])
+def test_bound_arrays_and_what_they_are_views_of_stay(which):
+    x, w = inputs()
+    arrays = {"x": x, "w": w, "sum": np.zeros((2, 3), np.float32)}
+    owner = np.zeros(arrays[which].size, np.float32)
+    owner[:] = arrays[which].reshape(-1)
+    arrays[which] = owner[:].reshape(arrays[which].shape)
+    bound = dml.load(MODEL).bind({k: arrays[k] for k in "xw"}, {"sum": arrays["sum"]})
+    for _ in range(4):
+        bound.run()
+        with pytest.raises(ValueError, match="cannot resize"):
+            owner.resize(100_000, refcheck=False)
+    assert np.array_equal(arrays["sum"], wanted(x))
+
+
+def test_options_are_not_changed_and_sessions_explain_themselves_beside_runs():
+    """Several threads load with the same options, and ask what runs while others run."""
+    options, model = ort.SessionOptions(), parser.parse_model(PLAIN)
+    options.intra_op_num_threads = 3
+    seen, wrong = [], []
+
+    def work(k):
+        try:
+            for j in range(6):
+                model.graph.name = f"g{k}{j}"  # none that was loaded before
+                session = dml.load(model.SerializeToString(), options)
+                seen.append(session.get_session_options().intra_op_num_threads)
+                shared.run(None, {"x": np.ones(2 + 6 * k + j, np.float32)})
+                shared.explain()
+        except Exception as error:
+            wrong.append(error)
+
+    shared = dml.load(parser.parse_model(PLAIN))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+    assert seen == [3] * 24
+    assert options.intra_op_num_threads == 3
+
+
+PLAIN = '<ir_version: 8, opset_import: ["": 17]> m (float[n] x) => (float[n] y) { y = Neg (x) }'
+
+
 def test_a_run_that_fails_later_tells_why():
     told, done = [], threading.Event()
     dml.load(MODEL).run_async(

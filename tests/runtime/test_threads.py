@@ -47,6 +47,54 @@ def test_the_number_of_threads_follows_the_environment():
         assert said("print(default_threads())", told, ANYDML_NUM_THREADS=wrong) == usual
 
 
+def test_a_system_without_threads_has_one_thread_work():
+    code = """
+import threading
+pool.stop()
+start, asked = threading.Thread.start, []
+def refused(thread):
+    asked.append(thread)
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refused
+for _ in range(3):
+    assert (dml.if_(np.ones(n, np.uint8), x, x) == x).all()
+    dml.negate(x, out=y)
+assert (y == -x).all()
+print(len(asked), pool.size)
+"""
+    assert said(code, ANYDML_NUM_THREADS="3") == "1 1"
+
+
+FIRST_CALLS = """
+import sys, threading
+import numpy as np, anydml as dml
+sys.setswitchinterval(1e-6)
+functions = [dml.add, dml.subtract, dml.multiply, dml.divide, dml.max, dml.min, dml.bit_and, dml.bit_xor]
+calls = [(f, np.ones(3, t)) for f in functions for t in ("float32", "float16", "int32", "uint8")]
+wrong, bar = [], threading.Barrier(4)
+def work():
+    for f, x in calls:
+        bar.wait()
+        for _ in range(4):  # from the second call on, machine code knows its kind
+            try:
+                y = f(x, x)
+                assert y.dtype == x.dtype and (y == y[0]).all()
+            except dml.InvalidOperator:
+                pass
+            except Exception as error:
+                wrong.append((f.__name__, x.dtype.name, repr(error)))
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(wrong)
+"""
+
+
+def test_first_calls_by_several_threads_at_once():
+    for _ in range(2):
+        assert said(FIRST_CALLS) == "[]"
+
+
 def test_workers_leave_when_the_interpreter_does():
     code = "import threading; print(sorted(t.name for t in threading.enumerate() if t.name.startswith('anydml')))"
     assert said(code, ANYDML_NUM_THREADS="3") == "['anydml-worker-0', 'anydml-worker-1']"

@@ -22,8 +22,11 @@ from anydml.onnx.schema import is_custom
 from anydml.onnx.serde.deserialize import Argument, Model, read
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.serde.source import Described, Known, Source, check, check_files, known_by
-from anydml.runtime.process import renew_after_fork
+from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import asked_threads, default_threads
+
+_reading = RenewedLock()
+"""Held while a model is read anew."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,15 @@ class Loaded:
         Raises:
             InvalidModel: its file is another one by now.
         """
-        self.source.check()
-        model = self._read(self.source.again(), fixed=False)
-        self.source.check()
-        self.overridden = self._program(model)
-        return model, self.overridden, conditions_of(model)
+        with _reading:  # once, by whichever thread comes first
+            if "whole" in self.__dict__:
+                return self.whole
+            self.source.check()
+            model = self._read(self.source.again(), fixed=False)
+            self.source.check()
+            self.overridden = self._program(model)
+            self.__dict__["whole"] = found = model, self.overridden, conditions_of(model)
+            return found
 
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:

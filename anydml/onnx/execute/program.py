@@ -303,11 +303,13 @@ class Program:
         if planned.is_due and planned.settle():
             self._last = None  # its entry is another one
 
-    def _settle_all(self) -> None:
+    def _settle_all(self) -> list[tuple[Key, Key, Planned]]:
+        """All plans as they are from now on, with what they are for."""
         with self._lock:
             for planned in self._plans:
                 planned.waits = 0
                 self._settle(planned)
+            return list(self._plans.items())
 
     def _with_code(self, special: Graph, guards: set[Value], feeds: Sequence[Fed] | None) -> Plan:
         native = None if feeds is None else self._native(special, guards, feeds)
@@ -370,9 +372,8 @@ class Program:
         """The plans made so far: their guards, and what runs where from now on."""
         if not self._plans:
             return "not run yet"
-        self._settle_all()
         lines = []
-        for shapes, contents, planned in self._plans.items():
+        for shapes, contents, planned in self._settle_all():
             lines.append(f"plan for {inputs_text(self.graph.inputs, shapes, self._plans.deciding, contents)}")
             lines += [f"  folded: {note}" for note in planned.folded]
             lines += ["  " + line for step in planned.plan.describe() for line in step.splitlines()]
@@ -386,6 +387,5 @@ class Program:
 
     def emit(self, form: str) -> str:
         """The plans that are one function of machine code, as text: "llvm" or "asm"."""
-        self._settle_all()
-        steps = [step for p in self._plans for step in p.plan.steps if isinstance(step, NativeStep)]
+        steps = [s for *_, p in self._settle_all() for s in p.plan.steps if isinstance(s, NativeStep)]
         return "\n".join(s.program.text if form == "llvm" else assembly(s.program.text) for s in steps)

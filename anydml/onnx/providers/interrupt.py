@@ -25,7 +25,8 @@ class _Watch:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.options: Options | None = None
+        self.options: list[Options] = []
+        """Of the loops that run: a signal's handler, or a finalizer, may run one amid another."""
         self.other = -1
         """Who got the signals' numbers before; that it misses none, they are passed on."""
         self._read, self.write = os.pipe()
@@ -34,9 +35,9 @@ class _Watch:
 
     def _listen(self) -> None:
         while numbers := os.read(self._read, 64):
-            options = self.options
-            if signal.SIGINT in numbers and options is not None:
-                options.terminate = True
+            if signal.SIGINT in numbers:
+                for options in list(self.options):
+                    options.terminate = True
             if self.other != -1:
                 with suppress(OSError):
                     os.write(self.other, numbers)
@@ -53,13 +54,15 @@ def watch_ctrl_c(options: Options) -> _Watch | None:
         return None
     if _watch is None or _watch.process != os.getpid():
         _watch = _Watch()
-    _watch.options = options
-    _watch.other = signal.set_wakeup_fd(_watch.write, warn_on_full_buffer=False)
+    _watch.options.append(options)
+    if len(_watch.options) == 1:
+        _watch.other = signal.set_wakeup_fd(_watch.write, warn_on_full_buffer=False)
     return _watch
 
 
 def unwatch_ctrl_c(watch: _Watch | None) -> None:
     """No longer; `watch` is what `watch_ctrl_c` gave."""
     if watch is not None:
-        signal.set_wakeup_fd(watch.other)
-        watch.options = None
+        watch.options.pop()
+        if not watch.options:
+            signal.set_wakeup_fd(watch.other)

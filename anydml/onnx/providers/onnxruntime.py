@@ -99,6 +99,15 @@ _spare_options: list[ort.RunOptions] = []
 """Of runs that can be ended one by one, and are over."""
 
 
+def _spare() -> ort.RunOptions:
+    try:
+        options = _spare_options.pop()
+    except IndexError:  # another thread took the last
+        return ort.RunOptions()
+    options.terminate = False  # which may have been told when their run was over
+    return options
+
+
 class _Opening:
     """A session that is being made: how it is ended."""
 
@@ -256,11 +265,13 @@ class _Session:
 
     @property
     def session(self) -> ort.InferenceSession:
-        if self._session is None:
+        found = self._session
+        if found is None:
             with self._lock:
                 if self._session is None:
                     self._open()
-        return self._session
+                found = self._session  # before another thread has it rest
+        return found
 
     def after_fork(self) -> None:
         leak(self._session, self._weights)
@@ -321,8 +332,8 @@ class _Session:
         return [v.numpy() if y is None else y for v, y in zip(found, outputs, strict=True)]
 
     def _run_again(self, *arguments: Any) -> Any:
-        assert self.session is not None
-        return self._run(*arguments)
+        session = self.session
+        return getattr(session, "_sess", session).run(*arguments)
 
     def __call__(self, values: list[Any]) -> list[Any]:
         if self._loops or self._seconds is not None:
@@ -341,7 +352,7 @@ class _Session:
     def _run_for_long(self, values: list[Any]) -> list[Any]:
         """Ended by Ctrl-C, and when its time is over."""
         again: ort.RunOptions | None = None
-        options, watch = _spare_options.pop() if _spare_options else ort.RunOptions(), None
+        options, watch = _spare(), None
         try:
             calls.enter(options)
             watch = watch_ctrl_c(options)

@@ -119,14 +119,11 @@ def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> d
     """
     if options is None or not symbols or options.enable_profiling or options.optimized_model_filepath:
         return {}
-    probe, threads = _model_of_sizes(tuple(symbols)), options.intra_op_num_threads
+    probe = _model_of_sizes(tuple(symbols))
     try:
-        options.intra_op_num_threads = 1  # others take milliseconds to come and go
         (x,) = InferenceSession(probe, options, providers=["CPUExecutionProvider"]).get_inputs()
     except Exception:  # told where the model itself is opened with them
         return {}
-    finally:
-        options.intra_op_num_threads = threads
     return {name: size for name, size in zip(symbols, x.shape, strict=True) if isinstance(size, int)}
 
 

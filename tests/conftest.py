@@ -21,6 +21,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["ANYDML_CACHE_DIR"] = _folder.name
 
 
+LONG = ("test_pages.py", "test_many_machines.py", "test_hostile_structure.py", "test_abuse.py")
+"""Files with tests of half a minute: they begin first, as else one process waits for another at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(autouse=True)
 def _nothing_loaded():
     """Sessions of a test have plans of their own, and not those of equal models of another one."""

@@ -42,7 +42,7 @@ def rename(graph, names):
 
 
 def agree(proto, *feeds, **options):
-    """The model, and what flatten makes of it in every way, do as onnxruntime does."""
+    """The model, and what flatten makes of it, do as onnxruntime does."""
     truth = ort.InferenceSession(proto.SerializeToString())
     session = anydml.load(proto, threads=1)
     for feed in (*feeds, *feeds):

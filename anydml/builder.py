@@ -238,9 +238,13 @@ class GraphBuilder:
         name = f"{operator.function}_{count}"
         where = f"node {name!r} ({operator.name})"
         level = self.device.feature_level
-        inputs = self._expressions(operator, given, where)
+        inputs, numbers = self._expressions(operator, given, where)
         wanted = asked_type(operator, output_data_type)
         types = types_of(operator, {n: x.data_type for n, x in inputs.items()}, wanted, given)
+        rank = max((len(x.sizes) for x in inputs.values()), default=1)
+        for field, (operand, number) in numbers.items():
+            one = as_number(number, types[operand.dtype], f"{where}: {operand.parameter}")
+            inputs[field] = self._constant(one.reshape((1,) * rank))
         tensors = {n: x.desc for n, x in inputs.items()}
         attributes = attributes_of(operator, given, tensors, types, level)
         outputs = outputs_of(operator, given, tensors, attributes, types)
@@ -275,22 +279,30 @@ class GraphBuilder:
         )
         return results if operator.gives_several else results[0]
 
-    def _expressions(self, operator: Operator, given: Mapping[str, Any], where: str) -> dict[str, Expression]:
-        """The tensors among a function's arguments, by field name; arrays become constants."""
+    def _expressions(
+        self, operator: Operator, given: Mapping[str, Any], where: str
+    ) -> tuple[dict[str, Expression], dict[str, tuple[Operand, bool | int | float]]]:
+        """The tensors among a function's arguments, by field name, of which arrays become constants; and the
+        numbers, whose types others decide."""
         found: dict[str, Expression] = {}
+        numbers: dict[str, tuple[Operand, bool | int | float]] = {}
         for operand in operator.inputs:
             x = given[operand.parameter]
             if x is None and operand.optional is not None:
                 continue
             several = list(x) if operand.array and isinstance(x, list | tuple) else [x]
             for k, one in enumerate(several):
-                if isinstance(one, np.ndarray | np.generic | bool | int | float):
+                field = field_name(operand.name, k) if operand.array else operand.name
+                if isinstance(one, bool | int | float) and not isinstance(one, np.generic):
+                    numbers[field] = operand, one
+                    continue
+                if isinstance(one, np.ndarray | np.generic):
                     one = self._constant(np.atleast_1d(np.asarray(one)))
                 if not isinstance(one, Expression) or one._builder is not self:
                     message = f"expected an expression of this graph or an array, but got {type_name(one)}"
                     raise InvalidInput(Problem(f"{where}: {operand.parameter}", message))
-                found[field_name(operand.name, k) if operand.array else operand.name] = one
-        return found
+                found[field] = one
+        return found, numbers
 
     def _number_or_none(self, x: Any, operand: Operand, where: str) -> bool | int | float | None:
         """An argument that is a number; None for an expression, or where nothing is given."""

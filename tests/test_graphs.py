@@ -445,3 +445,21 @@ def test_outputs_that_a_description_connects_to_nothing():
     assert "uint32" not in graph.explain()
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     assert graph({"input 0": x})["output 0"].tolist() == [[[[5, 7], [13, 15]]]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: dml.gemm(x, y, 1.0),
+        lambda x, y: dml.batch_normalization(x, 0.0, 1.0, 2.0, 0.5),
+        lambda x, y: dml.mean_variance_normalization2(x, 2.0, axes=[1], use_mean=True, use_variance=True),
+        lambda x, y: dml.gather(x, 1, axis=0, index_dimensions=1),
+    ],
+)
+def test_numbers_beside_tensors_of_larger_operators(call):
+    """Take the types of these, as in calls on arrays."""
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((3, 2), np.float32)
+    g = dml.GraphBuilder()
+    graph = g.compile({"made": call(g.input("x", "FLOAT32", [2, 3]), g.input("y", "FLOAT32", [3, 2]))})
+    given = {name: v for name, v in (("x", x), ("y", y)) if name in graph.tensors}
+    np.testing.assert_allclose(graph(given)["made"], call(x, y), rtol=1e-6)

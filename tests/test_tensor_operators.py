@@ -295,3 +295,44 @@ def test_calls_that_look_alike_are_told_apart():
                 y[...] = 0  # it is the caller's: no later call shows it
     assert not np.array_equal(first[4], first[5])
     assert first[1].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda z: dml.gemm(z, z, 1.0),
+            r"GEMM: a: expected float16 \| float32, but got complex64; convert it",
+        ),
+        (lambda z: dml.reduce(z.astype(object), "SUM", [0]), "REDUCE: input: expected .*, but got object"),
+        (
+            lambda z: dml.fill_value_constant([2, [3]], 1.0),
+            r"output_sizes: expected whole numbers, but got \[2,",
+        ),
+        (lambda z: dml.fill_value_constant([2, np.ones(2)], 1.0), "output_sizes: expected whole numbers"),
+    ],
+)
+def test_what_numpy_cannot_say_better(call, told):
+    with pytest.raises(dml.AnyDMLError, match=told):
+        call(np.zeros((2, 2), np.complex64))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("depth", [33_000, 33_100, 70_001])
+def test_sums_that_int32_has_not(dtype, depth):
+    """Are exact where they are scaled, and modulo 2^32 where INT32 is the result."""
+    value, zero = (255, 0) if dtype is np.uint8 else (-128, 127)
+    a, one, z = np.full((1, depth), value, dtype), np.float32([[1]]), np.full((1, 1), zero, dtype)
+    exact = depth * (value - zero) ** 2
+    found = dml.matrix_multiply_integer_to_float(a, one, z, a.T, one, z)
+    assert found[0, 0] == np.float32(exact)
+    whole = dml.matrix_multiply_integer(a, z, a.T, z)[0, 0]
+    assert whole == (exact + 2**31) % 2**32 - 2**31
+    scale, named = np.float32([[1e8]]), np.dtype(dtype).name.upper()
+    scaled = dml.quantized_linear_matrix_multiply(a, one, z, a.T, one, z, scale, output_data_type=named)
+    assert scaled[0, 0] == np.rint(exact / 1e8)
+    x, ones, zeros = a.reshape(1, 1, 1, depth), np.ones((1, 1, 1, 1), np.float32), z.reshape(1, 1, 1, 1)
+    scaled = dml.quantized_linear_convolution(
+        x, ones, zeros, x, ones, zeros, None, ones * np.float32(1e8), output_data_type=named
+    )
+    assert scaled.ravel()[0] == np.rint(exact / 1e8)

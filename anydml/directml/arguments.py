@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.validation import rank_of
-from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.errors import InvalidInput, InvalidOperator, Problem, short_repr
 from anydml.ops.attributes import AxesKind, ListKind
 from anydml.ops.call import Call, by_parameter, field, stand_in
-from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, IN_ARRAYS, INT4, UINT4, UINT8, UINT32
+from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, IN_ARRAYS, INT4, UINT4, UINT8, UINT32, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType
-from anydml.ops.opdef import REQUIRED, Attribute, Operator
+from anydml.ops.opdef import REQUIRED, Attribute, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc
 
 
@@ -29,20 +29,33 @@ def type_of(x: NDArray[Any]) -> TensorDataType:
 def types_in(
     operator: Operator, arrays: Mapping[str, NDArray[Any]], wanted: TensorDataType | None
 ) -> dict[str, TensorDataType]:
-    """The inputs' types by field name. Bytes stand for the elements of 4 bits that are asked for."""
+    """The inputs' types by field name. Bytes stand for the elements of 4 bits that are asked for.
+
+    Raises:
+        InvalidOperator: arrays of types that no tensor has.
+    """
     types = {name: type_of(x) for name, x in arrays.items()}
+    if TensorDataType.UNKNOWN in types.values():
+        raise InvalidOperator(*(_no_type(operator, n, x) for n, x in arrays.items() if not types[n].value))
     if wanted in (INT4, UINT4):
         for name, x in arrays.items():
-            if _letter(operator, name) == operator.free_output and x.dtype == IN_ARRAYS[wanted]:
+            if _operand(operator, name).dtype == operator.free_output and x.dtype == IN_ARRAYS[wanted]:
                 types[name] = wanted
     return types
 
 
-def _letter(operator: Operator, name: str) -> str:
-    """What stands for the type of an input, by its field name."""
+def _operand(operator: Operator, name: str) -> Operand:
+    """An input by its field name."""
     field_name, _, number = name.partition("[")
     operand = next(s for s in operator.inputs if s.name == field_name)
-    return operand.nth(int(number.rstrip("]"))).dtype if number else operand.dtype
+    return operand.nth(int(number.rstrip("]"))) if number else operand
+
+
+def _no_type(operator: Operator, name: str, x: NDArray[Any]) -> Problem:
+    operand, table = _operand(operator, name), operator.table(FeatureLevel.newest())
+    assert table is not None
+    message = f"expected {listed(table.dtypes[operand.dtype])}, but got {x.dtype}"
+    return Problem(f"{operator.name}: {operand.parameter}", message, "convert it with .astype")
 
 
 def types_of(
@@ -55,7 +68,7 @@ def types_of(
     table = operator.levels[max(operator.levels)]
     types: dict[str, TensorDataType] = {}
     for name, dtype in given.items():
-        types.setdefault(_letter(operator, name), dtype)
+        types.setdefault(_operand(operator, name).dtype, dtype)
     if operator.free_output is not None and wanted is not None:
         types[operator.free_output] = wanted
     elif operator.free_output is not None and operator.usual_type is not None and types:
@@ -91,6 +104,8 @@ def attributes_of(
 
 
 def _length(sizes: Any) -> int:
+    if isinstance(sizes, list | tuple):  # of whatever: what is no size is told later
+        return len(sizes)
     return 0 if sizes is None else int(np.size(sizes))
 
 

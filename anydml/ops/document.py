@@ -118,9 +118,9 @@ def constraints(operator: Operator) -> list[str]:
     if operator.in_place:
         lines.append(f"In place: the output may be {' or '.join(operator.in_place)}.")
     else:
-        lines.append(
-            "Not in place: a dispatch's output must lie apart from the inputs; functions take any `out`."
-        )
+        apart = "Not in place: a dispatch's output must lie apart from the inputs; functions take any `out`"
+        alike = ", but one that overlaps an input otherwise than element upon element"
+        lines.append(f"{apart}{alike if operator.compute is None else ''}.")
     return lines
 
 

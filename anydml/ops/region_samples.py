@@ -19,11 +19,13 @@ _MOST = 65536
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples along one axis that are not out of bounds, in order."""
+    """The samples along one axis that are not out of bounds, in order; of MAX those that may be greatest."""
 
     outputs: int
     count: int
     """Of samples for each output, those that are out of bounds included."""
+    inside: Array
+    """Of samples of each output that are not, those that cannot be greatest included."""
     output: Array
     """Which output each sample is for."""
     part: slice
@@ -36,10 +38,6 @@ class Samples:
     """How much of `high` is in it."""
     slopes: tuple[Array, Array]
     """How far each sample moves for the start of the region and for its end."""
-
-    def inside(self) -> Array:
-        """How many samples each output has here."""
-        return np.bincount(self.output, minlength=self.outputs)
 
     def _matrix(self, low: Array, high: Array) -> Array:
         width = self.part.stop - self.part.start
@@ -59,12 +57,12 @@ class Samples:
 
     def grid(self) -> tuple[Array, Array]:
         """Samples {outputs, most samples of any}, the first one repeated; and which outputs have any."""
-        inside = self.inside()
-        first = np.cumsum(inside) - inside
-        k = np.arange(inside.max())
-        return np.where(k < inside[:, None], first[:, None] + k, first[:, None]).clip(
+        here = np.bincount(self.output, minlength=self.outputs)
+        first = np.cumsum(here) - here
+        k = np.arange(here.max())
+        return np.where(k < here[:, None], first[:, None] + k, first[:, None]).clip(
             0, len(self.low) - 1
-        ), inside > 0
+        ), here > 0
 
 
 def samples_of(
@@ -103,12 +101,14 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     else:
         low = high = np.ceil(place - 0.5).astype(np.intp)
     part = slice(int(low.min()), int(high.max()) + 1) if len(k) else slice(0, 0)
+    inside = np.bincount(k // count, minlength=outputs)
     if c.reduction_function is ReduceFunction.MAX:
         ends = _ends(k // count, low)
         k, along, place, low, high = (x[ends] for x in (k, along, place, low, high))
     slopes = (1 - along) * float(scale), along * float(scale)
     weight = place - low if c.interpolation_mode is InterpolationMode.LINEAR else np.zeros(len(k))
-    return Samples(outputs, count, k // count, part, low - part.start, high - part.start, weight, slopes)
+    low, high = low - part.start, high - part.start
+    return Samples(outputs, count, inside, k // count, part, low, high, weight, slopes)
 
 
 def _ends(output: Array, low: Array) -> Array:

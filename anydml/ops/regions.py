@@ -177,7 +177,7 @@ def _roi_align(c: Call) -> Array:
     for k, roi in enumerate(c.roi.reshape(-1, 4)):
         ys, xs = samples_of(c, roi, images.shape[1:3], c.output.shape[2:])
         image = images[batches[k], ys.part, xs.part]
-        inside = np.multiply.outer(ys.inside(), xs.inside())
+        inside = np.multiply.outer(ys.inside, xs.inside)
         total = float(ys.count) * xs.count
         some = inside < total
         if c.reduction_function is ReduceFunction.MAX:

@@ -48,6 +48,8 @@ MATRICES = "MATRIX_MULTIPLY_INTEGER", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT", "QUANT
 MAX_COLUMNS_BYTES = 1 << 26
 """Of what windows see, which is in memory at once."""
 CONVOLUTIONS = ("CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION")
+MAX_EXACT_PRODUCTS = (2**31 - 1) // 255**2
+"""Products whose sum INT32 holds whatever they are: beyond, results that are scaled sums would be others."""
 _SUM = read(0, INT32)
 
 
@@ -63,9 +65,12 @@ def integer_kernel(
     typed = all(tensors[name].data_type in _BYTES for name in (one, other))
     if not typed or made.data_type not in (INT32, FLOAT32, *_BYTES) or 0 in (n for s in sizes for n in s):
         return None
+    matrices = operator.name in MATRICES
+    depth = tensors["ATensor"].sizes[-1] if matrices else prod(tensors["FilterTensor"].sizes[1:])
+    if made.data_type is not INT32 and depth > MAX_EXACT_PRODUCTS:
+        return None
     end = _End(operator, tensors, threads)
-    if operator.name in MATRICES:
-        depth = tensors["ATensor"].sizes[-1]
+    if matrices:
         large = made.sizes[-1] > 1 and made.sizes[-2] * depth * WIDTH // 2 > MAX_BYTES
         return None if large else _Product(end, threads)
     if not has_room(tensors):

@@ -260,6 +260,19 @@ def test_the_maximum_of_many_samples(least, mode):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["LINEAR", "NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize("samples", [1, 2, 3, 5, 11])
+def test_what_is_beyond_counts_for_samples_that_are(samples, mode):
+    """And for no others, however many lie between two elements."""
+    x, asked = np.zeros((1, 1, 20, 20), np.float32), {"output_size": (2, 2), "interpolation_mode": mode}
+    asked |= {"minimum_samples_per_output": samples, "maximum_samples_per_output": samples}
+    asked |= {"spatial_scale_x": 1, "spatial_scale_y": 1, "reduction_function": "MAX"}
+    rois, first = np.float32([[5, 5, 6.3, 6.3], [2, 3, 12, 9], [15, 15, 30, 30]]), np.zeros(3, np.uint32)
+    found = dml.roi_align(x, rois, first, out_of_bounds_input_value=100, **asked)
+    assert not found[:2].any()
+    assert found[2, 0].tolist() == [[100 if samples > 1 else 0, 100], [100, 100]]
+
+
 def test_as_many_samples_as_can_be_asked_for():
     """The maximum of a slope is where it ends."""
     x = np.arange(5, dtype=np.float32).reshape(1, 1, 1, 5).repeat(4, 2)

@@ -152,7 +152,7 @@ def test_sileros_other_models(name):
 
 
 @settings(
-    max_examples=60,
+    max_examples=35,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

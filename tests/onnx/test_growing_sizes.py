@@ -363,7 +363,7 @@ def patterns(draw):
 
 
 @given(patterns())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_the_quick_question_has_the_same_answer(made):
     arrays, shapes, others = made
     pattern = quick_pattern(arrays, (), shapes, ())

@@ -18,8 +18,8 @@ from tests.robustness.running import Summary, alike, keep, kept, outcomes
 from tests.robustness.values import Array, difference, same
 
 PARTS = 20
-EACH = 30
-"""Seeds of a part: together about 50 seconds of two cores."""
+EACH = 20
+"""Seeds of a part: together about 35 seconds of two cores."""
 
 CHECKS = Checks()
 

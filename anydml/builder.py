@@ -324,11 +324,11 @@ class GraphBuilder:
         content = np.array(content, native(content.dtype), ndmin=1)
         if content.dtype == np.bool_:
             content = content.view(np.uint8)
-        if content.dtype not in FROM_NUMPY or not content.size:
-            got = f"{content.dtype} of shape {content.shape}"
-            raise InvalidInput(
-                Problem("a constant", f"expected elements of a type of DirectML's, but got {got}")
-            )
+        if content.dtype not in FROM_NUMPY:
+            message = f"expected elements of a type of DirectML's, but got {content.dtype}"
+            raise InvalidInput(Problem("a constant", message, "convert it with .astype"))
+        if not content.size:
+            raise InvalidInput(Problem("a constant", f"expected elements, but got shape {content.shape}"))
         desc = TensorDesc(FROM_NUMPY[content.dtype], content.shape)
         value = Value(f"%constant {len(self._constants)}", _packed(desc))
         self._constants[value] = Constant(content)

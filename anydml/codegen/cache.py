@@ -24,8 +24,10 @@ from pathlib import Path
 _log = logging.getLogger("anydml.cache")
 
 MAGIC = b"anydml1\n"
-MAX_ENTRIES, LOOKED_AFTER = 4096, 256
+MAX_ENTRIES = 4096
 """Beyond, a process that adds one takes away the oldest half."""
+LOOKED_AFTER = 256
+"""Entries of a process after which it looks again how many there are."""
 
 
 def key_of(*parts: str) -> str:

@@ -26,7 +26,7 @@ from anydml.codegen import cache
 from anydml.codegen.descriptor import with_layout
 from anydml.codegen.elf import NotLinkable, link
 from anydml.codegen.resting import give_back
-from anydml.codegen.target import SCRATCH, Target
+from anydml.codegen.target import PROCESSORS, SCRATCH, Target
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def _machine_of(processor: str | None) -> llvm.TargetMachine:
         arm = processor == "aarch64"
         triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
         cpu = "generic" if arm else processor
-    if processor in ("x86-64-v4", "znver4"):
+    if processor is not None and PROCESSORS[processor].vector_bytes == 64:
         features = "-prefer-256-bit"
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default")

@@ -27,7 +27,7 @@ MAX_CHUNKS = 0xFFFF  # of the ticket's fields
 MAX_SCRATCH_ROW_ELEMENTS = 512
 """Elements of a row up to which values are better held near than where the output is to stand."""
 MIN_STREAMED_BYTES = 3 << 23
-"""Bytes moved from which outputs go past the caches (non-temporal stores): far more than they hold."""
+"""Bytes moved from which outputs go past the caches (non-temporal stores): about as much as they hold."""
 MIN_SPLIT_BYTES = 1 << 15
 """Bytes moved, or other work that takes as long, from which a launch descriptor is cut into chunks that a
 waiting worker may take."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Target:
 
 SCRATCH = 1 << 17
 
+_V4 = Target(64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH)
 PROCESSORS = {
     "x86-64": Target(
         16, converts_half=False, streams=True, scales=False, masks=False, saturates=False, scratch=SCRATCH
@@ -31,19 +32,8 @@ PROCESSORS = {
     "x86-64-v3": Target(
         32, converts_half=True, streams=True, scales=False, masks=True, saturates=False, scratch=SCRATCH
     ),
-    "x86-64-v4": Target(
-        64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH
-    ),
-    "znver4": Target(
-        64,
-        converts_half=True,
-        streams=True,
-        scales=True,
-        masks=True,
-        saturates=False,
-        scratch=SCRATCH,
-        halves=True,
-    ),
+    "x86-64-v4": _V4,
+    "znver4": replace(_V4, halves=True),
     "aarch64": Target(
         16, converts_half=True, streams=False, scales=False, masks=False, saturates=True, scratch=SCRATCH
     ),

@@ -289,9 +289,8 @@ def entry_text(
     for k, value in words.items():
         place = t.line(f"getelementptr ptr, ptr %words, i64 {k}")
         t.lines.append(f"  store ptr {value}, ptr {place}")
-    t.answer(
-        none
-    )  # what makes the outputs may have run Python's collector, and others may have come meanwhile
+    # what makes the outputs may have run Python's collector, and others may have come meanwhile
+    t.answer(none)
     t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
     t.lines.append(f"  store i64 1, ptr {busy}")
     code = t.line("call i32 @program(ptr %words)")

@@ -86,6 +86,34 @@ def test_messages_of_functions_speak_of_parameters():
     assert dml.add1(F, F, fused_activation="relu").tolist() == [2, 0, 6]
 
 
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda: dml.fill_value_constant([2], 300, output_data_type="UINT8"), "value"),
+        (lambda: dml.fill_value_constant([2], 1.5, output_data_type="INT32"), "value"),
+        (lambda: dml.fill_value_constant([2], 70000.0, output_data_type="FLOAT16"), "value"),
+        (lambda: dml.fill_value_sequence([2], 3, -1, output_data_type="UINT8"), "value_delta"),
+        (lambda: dml.fill_value_sequence([2], 2**31, 1, output_data_type="INT32"), "value_start"),
+        (
+            lambda: dml.diagonal_matrix1(
+                output_sizes=[2, 2],
+                value=-1,
+                diagonal_fill_begin=0,
+                diagonal_fill_end=1,
+                output_data_type="UINT16",
+            ),
+            "value",
+        ),
+        (lambda: dml.padding1(np.uint8([[3]]), "CONSTANT", 256, 1, 1), "padding_value"),
+        (lambda: dml.clip1(np.uint8([3]), 0, 300), "max"),
+    ],
+)
+def test_numbers_of_the_tensors_type_are_of_it(call, field):
+    """A scalar union cannot say 300 to UINT8 tensors."""
+    with pytest.raises(dml.InvalidOperator, match=rf"\b{field}: expected a value that \w+ can hold, but got"):
+        call()
+
+
 def test_whole_exponents_stay_whole():
     assert dml.pow(np.uint8([3]), 300).tolist() == [3**300 % 256]
     assert dml.pow(np.int32([3]), 2**31).tolist() == [pow(3, 2**31, 2**32)]

@@ -22,15 +22,16 @@ from anydml.ops.families import (
     OUTPUT_SIZES,
 )
 from anydml.ops.opdef import Asked, at, attr, example, inp, of_tensors, out
-from anydml.ops.rules import holds, value_type_of_output
+from anydml.ops.rules import holds, of_type
 from anydml.ops.shapes import said
 
-_OF_OUTPUT = (value_type_of_output("ValueDataType"),)
+_VALUE = (of_type("ValueDataType", "Value"),)
+_START_AND_DELTA = (of_type("ValueDataType", "ValueStart", "ValueDelta"),)
 _TOLD = {"output": said("output_sizes")}
 _FILLS = {
-    FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
-    FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
-    FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_OF_OUTPUT),
+    FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_VALUE),
+    FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, rules=_VALUE),
+    FL_4_1: at(rank=(1, 8), T=UP_TO_64_BIT, rules=_VALUE),
 }
 
 
@@ -82,9 +83,9 @@ FILL_VALUE_SEQUENCE = of_tensors(
         attr("ValueDelta", ScalarKind()),
     ),
     levels={
-        FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
-        FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, rules=_OF_OUTPUT),
-        FL_5_0: at(rank=(1, 8), T=ALL_BUT_FLOAT64, rules=_OF_OUTPUT),
+        FL_2_1: at(rank=(4, 4), T=UP_TO_32_BIT, rules=_START_AND_DELTA),
+        FL_4_0: at(rank=(1, 8), T=UP_TO_32_BIT, rules=_START_AND_DELTA),
+        FL_5_0: at(rank=(1, 8), T=ALL_BUT_FLOAT64, rules=_START_AND_DELTA),
     },
     asks=(OUTPUT_SIZES,),
     sizes=lambda c: c.output_sizes,
@@ -160,7 +161,7 @@ DIAGONAL_MATRIX1 = of_tensors(
         attr("DiagonalFillBegin", INT),
         attr("DiagonalFillEnd", INT),
     ),
-    levels={FL_5_1: at(rank=(2, 4), T=UP_TO_64_BIT, rules=_OF_OUTPUT)},
+    levels={FL_5_1: at(rank=(2, 4), T=UP_TO_64_BIT, rules=_VALUE)},
     asks=(_INPUT_SIZES,),
     sizes=lambda c: c.input.shape if c.input is not None else c.output_sizes,
     shapes={"input": "... M N", "output": said("as input, or output_sizes")},

@@ -11,7 +11,7 @@ from anydml.ops.enums import PaddingMode, TensorDataType
 from anydml.ops.families import FL_1_0, FL_2_1, FL_3_0, FL_3_1, FL_5_0, FL_6_4
 from anydml.ops.layout import same_ranks
 from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
-from anydml.ops.rules import value_type_of_output
+from anydml.ops.rules import of_type
 from anydml.ops.shapes import said
 
 
@@ -115,7 +115,7 @@ PADDING1 = of_tensors(
     ),
     levels={
         FL_5_0: at(
-            rank=(1, 8), T=UP_TO_64_BIT, rules=(*_RULES, value_type_of_output("PaddingValueDataType"))
+            rank=(1, 8), T=UP_TO_64_BIT, rules=(*_RULES, of_type("PaddingValueDataType", "PaddingValue"))
         ),
     },
     sizes=_padded_sizes,

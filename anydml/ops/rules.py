@@ -9,9 +9,9 @@ from typing import Any
 
 from anydml.errors import counted, short_repr
 from anydml.ops.attributes import as_type
-from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, NUMPY, SIZE
+from anydml.ops.dtypes import FLOAT32, FLOATING, INT32, SIZE
 from anydml.ops.enums import TensorDataType
-from anydml.ops.opdef import Rule, snake
+from anydml.ops.opdef import Rule
 from anydml.ops.tensor_desc import TensorDesc
 
 Tensors = Mapping[str, TensorDesc]
@@ -76,19 +76,21 @@ def _axes(tensors: Tensors, attributes: Attributes) -> Breaches:
 AXES_OF_INPUT = Rule("Axes are different dimensions of InputTensor", _axes)
 
 
-def _min_max_type(output: str) -> Rule:
+def of_type(type_field: str, *fields: str, output: str = "OutputTensor") -> Rule:
+    """Scalar unions beside a tensor: the type that says how to read them is the tensor's, which has them."""
+
     def broken(tensors: Tensors, attributes: Attributes) -> Breaches:
-        said = attributes.get("MinMaxDataType")
-        if isinstance(said, TensorDataType) and output in tensors and said != tensors[output].data_type:
-            wanted = tensors[output].data_type.label
-            yield f"MinMaxDataType: expected {output}'s type, {wanted}, but got {said.label}", ""
-        dtype = tensors[output].data_type if output in tensors else None
-        for name in ("Min", "Max"):
+        if output not in tensors:
+            return
+        dtype, said = tensors[output].data_type, attributes.get(type_field)
+        if isinstance(said, TensorDataType) and said != dtype:
+            yield f"{type_field}: expected {output}'s type, {dtype.label}, but got {said.label}", ""
+        for name in fields:
             value = attributes.get(name)
             if value is not None and dtype in SIZE and not _holds(dtype, value):
                 yield f"{name}: expected a value that {dtype.label} can hold, but got {short_repr(value)}", ""
 
-    return Rule(f"MinMaxDataType is the type of {output}, which can hold Min and Max", broken)
+    return Rule(f"{type_field} is the type of {output}, which can hold {' and '.join(fields)}", broken)
 
 
 def _holds(dtype: TensorDataType, value: float) -> bool:
@@ -99,8 +101,8 @@ def _holds(dtype: TensorDataType, value: float) -> bool:
     return isfinite(nearest) or (isinstance(value, float) and not isfinite(value))
 
 
-MIN_MAX_OF_OUTPUT = _min_max_type("OutputTensor")
-MIN_MAX_OF_GRADIENT = _min_max_type("OutputGradientTensor")
+MIN_MAX_OF_OUTPUT = of_type("MinMaxDataType", "Min", "Max")
+MIN_MAX_OF_GRADIENT = of_type("MinMaxDataType", "Min", "Max", output="OutputGradientTensor")
 
 
 def at_least(name: str, least: float, until: str) -> Rule:
@@ -166,14 +168,4 @@ def axes_of(tensor: str) -> Rule:
         f"Axes that are different dimensions of {field}Tensor",
         lambda c: len(set(c.axes)) == len(c.axes) and all(0 <= a < getattr(c, tensor).ndim for a in c.axes),
         lambda c: list(c.axes),
-    )
-
-
-def value_type_of_output(field: str) -> Rule:
-    """The type beside a scalar union is the output's."""
-    parameter = snake(field)
-    return holds(
-        f"{field} equal to the type of OutputTensor",
-        lambda c: NUMPY.get(getattr(c, parameter)) == c.output.dtype,
-        lambda c: f"{getattr(c, parameter).label} beside {c.output.dtype}",
     )

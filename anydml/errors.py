@@ -33,6 +33,19 @@ class Problem:
         return Problem(f"{where}: {self.where}" if self.where else where, self.message, self.remedy)
 
 
+def require(*conditions: object) -> None:
+    """What a kernel relies on. It is looked at with `python -O`, too: pointers do not know where memory ends.
+
+    Raises:
+        AssertionError: one does not hold, which is a mistake of anydml's. Nothing was written.
+    """
+    for k, holds in enumerate(conditions):
+        if not holds:
+            raise AssertionError(
+                f"a kernel does not fit what it is given (condition {k + 1}); please report it"
+            )
+
+
 class AnyDMLError(Exception):
     """Every error that anydml raises on purpose. `problems` lists what is wrong, one entry a rule."""
 

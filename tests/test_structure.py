@@ -85,6 +85,15 @@ def test_no_property_has_a_lock(path):
     assert "functools.cached_property" not in imports(path)
 
 
+@pytest.mark.parametrize("path", [p for p in MODULES if "runtime" in p.parts], ids=module_name)
+def test_what_kernels_rely_on_is_looked_at_without_assertions_too(path):
+    """`python -O` leaves out assert: there it only tells the type checker what is not None, or of which class."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Assert):
+            text = ast.unparse(node.test)
+            assert text.endswith(" is not None") or text.startswith("isinstance("), f"{text}: errors.require"
+
+
 def loaded_by(statement: str, names: list[str]) -> str:
     code = f"{statement}; import sys; print([m for m in {names} if m in sys.modules])"
     return subprocess.run(

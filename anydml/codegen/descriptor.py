@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from anydml.errors import require
+
 
 class Fields(NamedTuple):
     """How a descriptor begins; IR that reads one names them."""
@@ -59,7 +61,7 @@ def write_descriptor(
     outer: Sequence[tuple[int, Sequence[int]]],
 ) -> array[int]:
     """The words; `outer`: sizes and strides of the outer dimensions."""
-    assert len(addresses) <= MAX_OPERANDS
+    require(len(addresses) <= MAX_OPERANDS)
     words = [*fields, *addresses, *strides, *(size for size, _ in outer)]
     for _, steps in outer:
         words += steps

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.errors import require
 from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY, IN_ARRAYS
 from anydml.ops.enums import TensorDataType
@@ -216,7 +217,7 @@ def activate(activation: Activation, x: Array) -> Array:
 
 def _as_type(x: Array, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A result in the type of its tensor: floats rounded, whole numbers taken modulo their width."""
-    assert x.shape == sizes, (x.shape, sizes)
+    require(x.shape == sizes)
     if x.dtype == dtype:
         return x
     with np.errstate(all="ignore"):

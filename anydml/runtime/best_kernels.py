@@ -12,6 +12,7 @@ from anydml.codegen.best import NAMES, BestSpec, BestWriter
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
+from anydml.errors import require
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
@@ -65,11 +66,13 @@ class _BestLaunch(RepeatedLaunch):
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec = self._spec
         rows, values, places = arrays
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert values.shape == places.shape == (*rows.shape[:-1], spec.count)
-        assert spec.count <= rows.shape[-1] < 1 << 32
-        assert rows.itemsize == values.itemsize == SIZE[spec.dtype]
-        assert places.itemsize == SIZE[spec.place]
+        require(
+            all(a.flags.c_contiguous for a in arrays),
+            values.shape == places.shape == (*rows.shape[:-1], spec.count),
+            spec.count <= rows.shape[-1] < 1 << 32,
+            rows.itemsize == values.itemsize == SIZE[spec.dtype],
+            places.itemsize == SIZE[spec.place],
+        )
         steps = {"source": rows.shape[-1] * rows.itemsize}
         steps |= {"values": spec.count * values.itemsize, "places": spec.count * places.itemsize}
         descriptor = shared_out(

@@ -50,6 +50,7 @@ from anydml.codegen.python_objects import (
     register_functions,
     register_new_array,
 )
+from anydml.errors import require
 from anydml.runtime.launch import address, threads_for
 from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import pool
@@ -280,8 +281,10 @@ class KnownCalls:
         every = [array("q", places) for _, places in how.launches]
         steps = array("q")
         for places, (descriptor, _) in zip(every, how.launches, strict=True):
-            assert len(places) == Fields(*descriptor[:ADDRESSES]).operands
-            assert all(k < operands - written + len(how.targets) for k in places)
+            require(
+                len(places) == Fields(*descriptor[:ADDRESSES]).operands,
+                all(k < operands - written + len(how.targets) for k in places),
+            )
             steps.extend((start(descriptor), len(descriptor), start(places)))
         words[_Record.OPERANDS], words[_Record.OUTPUTS] = operands - written, len(how.targets)
         words[_Record.DESCRIPTOR], words[_Record.LAUNCHES] = start(steps), len(every)

@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from anydml.codegen.kernel import group
 from anydml.codegen.matrix import SUM, C
+from anydml.errors import require
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
 from anydml.ops.enums import ConvolutionDirection, ConvolutionMode
@@ -103,7 +104,7 @@ class Windows:
         for n, taps, places, d, s in zip(
             x.shape[2:], self.taps, self.places, self._dilations, self._strides, strict=True
         ):
-            assert (taps - 1) * d + (places - 1) * s < n
+            require((taps - 1) * d + (places - 1) * s < n)
         sizes = (*x.shape[:2], *self.taps, *self.places)
         strides = (*x.strides[:2], *within, *from_one_to_the_next)
         if x.flags.c_contiguous:  # NumPy compares with the buffer itself, in a tenth of the time

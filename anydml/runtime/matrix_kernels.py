@@ -23,6 +23,7 @@ from anydml.codegen.matrix import (
 )
 from anydml.codegen.row_writer import body_address
 from anydml.directml.weights import has_rows, replace_reads
+from anydml.errors import require
 from anydml.ops.attributes import Activation
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
@@ -170,21 +171,25 @@ class _MatrixLaunch(RepeatedLaunch):
         *stack, m, depth = a.shape
         n = target.shape[-1]
         tiles = {"column": (-(-n // spec.columns), spec.columns), "row": (-(-m // spec.rows), spec.rows)}
-        assert target.shape == (*stack, m, n)
+        require(target.shape == (*stack, m, n))
         if spec.panels:
-            assert b.shape == (*stack, tiles["column"][0], depth, spec.columns)
-            assert b.flags.c_contiguous
+            require(
+                b.shape == (*stack, tiles["column"][0], depth, spec.columns),
+                b.flags.c_contiguous,
+            )
         else:
-            assert b.shape == (*stack, depth, n)
-        assert [x.shape for x in others] == [target.shape] * spec.c
-        assert all(x.itemsize == WIDTH for x in arrays)
-        assert m >= spec.rows
-        assert n >= spec.columns
-        assert target.flags.c_contiguous
-        assert spec.turned or _packed(a, -1)
-        assert _packed(b, -2 if spec.dots else -1)
-        assert not spec.dots or not spec.turned
-        assert all(x.strides[-1] == 0 if spec.c_repeats else _packed(x, -1) for x in others)
+            require(b.shape == (*stack, depth, n))
+        require(
+            [x.shape for x in others] == [target.shape] * spec.c,
+            all(x.itemsize == WIDTH for x in arrays),
+            m >= spec.rows,
+            n >= spec.columns,
+            target.flags.c_contiguous,
+            spec.turned or _packed(a, -1),
+            _packed(b, -2 if spec.dots else -1),
+            not spec.dots or not spec.turned,
+            all(x.strides[-1] == 0 if spec.c_repeats else _packed(x, -1) for x in others),
+        )
         values = {"m": m, "n": n, "depth": depth, "a_row": a.strides[-2], "a_along": a.strides[-1]}
         values |= {"b_row": b.strides[-1 if spec.dots else -2], "target_row": target.strides[-2]}
         if spec.c:

@@ -10,6 +10,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.padded import PaddedSpec, PaddedWriter
 from anydml.codegen.row_writer import body_address
+from anydml.errors import require
 from anydml.ops.dtypes import SIZE
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
@@ -38,14 +39,16 @@ class PaddedLaunch(RepeatedLaunch):
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec, (source, target, rows, *ends), (before, after) = self._spec, arrays, self._around
         planes, height, run = source.shape
-        assert target.shape == (planes, rows.size, before + run + after)
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert source.itemsize == target.itemsize == SIZE[spec.dtype]
-        assert run > 0
-        assert rows.max() < height
-        assert spec.constant or rows.min() >= 0
-        assert [e.shape for e in ends] == ([] if spec.constant else [(before + after,)])
-        assert all(0 <= e.min() <= e.max() < run for e in ends if e.size)
+        require(
+            target.shape == (planes, rows.size, before + run + after),
+            all(a.flags.c_contiguous for a in arrays),
+            source.itemsize == target.itemsize == SIZE[spec.dtype],
+            run > 0,
+            rows.max() < height,
+            spec.constant or rows.min() >= 0,
+            [e.shape for e in ends] == ([] if spec.constant else [(before + after,)]),
+            all(0 <= e.min() <= e.max() < run for e in ends if e.size),
+        )
         values = {
             "run": run,
             "before": before,

@@ -12,6 +12,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.product import ProductSpec, ProductWriter
 from anydml.codegen.row_writer import body_address
+from anydml.errors import require
 from anydml.ops.call import Call
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import ReduceFunction
@@ -91,11 +92,13 @@ class _ProductLaunch(RepeatedLaunch):
 
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec, (x, *made) = self._spec, arrays
-        assert x.itemsize == SIZE[spec.dtype]
-        assert x.strides[1 if spec.beside else 2] == x.itemsize
-        assert len(made) == (2 if spec.floating else 1)
-        assert all(y.shape == x.shape[:2] and y.flags.c_contiguous for y in made)
-        assert all(y.itemsize == SIZE[spec.wide] for y in made)
+        require(
+            x.itemsize == SIZE[spec.dtype],
+            x.strides[1 if spec.beside else 2] == x.itemsize,
+            len(made) == (2 if spec.floating else 1),
+            all(y.shape == x.shape[:2] and y.flags.c_contiguous for y in made),
+            all(y.itemsize == SIZE[spec.wide] for y in made),
+        )
         before, inner, length = x.shape
         values = {"length": length, "along": x.strides[2]}
         steps = dict(zip(spec.names, [a.strides for a in arrays], strict=False))

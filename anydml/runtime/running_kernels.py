@@ -10,6 +10,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.running import NAMES, RunningSpec, RunningWriter
+from anydml.errors import require
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import AxisDirection
@@ -58,17 +59,19 @@ class _RunningLaunch(RepeatedLaunch):
         spec, (x, y) = self._spec, arrays
         width, length = SIZE[spec.dtype], x.shape[self._axis]
         before, behind = prod(x.shape[: self._axis]), prod(x.shape[self._axis + 1 :])
-        assert x.shape == y.shape
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert x.itemsize == y.itemsize == width
-        assert length > 0
+        require(
+            x.shape == y.shape,
+            all(a.flags.c_contiguous for a in arrays),
+            x.itemsize == y.itemsize == width,
+            length > 0,
+        )
         along, whole = behind * width, length * behind * width
         values = {"length": length, "along": along, "first": 0}
         if self._backwards:
             values |= {"along": -along, "first": whole - along}
         inner, step, outer = (behind, width, [(before, [whole, whole, 0, 0, 0])])
         if not spec.beside:
-            assert behind == 1
+            require(behind == 1)
             inner, step, outer = before, whole, []
         descriptor = shared_out(
             body_address(RunningWriter, spec),

@@ -12,6 +12,7 @@ from anydml.codegen.scattered import NAMES, ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.codegen.turned import NAMES as TURNED
 from anydml.codegen.turned import TurnedSpec, TurnedWriter
+from anydml.errors import require
 from anydml.ops.dtypes import SIZE, UINT32
 from anydml.runtime.launch import Array, RepeatedLaunch
 from anydml.runtime.threads import pool
@@ -32,16 +33,18 @@ class TakenLaunch(RepeatedLaunch):
         behind = prod(source.shape[axis + 1 :])
         places = others[0].shape[axis] if spec.own else others[0].size
         width = SIZE[spec.dtype]
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert source.itemsize == target.itemsize == width
-        assert length > 0
-        assert target.size == before * places * behind
-        assert spec.rows or behind == 1
-        assert len(others) == spec.terms * (2 if spec.weighted else 1)
-        assert spec.terms == 1 or not spec.own
-        assert all(a.size == (target.size if spec.own else places) for a in others)
-        assert all(a.itemsize == SIZE[spec.index] for a in others[: spec.terms])
-        assert all(a.itemsize == width for a in others[spec.terms :])
+        require(
+            all(a.flags.c_contiguous for a in arrays),
+            source.itemsize == target.itemsize == width,
+            length > 0,
+            target.size == before * places * behind,
+            spec.rows or behind == 1,
+            len(others) == spec.terms * (2 if spec.weighted else 1),
+            spec.terms == 1 or not spec.own,
+            all(a.size == (target.size if spec.own else places) for a in others),
+            all(a.itemsize == SIZE[spec.index] for a in others[: spec.terms]),
+            all(a.itemsize == width for a in others[spec.terms :]),
+        )
         names, values = spec.names, {"length": length}
         if spec.rows:
             values["run"], inner = behind, places
@@ -81,15 +84,19 @@ class ScatteredLaunch(RepeatedLaunch):
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         spec, (source, target, index, updates) = self._spec, arrays
         width = SIZE[spec.dtype]
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert source.shape == target.shape
-        assert index.shape == updates.shape == (len(source), updates.shape[1])
-        assert source.itemsize == target.itemsize == width
-        assert updates.itemsize == (4 if spec.added else width)
-        assert index.itemsize == SIZE[spec.index]
-        assert not spec.added or (spec.index is UINT32 and source.size < 1 << 32)
+        require(
+            all(a.flags.c_contiguous for a in arrays),
+            source.shape == target.shape,
+            index.shape == updates.shape == (len(source), updates.shape[1]),
+            source.itemsize == target.itemsize == width,
+            updates.itemsize == (4 if spec.added else width),
+            index.itemsize == SIZE[spec.index],
+            not spec.added or (spec.index is UINT32 and source.size < 1 << 32),
+        )
         (rows, length), run = source.shape, updates.shape[1]
-        assert length > 0
+        require(
+            length > 0,
+        )
         descriptor = shared_out(
             body_address(ScatteredWriter, spec),
             rows,
@@ -115,11 +122,13 @@ class TurnedLaunch(RepeatedLaunch):
     def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
         source, target, counts = arrays
         before, length, beside, row = source.shape
-        assert all(a.flags.c_contiguous for a in arrays)
-        assert source.shape == target.shape
-        assert source.itemsize == target.itemsize == SIZE[self._spec.dtype]
-        assert counts.shape == (before, beside)
-        assert counts.itemsize == 8
+        require(
+            all(a.flags.c_contiguous for a in arrays),
+            source.shape == target.shape,
+            source.itemsize == target.itemsize == SIZE[self._spec.dtype],
+            counts.shape == (before, beside),
+            counts.itemsize == 8,
+        )
         (whole, along, beneath, _), still = source.strides, (0, 0, 0)
         descriptor = shared_out(
             body_address(TurnedWriter, self._spec),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from anydml.errors import require
 from anydml.ir.graph import DirectMLNode, TensorType, Value
 from anydml.ops.call import Call, Computation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
@@ -164,6 +165,5 @@ def view(flat: Array, type: TensorType) -> Array:
     dtype = NUMPY[type.data_type]
     strides = [s * dtype.itemsize for s in type.element_strides]
     needed = (last_element(type.static_sizes, type.element_strides) + 1) * dtype.itemsize
-    assert flat.dtype == np.uint8
-    assert flat.size >= needed, (flat.size, needed)
+    require(flat.dtype == np.uint8, flat.size >= needed)
     return as_strided(flat[:needed].view(dtype), type.static_sizes, strides)

@@ -17,6 +17,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
+from anydml.errors import require
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, NUMPY, SIZE
 from anydml.ops.enums import ReduceFunction, TensorDataType
@@ -149,17 +150,21 @@ class WindowLaunch(RepeatedLaunch):
         spec, windows = self._spec, self._windows
         x, y, *others = arrays
         first = x.ndim - spec.axes
-        assert x.shape == (*x.shape[:first], *(w.length for w in windows))
-        assert y.shape == (*x.shape[:first], *(w.places for w in windows))
-        assert x.itemsize == SIZE[spec.source]
-        assert x.strides[-1] == x.itemsize or x.shape[-1] == 1  # the stride of one element is any
-        assert y.itemsize == SIZE[spec.after.dtype]
+        require(
+            x.shape == (*x.shape[:first], *(w.length for w in windows)),
+            y.shape == (*x.shape[:first], *(w.places for w in windows)),
+            x.itemsize == SIZE[spec.source],
+            x.strides[-1] == x.itemsize or x.shape[-1] == 1,  # the stride of one element is any
+            y.itemsize == SIZE[spec.after.dtype],
+        )
         if spec.index:
-            assert x.flags.c_contiguous
-            assert [(z.shape, z.itemsize) for z in others] == [(y.shape, SIZE[spec.index])]
+            require(
+                x.flags.c_contiguous,
+                [(z.shape, z.itemsize) for z in others] == [(y.shape, SIZE[spec.index])],
+            )
         else:
-            assert [z.shape for z in others] == ([y.shape[first:], y.shape[:-1]] if spec.divided else [])
-        assert all(z.flags.c_contiguous for z in (y, *others))
+            require([z.shape for z in others] == ([y.shape[first:], y.shape[:-1]] if spec.divided else []))
+        require(all(z.flags.c_contiguous for z in (y, *others)))
         *rows, last = windows
         names, rank = words_of(spec), y.ndim - 1
         values = {"length": last.length, "places": last.places, "padding": last.start}

@@ -297,7 +297,7 @@ def test_inputs_without_a_type():
 
 def test_sizes_that_no_float_holds():
     problem = size_problem("there", "float32", [2**62] * 20, 4)
-    assert "this machine's memory, but got over 1,000,000,000 GiB" in str(problem)
+    assert "all the memory there is, but got over 1,000,000,000 GiB" in str(problem)
     assert "but got 4,096.0 GiB" in str(size_problem("there", "float32", [2**40], 4))
 
 

@@ -153,7 +153,7 @@ def test_calls_like_earlier_ones_look_at_out_again():
 def test_outputs_that_the_memory_cannot_hold(monkeypatch):
     """Their pages are had when they are written to: the system would end the process."""
     monkeypatch.setattr(memory, "limit", lambda: 1 << 30)
-    message = "output: expected at most 1.0 GiB, this machine's memory, but got 8.0 GiB for float32"
+    message = "output: expected at most 1.0 GiB, all the memory there is, but got 8.0 GiB for float32"
     with pytest.raises(dml.InvalidOperator, match=f"FILL_VALUE_CONSTANT: {message}"):
         dml.fill_value_constant(value=np.float32(3), output_sizes=[1 << 31])
     with pytest.raises(dml.InvalidOperator, match=f"TILE: {message}"):

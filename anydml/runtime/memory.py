@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from anydml.errors import Problem
+from anydml.runtime import control_groups
 
 
 @cache
 def limit() -> int:
-    """Bytes of the machine's memory; 1 TiB where the system does not tell."""
+    """Bytes of the machine's memory, or what its container may have; 1 TiB where the system does not tell."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on Windows
-        return 1 << 40
+        whole = 1 << 40
+    return min(whole, control_groups.memory() or whole)
 
 
 def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) -> Problem | None:
@@ -30,7 +32,7 @@ def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) ->
     if wanted <= limit():
         return None
     shape = f"{dtype}[{','.join(map(str, sizes))}]"
-    message = f"expected at most {_gibibytes(limit())}, this machine's memory, but got {_gibibytes(wanted)}"
+    message = f"expected at most {_gibibytes(limit())}, all the memory there is, but got {_gibibytes(wanted)}"
     return Problem(where, f"{message} for {shape}")
 
 

@@ -17,6 +17,7 @@ from functools import cache
 
 from anydml.codegen.jit import driver, places_workers
 from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.runtime import control_groups
 from anydml.runtime.process import leak, renew_after_fork
 
 MAX_WORKERS = 63
@@ -27,23 +28,30 @@ _PARKED, _LOCK, _THREAD, _LEFT = range(4)
 
 @cache
 def asked_threads() -> int | None:
-    """What ANYDML_NUM_THREADS asks for, if anything."""
+    """What ANYDML_NUM_THREADS asks for, if anything; else what a container may use, if less than all.
+
+    Two threads that share the time of one processor stand still for most of it, both at once.
+    """
     asked = os.environ.get("ANYDML_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return min(int(asked), MAX_WORKERS + 1)
     if asked:
         message = f"ANYDML_NUM_THREADS: expected a positive integer, but got {short_repr(asked)}; ignored"
         warnings.warn(message, stacklevel=2)
-    return None
+    quota = control_groups.processors()
+    if quota is None or quota >= _cores():
+        return None
+    return min(max(int(quota), 1), MAX_WORKERS + 1)
 
 
 @cache
 def default_threads() -> int:
-    """Threads of one dispatch, its caller included: ANYDML_NUM_THREADS, else the cores at our disposal."""
-    if (asked := asked_threads()) is not None:
-        return asked
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS + 1)
+    """Threads of one dispatch, its caller included: what is asked for, else the cores at our disposal."""
+    return asked_threads() or min(_cores(), MAX_WORKERS + 1)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_threads(threads: object) -> int | None:

@@ -293,7 +293,7 @@ def odd_family() -> None:
     odd_f32("ATAN", mp.atan, 0.5, 6)
     odd_f32("ASIN", mp.asin, 0.5, 6)
     odd_f32("ASINH", mp.asinh, 0.5, 5)
-    odd_f32("ATANH", mp.atanh, 0.5, 6)
+    odd_f32("ATANH", mp.atanh, 0.267, 4)
     grid = nodes(M("1e-9"), M("0.5"))
     d = to_ld(grid)
     ratio = tabulate(lambda t: mp.acosh(1 + t) / mp.sqrt(2 * t), grid)

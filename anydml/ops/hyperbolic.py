@@ -6,7 +6,7 @@ or a quotient beside them.
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, log, nan
 
 from anydml.ops.dtypes import FLOAT32, INT32
 from anydml.ops.elementary import (
@@ -22,6 +22,7 @@ from anydml.ops.expr import (
     Expr,
     absolute,
     add,
+    and_,
     bitcast,
     constant,
     convert,
@@ -35,6 +36,7 @@ from anydml.ops.expr import (
     mul,
     neg,
     select,
+    select_lazy,
     shl,
     shr,
     sqrt,
@@ -120,12 +122,21 @@ def acosh(x: Expr) -> Expr:
 
 @single
 def atanh(x: Expr) -> Expr:
+    """n ln2 / 2 + atanh(s) where (1+s)/(1-s) = (1+t)/(1-t) / 2^n, with n for which s is at most 0.267.
+
+    s is t itself if n is 0. The bits of a float are nearly its logarithm; 2^n + 1 and 2^n - 1 are exact up to 23.
+    """
     t = absolute(x)
-    top, bottom = add(1.0, t), sub(1.0, t)
-    top_low = sub(t, sub(top, 1.0))
-    q = div(top, bottom)
-    # what the quotient lacks is half a unit in its last place, and 1/top between 1/2 and 2/3 where it counts
-    rest = mul(add(fma(neg(q), bottom, top), top_low), fma(top, -1 / 3, 7 / 6))
-    grown = mul(_log(q, rest), 0.5)
-    result = select(lt(t, 0.5), _odd(t, ATANH), select(lt(t, 1.0), grown, nan))
-    return copysign(select(eq(t, 1.0), inf, result), x)
+    quotient = sub(bitcast(add(1.0, t), INT32), bitcast(sub(1.0, t), INT32))
+    n = and_(add(quotient, 0x0021EB85), -0x800000)  # n times 2^23
+    power = bitcast(add(n, 0x3F800000), FLOAT32)
+    more, less = add(power, 1.0), sub(1.0, power)
+    s = div(fma(t, more, less), fma(t, less, more))
+    result = fma(convert(n, FLOAT32), log(2) / 2**24, _odd(s, ATANH))
+    return copysign(select_lazy(ge(t, 1 - 2**-23), _atanh_special(t), result), x)
+
+
+def _atanh_special(t: Expr) -> Expr:
+    """Of 1, what is more, and the two floats before 1."""
+    below = select(eq(t, 1 - 2**-23), constant(log(2**24 - 1) / 2, FLOAT32), log(2**25 - 1) / 2)
+    return select(lt(t, 1.0), below, select(eq(t, 1.0), constant(inf, FLOAT32), nan))

@@ -124,7 +124,7 @@ def acosh(x: Expr) -> Expr:
 def atanh(x: Expr) -> Expr:
     """n ln2 / 2 + atanh(s) where (1+s)/(1-s) = (1+t)/(1-t) / 2^n, with n for which s is at most 0.267.
 
-    s is t itself if n is 0. The bits of a float are nearly its logarithm; 2^n + 1 and 2^n - 1 are exact up to 23.
+    s is t itself if n is 0. The bits of a float are nearly its logarithm, and 2^n + 1 is exact up to n = 23.
     """
     t = absolute(x)
     quotient = sub(bitcast(add(1.0, t), INT32), bitcast(sub(1.0, t), INT32))

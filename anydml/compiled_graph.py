@@ -54,11 +54,12 @@ class CompiledGraph(Compiled):
             implement=implementation_of,
             arrange=arrange,
         )
-        self._copies = sum(t.reach for t in self.tensors.values()) <= MAX_COPIED_BYTES and all(
+        self._copies = sum(map(self._reach, self.tensors)) <= MAX_COPIED_BYTES and all(
             t.data_type in NUMPY
             and t.effective_strides == packed_strides(t.sizes)
+            and self._reach(name) == t.reach
             and not (t.flags or t.guaranteed_base_offset_alignment)
-            for t in self.tensors.values()
+            for name, t in self.tensors.items()
         )
         """Whether calls go by memory of the graph's own."""
 
@@ -104,7 +105,7 @@ class CompiledGraph(Compiled):
                 raise InvalidInput(*problems)
             inputs = {name: self._contiguous(name, x) for name, x in inputs.items()}
         memory = {
-            name: np.empty(t.reach // IN_BUFFERS[t.data_type].itemsize, IN_BUFFERS[t.data_type])
+            name: np.empty(-(-self._reach(name) // IN_BUFFERS[t.data_type].itemsize), IN_BUFFERS[t.data_type])
             for name, t in self._outputs.items()
         }
         self.bind(inputs, memory).dispatch()
@@ -157,7 +158,7 @@ class CompiledGraph(Compiled):
         """An array of another layout but the declared sizes, as packed memory."""
         tensor = self._inputs.get(name)
         if tensor is not None and tensor.data_type not in NUMPY and np.shape(x) == tensor.sizes:
-            memory = np.zeros(tensor.reach, np.uint8)  # given one in a byte
+            memory = np.zeros(self._reach(name), np.uint8)  # given one in a byte
             pack(
                 np.asarray(x),
                 memory,
@@ -187,7 +188,7 @@ def _seen(flat: Array, desc: TensorDesc) -> Array:
     if desc.data_type not in NUMPY:
         return unpacked(flat, TensorType(desc.data_type.label, desc.sizes, desc.effective_strides)).copy()
     if desc.effective_strides == packed_strides(desc.sizes):
-        return flat.reshape(desc.sizes)
+        return flat[: desc.element_count].reshape(desc.sizes)
     return as_strided(flat, desc.sizes, [s * flat.itemsize for s in desc.effective_strides])
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from anydml.compiled_graph import CompiledGraph
+from anydml.directml.counted_graph import read_graph_desc
 from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc, to_desc, to_graph
-from anydml.directml.graph_desc import GraphDesc, read_graph_desc, to_directml_graph
+from anydml.directml.graph_desc import GraphDesc, to_directml_graph
 from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.heavy import implementation_of
 from anydml.ir.transforms import eliminate_dead_code

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.validation import rank_of
 from anydml.errors import InvalidInput, InvalidOperator, Problem, short_repr
-from anydml.ops.attributes import AxesKind, ListKind
+from anydml.ops.attributes import Activation, AxesKind, ListKind
 from anydml.ops.call import Call, by_parameter, field, stand_in
 from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, IN_ARRAYS, INT4, UINT4, UINT8, UINT32, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType
@@ -98,8 +98,13 @@ def attributes_of(
             continue
         if isinstance(a.kind, ListKind) and isinstance(value, int | float) and a.per:
             value = [value] * (rank if a.per == "dimension" else max(rank - 2, 0))
-        value = _from_the_end(a, value, rank)
-        values[a.name] = read_attribute(a, value, f"{operator.name}: {a.parameter}", level)
+        value = read_attribute(a, _from_the_end(a, value, rank), f"{operator.name}: {a.parameter}", level)
+        if isinstance(value, Activation):
+            own = {
+                b.name: _from_the_end(b, value.attributes[b.name], rank) for b in value.operator.attributes
+            }
+            value = Activation(value.operator, own)
+        values[a.name] = value
     return values
 
 
@@ -114,7 +119,7 @@ def _from_the_end(a: Attribute, value: Any, rank: int) -> Any:
     if a.name == "Axis" and isinstance(value, int) and -rank <= value < 0:
         return value + rank
     if isinstance(a.kind, AxesKind) and isinstance(value, list | tuple):
-        return [x + rank if isinstance(x, int) and -rank <= x < 0 else x for x in value]
+        return tuple([x + rank if isinstance(x, int) and -rank <= x < 0 else x for x in value])
     return value
 
 

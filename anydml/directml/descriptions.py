@@ -229,9 +229,9 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         kind, fields = desc.type, desc.fields
     elif isinstance(desc, Mapping):
         kind = next((desc[k] for k in ("Type", "type") if k in desc), None)
-        inner = next((desc[k] for k in ("Desc", "desc") if k in desc), None)
-        fields = {k: v for k, v in desc.items() if k not in ("Type", "type")} if inner is None else inner
-        if inner is not None and (extra := [k for k in desc if k not in OUTER_FIELDS]):
+        nested = [desc[k] for k in ("Desc", "desc") if k in desc]
+        fields = nested[0] if nested else {k: v for k, v in desc.items() if k not in ("Type", "type")}
+        if nested and (extra := [k for k in desc if k not in OUTER_FIELDS]):
             message = f'expected only "Type" and "Desc", but got {short_repr(extra[0])} beside them'
             raise InvalidOperator(Problem("", message, nearest(extra[0], OUTER_FIELDS)))
     else:
@@ -302,13 +302,14 @@ def read_tensor(desc: object) -> TensorDesc:
             problems.append(Problem(name, f"expected a list of integers, but got {short_repr(got)}"))
         else:
             values[argument] = got
-    for name, argument in (
-        ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes"),
-        ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment"),
+    for name, argument, bits in (
+        ("TotalTensorSizeInBytes", "total_tensor_size_in_bytes", 64),
+        ("GuaranteedBaseOffsetAlignment", "guaranteed_base_offset_alignment", 32),
     ):
         got = fields.get(name)
-        if got is not None and not (_is_integer(got) and 0 <= got < 2**64):
-            problems.append(Problem(name, f"expected an integer from 0 to 2^64-1, but got {short_repr(got)}"))
+        if got is not None and not (_is_integer(got) and 0 <= got < 2**bits):
+            wanted = f"an integer from 0 to 2^{bits}-1"
+            problems.append(Problem(name, f"expected {wanted}, but got {short_repr(got)}"))
         elif got is not None:
             values[argument] = int(got)
     count = fields.get("DimensionCount")

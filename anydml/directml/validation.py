@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from anydml.errors import Problem, counted, short_repr
+from anydml.ops.attributes import Activation
 from anydml.ops.call import Call, described, field, fields_of
 from anydml.ops.dtypes import BITS, listed
 from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator, Table
+from anydml.ops.rules import ROWS_ONLY
 from anydml.ops.shapes import shape_in_words
 from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
 
@@ -47,6 +49,7 @@ def check(
     problems += _sizes(operator, present)
     problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
     problems += _values_by_level(operator, attributes, level)
+    problems += _fused(operator, tensors, attributes, level)
     call, missing = None, False
     if operator.compute is not None:
         has_inputs = all(s.optional is not None or _given(s, tensors) for s in operator.inputs)
@@ -105,6 +108,26 @@ def _values_by_level(
         if since is not None and since > level:
             message = f"{a.name}: expected a value of feature level {level.label}, but got {value.name}"
             yield Problem(operator.name, message, f"allowed from {since.label}")
+
+
+def _fused(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], level: FeatureLevel
+) -> Iterable[Problem]:
+    """What a fused activation asks of the tensor that it is applied to, the first output.
+
+    Softmax is fused into products of any stack of matrices, though alone it takes one.
+    """
+    fused, name = attributes.get("FusedActivation"), operator.outputs[0].name
+    if not isinstance(fused, Activation) or name not in tensors or not tensors[name].sizes:
+        return
+    table = fused.operator.table(level)
+    if table is None:  # told where it was read
+        return
+    applied = {s.name: tensors[name] for s in fused.operator.tensors}
+    for rule in (r for r in table.rules if r is not ROWS_ONLY):
+        for message, remedy in rule.broken(applied, fused.attributes):
+            where = f"{operator.name}: FusedActivation: {fused.operator.name}"
+            yield Problem(where, message.replace("InputTensor", name), remedy)
 
 
 def _lengths(

@@ -37,6 +37,8 @@ class TensorType:
     sizes: tuple[Dim, ...] | None = None
     strides: tuple[int, ...] | None = None
     """In elements, of a bound buffer; None: wherever the runtime puts it."""
+    extent: int = 0
+    """Bytes that are read of it, where that is more than its elements are."""
 
     @cached_property
     def known_sizes(self) -> tuple[int, ...] | None:

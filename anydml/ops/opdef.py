@@ -364,7 +364,7 @@ class Operator:
     ) -> Expr:
         """The meaning for these input types and attribute values, as the output's type.
 
-        Operands are numbered over the inputs that are there. Axes are taken modulo `rank`.
+        Operands are numbered over the inputs that are there. Axes are taken modulo `rank`, each once.
         """
         assert self.scalar is not None
         symbols: list[Expr | None] = []
@@ -375,7 +375,7 @@ class Operator:
         for attribute in self.parameters:
             value = attributes.get(attribute.name)
             if isinstance(attribute.kind, AxesKind) and value is not None:
-                value = tuple(sorted(a % rank - rank for a in value))
+                value = tuple(sorted({a % rank - rank for a in value}))
             values.append(value)
         return convert(self.scalar(*symbols, *values), output)
 

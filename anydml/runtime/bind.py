@@ -21,7 +21,7 @@ from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
 from anydml.runtime.memory import kept_in_place
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
-from anydml.runtime.tensor_step import BoundLaunches, Implement, TensorStep
+from anydml.runtime.tensor_step import BoundLaunches, Implement, TensorStep, reach
 
 Array = NDArray[Any]
 
@@ -94,7 +94,7 @@ class Compiled:
     @property
     def binding_properties(self) -> BindingProperties:
         """What an application of DirectML has to provide (IDMLDispatchable::GetBindingProperties)."""
-        owned = sum(_rounded(t.reach) for t in self._inputs.values() if _is_owned(t))
+        owned = sum(_rounded(self._reach(n)) for n, t in self._inputs.items() if _is_owned(t))
         return BindingProperties(len(self.tensors), _rounded(self._plan.scratch), owned)
 
     def dispatch(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
@@ -217,7 +217,7 @@ class Compiled:
             if name not in given:
                 problems.append(Problem(where, "expected an array, but it is missing"))
                 continue
-            found = list(_array_problems(given[name], tensor, writable))
+            found = list(_array_problems(given[name], tensor, self._reach(name), writable))
             problems += [p.under(where) for p in found]
             if not found:
                 pinned[name] = _Pinned(given[name])
@@ -227,8 +227,7 @@ class Compiled:
 
     def _overlaps(self, pinned: Mapping[str, _Pinned]) -> Iterator[Problem]:
         """Ranges that meet although one of them is written."""
-        tensors = self.tensors
-        ranges = {n: range(p.address, p.address + tensors[n].reach) for n, p in pinned.items()}
+        ranges = {n: range(p.address, p.address + self._reach(n)) for n, p in pinned.items()}
         written: list[str] = []
         for output in self._outputs:
             for other in (*self._inputs, *written):
@@ -244,6 +243,10 @@ class Compiled:
                         remedy = "in place, both need the same Sizes and Strides"
                     yield Problem(self._label, message, remedy)
             written.append(output)
+
+    def _reach(self, name: str) -> int:
+        """Bytes of a tensor's memory that are read or written."""
+        return reach(self._values[name])
 
     def may_share(self, output: str, other: str) -> bool:
         """Whether an output may be the same memory as another tensor: each element in place of another."""
@@ -294,7 +297,7 @@ class _Pinned:
         self._held = kept_in_place(array)
 
 
-def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator[Problem]:
+def _array_problems(array: object, desc: TensorDesc, size: int, writable: bool) -> Iterator[Problem]:
     """What keeps `array` from being bound as a tensor."""
     dtype = IN_BUFFERS[desc.data_type]
     if not isinstance(array, np.ndarray):
@@ -315,8 +318,8 @@ def _array_problems(array: object, desc: TensorDesc, writable: bool) -> Iterator
             f"expected C-contiguous memory, but got strides {array.strides}",
             "describe the layout in Strides",
         )
-    elif array.nbytes < desc.reach:
-        yield Problem("", f"expected at least {desc.reach} bytes, but got {array.nbytes}")
+    elif array.nbytes < size:
+        yield Problem("", f"expected at least {size} bytes, but got {array.nbytes}")
     if writable and not array.flags.writeable:
         yield Problem("", "expected a writable array, but got a read-only one")
     alignment = desc.guaranteed_base_offset_alignment

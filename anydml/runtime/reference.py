@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.interpret import evaluate
 from anydml.ops.opdef import ONE, Operator
-from anydml.ops.tensor_desc import last_element
+from anydml.runtime.tensor_step import reach
 
 Array = NDArray[Any]
 
@@ -49,6 +49,6 @@ def _view(type: TensorType, flat: Array) -> Array:
 
 
 def empty_buffer(value: Value) -> Array:
-    """Zeros that reach as far as a value's layout does."""
-    type = value.tensor
-    return np.zeros(last_element(type.static_sizes, type.element_strides) + 1, type.dtype)
+    """Zeros that reach as far as a value's layout does, and what is read of it."""
+    dtype = np.dtype(value.tensor.dtype)
+    return np.zeros(-(-reach(value) // dtype.itemsize), dtype)

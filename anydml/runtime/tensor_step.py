@@ -139,8 +139,9 @@ def named(operator: Operator, kind: str, values: Sequence[Value | None]) -> list
 
 
 def reach(value: Value) -> int:
-    """Bytes from the start of a value to the end of its last element."""
-    return TensorDesc(value.data_type, value.tensor.static_sizes, value.tensor.element_strides).reach
+    """Bytes from the start of a value to the end of its last element, or of what is read of it beyond."""
+    own = TensorDesc(value.data_type, value.tensor.static_sizes, value.tensor.element_strides).reach
+    return max(own, value.tensor.extent)
 
 
 def unpacked(flat: Array, type: TensorType) -> Array:

@@ -98,7 +98,7 @@ def _as_form(node: Node, form: DirectMLForm) -> DirectMLOp | None:
     view = KnownNode(node, _NOTHING)
     try:
         told, result = form.attributes(view), form.result(view, about[0])
-    except NotFoldable:  # an attribute of another type
+    except (NotFoldable, ValueError):  # an attribute of another type, or an axis that is not there
         return None
     if told is None or result is None:
         return None

@@ -26,7 +26,7 @@ import numpy as np
 from anydml.codegen.jit import assembly, compiling, is_made, note_made
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
-from anydml.errors import ExecutionFailed, Problem
+from anydml.errors import ExecutionFailed, InvalidModel, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.input_roles import input_roles
 from anydml.onnx.execute.lower import gains_by_code, lower
@@ -81,7 +81,7 @@ class Program:
     ) -> None:
         """`inner`: it is a step of another one. `declared`: what the file says of outputs' types."""
         self.graph, self.libraries, self._inner = graph, libraries, inner
-        self._declared = {k: t.sizes for k, t in enumerate(declared) if isinstance(t, TensorType) and t.sizes}
+        self._declared = {k: t for k, t in enumerate(declared) if isinstance(t, TensorType)}
         self._large, self._roles = weight_bytes(graph) >= LARGE_WEIGHTS, input_roles(graph)
         self._plans = PlanTable(graph, self._roles, not self._large)
         self._plain = not any(isinstance(n, If) or n.bodies for n in graph.nodes)
@@ -263,10 +263,26 @@ class Program:
         deep = any(isinstance(n, If) for n in self.graph.nodes)
         likely = {v: x.shape for v, x in zip(self.graph.inputs, values, strict=True) if hasattr(x, "shape")}
         graph, folded = specialized(self.graph, types, known, opsets, provider, deep, 1, likely)
+        self._compare_types(graph.outputs)
         notes = [f"{f.node.label}: {f.because}" for f in folded]
         graph, selections = selected(graph, opsets)
         notes += [f"{d.node.label}: both branches run, and one is selected" for d in selections]
         return graph, set(known), tuple(notes)
+
+    def _compare_types(self, outputs: Sequence[Value]) -> None:
+        """Outputs are of the types that the file tells.
+
+        Raises:
+            InvalidModel: they are not.
+        """
+        for k, declared in self._declared.items():
+            type = outputs[k].type
+            if isinstance(type, TensorType) and type.dtype != declared.dtype:
+                name = self.graph.outputs[k].name
+                message = (
+                    f"expected {declared.dtype}, which the model declares, but its nodes give {type.dtype}"
+                )
+                raise InvalidModel(Problem(f"output {name!r}", message))
 
     def _lower(self, special: Graph, guards: set[Value], values: Sequence[Any], key: Key) -> Planned:
         """The plan of the first run; and what makes better ones of code."""
@@ -324,7 +340,9 @@ class Program:
     def _without_program(self, special: Graph, code: bool = True) -> Plan:
         told = {v.name: v.sizes for v in self.graph.inputs if v.sizes and not self._inner}
         declared = {v: told[v.name] for v in special.inputs if v.name in told}
-        declared |= {v: s for k, s in self._declared.items() if (v := special.outputs[k]).rank is None}
+        for k, type in self._declared.items():
+            if type.sizes and (v := special.outputs[k]).rank is None:
+                declared[v] = type.sizes
         with self._lock:
             return lower(special, self.libraries, self._branch, not self._inner, code, declared)
 

@@ -41,6 +41,10 @@ def sum_products(compute: Callable[..., Array], *factors: Array) -> Array:
 
 
 def _matmul(node: NodeView, a: Array, b: Array) -> Array:
+    inner, other = a.shape[-1:], b.shape[-2:][:1]
+    if not a.ndim or not b.ndim or inner != other:
+        shapes = f"{a.shape} and {b.shape}"
+        raise ValueError(f"expected as many columns of A as rows of B, but got shapes {shapes}")
     return sum_products(np.matmul, a, b)
 
 

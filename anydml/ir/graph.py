@@ -133,6 +133,8 @@ class ExternalData:
     folder: Path
     location: str
     offset: int
+    file: Any = field(default=None, compare=False, repr=False)
+    """A `MappedFile`, where systems have such."""
 
 
 class Constant:

@@ -18,28 +18,55 @@ MIN_FILE_BYTES = 1 << 20
 
 
 class MappedFile:
-    """A model's file as memory."""
+    """A model's file as memory, or one with its external data. It may be moved or deleted."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises:
-        OSError: it cannot be read, or mapped.
+    def __init__(self, path: Path, watched: bool = True) -> None:
+        """`watched`: it stays open, so that it is noticed if it is written to after it was moved.
+
+        Raises:
+            OSError: it cannot be read, or mapped.
         """
-        self._path, self._file = path, os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-        self._stamp = self._now()
-        self.data = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
-
-    def _now(self) -> tuple[int, int]:
-        status = os.fstat(self._file)
-        return status.st_size, status.st_mtime_ns
+        self.path, self._file = path, os.open(path, os.O_RDONLY)
+        try:
+            self.data = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+            self.status = os.fstat(self._file)
+        finally:
+            if not watched:
+                os.close(self._file)
+        self._watched = watched
+        if watched:
+            weakref.finalize(self, os.close, self._file)
 
     def check(self) -> None:
         """Raises:
         InvalidModel: the file was written to. (One that was replaced is still there as it was.)
         """
-        if self._now() != self._stamp:
+        now = os.fstat(self._file) if self._watched else self._at_its_path()
+        if now is not None and (now.st_size, now.st_mtime_ns) != (
+            self.status.st_size,
+            self.status.st_mtime_ns,
+        ):
             message = "expected the file that was loaded, but it was written to since"
-            raise InvalidModel(Problem(str(self._path), message, "load it again; or load its bytes"))
+            raise InvalidModel(Problem(str(self.path), message, "load it again; or load its bytes"))
+
+    def is_unchanged(self) -> bool:
+        """Whether `check` has nothing to say."""
+        try:
+            self.check()
+        except InvalidModel:
+            return False
+        return True
+
+    def is_at_its_path(self) -> bool:
+        return self._at_its_path() is not None
+
+    def _at_its_path(self) -> os.stat_result | None:
+        """What is known of it, if it is still where it was."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return None
+        return now if os.path.samestat(now, self.status) else None
 
     def release(self) -> None:
         """Let the system have the memory back, until somebody reads again."""

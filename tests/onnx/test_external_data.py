@@ -16,6 +16,8 @@ from onnx import TensorProto, helper
 
 import anydml
 from anydml.cli.main import cli
+from anydml.onnx.serde import tensors
+from anydml.runtime.mapped_file import can_map
 from tests.models import (
     COND,
     assert_same,
@@ -246,12 +248,71 @@ def test_external_data_in_the_body_of_a_loop(tmp_path):
     refused(tmp_path / "m.onnx", "constant 'w'", "truncated")
 
 
-def test_external_data_that_was_removed_since(tmp_path):
-    path = stored(tmp_path)
-    session = anydml.load(path, threads=1)
+@pytest.fixture(params=[True, False], ids=["watched", "not watched"])
+def watched(request, monkeypatch):
+    """Whether files stay open, as those of models with many files do not."""
+    if not request.param:
+        monkeypatch.setattr(tensors, "MAX_WATCHED", 0)
+
+
+@pytest.mark.skipif(not can_map(), reason="only some systems let mapped files go")
+@pytest.mark.parametrize("first", [False, True], ids=["before the first run", "after it"])
+@pytest.mark.parametrize("columns", [3, 1000])
+@pytest.mark.usefixtures("watched")
+def test_external_data_that_was_removed_since(tmp_path, first, columns):
+    """A session goes on, also with branches and sizes that it has not met yet."""
+    path, w = product(tmp_path, columns)
+    session, x = anydml.load(path, threads=1), np.ones((2, columns), np.float32)
+    if first:
+        session.run(None, {"cond": TRUE, "x": x})
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(anydml.AnyDMLError, match=r"weights\.bin"):
-        session.run(None, {"cond": TRUE, "x": X})
+    for rows in (2, 1, 5):
+        (y,) = session.run(None, {"cond": TRUE, "x": x[:1].repeat(rows, 0)})
+        assert np.allclose(y, x[:1] @ w, rtol=1e-5)
+        assert session.run(None, {"cond": FALSE, "x": x})[0].tolist() == x.tolist()
+
+
+@pytest.mark.skipif(not can_map(), reason="only some systems let mapped files go")
+@pytest.mark.usefixtures("watched")
+def test_external_data_that_was_written_to_since(tmp_path):
+    path, w = product(tmp_path, 1000)
+    session, x = anydml.load(path, threads=1), np.ones((2, 1000), np.float32)
+    (tmp_path / "weights.bin").write_bytes((w + 1).tobytes() + b"more")
+    with pytest.raises(anydml.InvalidModel, match=r"weights\.bin: .*written to since"):
+        session.run(None, {"cond": TRUE, "x": x})
+
+
+def product(folder, columns):
+    """A model whose branch multiplies by a matrix that lies beside it, and the matrix."""
+    w = np.arange(columns * columns, dtype=np.float32).reshape(columns, columns) / columns**2
+    weight = initializer("w", w)
+    then = branch([node("MatMul", ["x", "w"], "t")], ["t"])
+    ends = [info("x", sizes=["rows", columns])], [info("y", sizes=["rows", columns])]
+    built = model([if_node("cond", then, ABS)], [COND, *ends[0]], ends[1], initializers=[weight])
+    onnx.save(built, folder / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return folder / "m.onnx", w
+
+
+@pytest.mark.parametrize("changed", ["overwritten", "truncated"])
+def test_a_models_own_file_that_is_written_to_after_its_first_run(tmp_path, changed):
+    """What is made of it later, a program here, is not made of other weights, nor of memory that is gone."""
+    columns = 600
+    w = np.full((columns, columns), 0.001, np.float32)
+    then = branch([node("MatMul", ["x", "w"], "t")], ["t"])
+    ends = [info("x", sizes=[2, columns])], [info("y", sizes=[2, columns])]
+    built = model([if_node("cond", then, ABS)], [COND, *ends[0]], ends[1], initializers=[initializer("w", w)])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(built.SerializeToString())
+    session, x = anydml.load(path, threads=1), np.ones((2, columns), np.float32)
+    session.run(None, {"cond": TRUE, "x": x})
+    with path.open("r+b" if changed == "overwritten" else "wb") as file:
+        if changed == "overwritten":
+            file.write(built.SerializeToString().replace(w[0].tobytes(), (w[0] + 1).tobytes()))
+    for _ in range(4):
+        assert np.allclose(session.run(None, {"cond": TRUE, "x": x})[0], 0.6)
+    session.explain()
+    with pytest.raises(anydml.InvalidModel, match=r"m\.onnx: .*written to since"):
+        session.run(None, {"cond": FALSE, "x": x})
 
 
 # ---- sparse ones -------------------------------------------------------------------------------------

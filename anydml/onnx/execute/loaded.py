@@ -118,7 +118,7 @@ class Loaded:
             OnnxRuntime(providers=settings.providers, given=self.given),
             native=settings.native,
             at_once=settings.deterministic,
-            file=model.mapped,
+            files=model.mapped,
         )
         return Program(model.graph, libraries, declared=[o.type for o in model.outputs])
 

@@ -63,7 +63,7 @@ class ProviderRegistry:
     at_once: bool = True
     """Whether code is made before the first run of a plan; else the library runs first, and code is made from
     the second run on, unless it is on disk."""
-    file: MappedFile | None = None
+    files: tuple[MappedFile, ...] = ()
     """Where the model's weights are, if they are not in memory."""
     regions: WeakValueDictionary[object, Call] = field(default_factory=WeakValueDictionary)
     arenas: WeakSet[Arena] = field(default_factory=WeakSet)

@@ -190,7 +190,7 @@ class Program:
                 planned = self._make_plan(shapes, contents, values, alone)
             if planned.used:
                 self._settle(planned)
-                if planned.make_room(values):
+                if all(f.is_unchanged() for f in self.libraries.files) and planned.make_room(values):
                     self._last = None
             if self._plans.drop_one(planned, self._last) and not self._overflown:
                 self._overflown = True
@@ -202,8 +202,8 @@ class Program:
     @collector_paused()
     def _make_plan(self, shapes: Key, contents: Key, values: Sequence[Any], alone: bool) -> Planned:
         """Make a plan for these inputs; `alone`: for no others."""
-        if self.libraries.file is not None:
-            self.libraries.file.check()
+        for file in self.libraries.files:
+            file.check()
         like = self._plans.like(shapes, contents)
         wanted = [shapes] if alone else self._patterns(shapes, contents, [*like])
         least = min((planned.ifs for planned in like.values()), default=0)
@@ -315,8 +315,12 @@ class Program:
         return Planned(plan, kernels=kernels, program=program if feeds is not None else None, waits=waits)
 
     def _settle(self, planned: Planned) -> None:
-        """Make a better plan of it, if one is due."""
-        if planned.is_due and planned.settle():
+        """Make a better plan of it, if one is due; not of files that were written to since."""
+        if not planned.is_due:
+            return
+        if not all(file.is_unchanged() for file in self.libraries.files):
+            planned.kernels = planned.program = None
+        elif planned.settle():
             self._last = None  # its entry is another one
 
     def _settle_all(self) -> list[tuple[Key, Key, Planned]]:

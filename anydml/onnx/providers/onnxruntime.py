@@ -206,7 +206,8 @@ def _options(asked: Asked) -> ort.SessionOptions:
 
 def _files(region: Region) -> set[MappedFile]:
     """The files that weights of a region are left in."""
-    return {c.source.file for _, c in region.weights if isinstance(c.source, InFile)}
+    sources = [c.source for _, c in region.weights if isinstance(c.source, InFile | ExternalData)]
+    return {source.file for source in sources if source.file is not None}
 
 
 def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
@@ -214,16 +215,20 @@ def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
 
     It copies what is in the model's file, and what it may change, and drops what it has packed for products.
     """
-    given = {n: c for n, c in region.weights if not isinstance(c.source, ExternalData | InFile)}
     for file in _files(region):
         file.check()
+    beside = {
+        n: c.source for n, c in region.weights if isinstance(c.source, ExternalData) and _is_there(c.source)
+    }
+    within = {n: c.source.file for n, c in region.weights if isinstance(c.source, InFile)}
+    given = {n: c for n, c in region.weights if n not in beside and n not in within}
+    for file in {*within.values()}:
         content = np.frombuffer(file.data, np.uint8)
         options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
-    for _, constant in region.weights:
-        if isinstance(constant.source, ExternalData):  # it maps files into memory itself
-            folder = str(constant.source.folder)
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-            break
+    for source in beside.values():  # it maps files into memory itself
+        folder = str(source.folder)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        break
     arrays = [np.ascontiguousarray(owned(c.content)) for c in given.values()]
     lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
     if lent:  # the first lets it optimise with their contents, the second has it read them where they are
@@ -232,6 +237,11 @@ def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
             if name in region.unchanged:
                 options.add_initializer(name, value)
     return [*arrays, *lent]
+
+
+def _is_there(data: ExternalData) -> bool:
+    """Whether a library finds external data by its path."""
+    return data.file is None or data.file.is_at_its_path()
 
 
 BOUND = 1 << 16

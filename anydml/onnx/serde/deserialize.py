@@ -69,8 +69,8 @@ class Model:
     """What the file says of the types of what nodes make; often wrong, so that only people are told."""
     files: Mapping[Path, os.stat_result] = field(default_factory=dict)
     """External data, as it was found."""
-    mapped: MappedFile | None = None
-    """The file, if large initializers are still there only."""
+    mapped: tuple[MappedFile, ...] = ()
+    """The file, if large initializers are still there only, and those with external data."""
 
 
 @collector_paused()
@@ -122,7 +122,7 @@ def read_proto(
         _overridable(proto, reader.symbols) if fixed else (),
         reader.declared,
         reader.constants.files,
-        raw.data if raw is not None and isinstance(raw.data, MappedFile) else None,
+        tuple(f for f in (raw and raw.data, *reader.constants.mapped.values()) if isinstance(f, MappedFile)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -25,6 +26,7 @@ from anydml.ir.graph import Constant, ExternalData, TensorType, Type
 from anydml.onnx.serde.external_data import resolve
 from anydml.onnx.serde.raw_data import RawData
 from anydml.onnx.types import DTYPES
+from anydml.runtime.mapped_file import MappedFile, can_map
 from anydml.runtime.memory import size_problem
 
 Path_ = tuple[str, ...]
@@ -43,6 +45,7 @@ class ConstantReader:
     """What is not in the messages."""
     files: dict[Path, os.stat_result] = field(default_factory=dict)
     """External data, as it was found."""
+    mapped: dict[Path, MappedFile] = field(default_factory=dict)
 
     def initializer(self, tensor: TensorProto | SparseTensorProto, path: Path_) -> Known:
         return (
@@ -126,7 +129,7 @@ class ConstantReader:
         elif expected is None:
             return Constant(decode=partial(_load_external, tensor, self.folder))
         else:
-            stored = ExternalData(self.folder, location, int(offset))
+            stored = ExternalData(self.folder, location, int(offset), self._mapped(file))
             return Constant(
                 source=stored, decode=partial(_map_file, stored, tensor.data_type, (*tensor.dims,))
             )
@@ -136,6 +139,13 @@ class ConstantReader:
     def _size(self, file: Path) -> int:
         found = self.files[file] = file.stat()
         return found.st_size
+
+    def _mapped(self, file: Path) -> MappedFile | None:
+        """The file as memory, so that it may go while a session is used; None where systems have no such."""
+        if file not in self.mapped and can_map() and self.files[file].st_size:
+            with suppress(OSError):  # told when it is read
+                self.mapped[file] = MappedFile(file, watched=len(self.mapped) < MAX_WATCHED)
+        return self.mapped.get(file)
 
     def constant_node(self, proto: NodeProto, path: Path_) -> Known | None:
         """The content of a Constant node; None for a form that is left to run as a node."""
@@ -164,6 +174,8 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 20
 
 
+MAX_WATCHED = 64
+"""Files of external data that stay open: some models have one for each weight."""
 MIN_WEIGHT_BYTES = 1 << 12
 """Bytes from which a content is taken out of the message at once: it is a weight, which is surely used."""
 _FIELDS: dict[int, tuple[str, int]] = {
@@ -224,8 +236,12 @@ def _map_file(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> N
     if 0 in sizes:
         return np.zeros(sizes, dtype)
     try:
-        file = stored.folder / stored.location
-        array = np.memmap(file, dtype, "r", stored.offset, sizes).view(np.ndarray)
+        if stored.file is not None:
+            stored.file.check()
+            array = np.frombuffer(stored.file.data, dtype, prod(sizes), stored.offset).reshape(sizes)
+        else:
+            file = stored.folder / stored.location
+            array = np.memmap(file, dtype, "r", stored.offset, sizes).view(np.ndarray)
     except (OSError, ValueError) as error:  # the file changed since the model was loaded
         where = f"external data {stored.location!r}"
         raise InvalidModel(Problem(where, f"expected to read it, but got: {error}")) from error

@@ -65,7 +65,7 @@ class Behind(ABC):
         return have_known_layout() and not (self._known is not None and self._known.full)
 
     def _know(self, call: KnownCall) -> None:
-        with knowing:
+        with knowing.lock:
             known = KnownCalls(self) if self._known is None else self._known
             known.add(call)
             if known is not self._known:

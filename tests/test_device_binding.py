@@ -455,11 +455,11 @@ def test_the_method_alone_keeps_its_binding():
 def test_a_child_forked_while_a_kernel_is_made_makes_its_own():
     code = """
 import os, signal, threading, numpy as np, anydml as dml
-from anydml.codegen import jit
+from anydml.codegen.compiling import compiling
 dml.if_
 held, go = threading.Event(), threading.Event()
 def hold():
-    with jit.compiling:
+    with compiling.lock:
         held.set()
         go.wait(0.5)
 threading.Thread(target=hold).start()

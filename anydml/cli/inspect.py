@@ -46,7 +46,7 @@ def inspect_command(model: str, as_tree: bool, as_json: bool, html: str | None) 
     with busy("looking"):
         found, page = (inspect(given.source), "") if out is None else drawn(given.source, given.name)
     if out is not None:
-        out.write(lambda file: file.write(page.encode()))
+        out.write(lambda file: file.write(page.encode(errors="replace")))
         click.echo(f"drawn in {out.name}", err=True)
     errors = out is not None and out.is_stdout
     if as_json:

@@ -100,7 +100,8 @@ def _users_caches() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    asked = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(asked) if os.path.isabs(asked) else Path.home() / ".cache"  # as its specification says
 
 
 def _danger(folder: Path) -> str:

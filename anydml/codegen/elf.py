@@ -19,6 +19,8 @@ from functools import cache
 from struct import Struct, error
 from typing import Any
 
+from anydml.errors import OutOfMemory, Problem
+
 _HEADER = Struct("<4sBBB9xHHI3QI6H")
 _SECTION = Struct("<II4QII2Q")
 _SYMBOL = Struct("<IBBHQQ")
@@ -66,13 +68,14 @@ def link(code: bytes, find: Callable[[str], int | None]) -> LinkedCode:
 
     Raises:
         NotLinkable: it has something that only LLVM links, or this machine does not let memory be executed.
+        OutOfMemory: there is none for it.
     """
     if sys.platform != "linux":
         raise NotLinkable(f"memory of {sys.platform}")
     try:
         sections = _sections(code)
         offsets, size = _layout(sections)
-        memory = mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = _memory(max(size, 1))
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         for number, offset in offsets.items():
             section = sections[number]
@@ -86,6 +89,17 @@ def link(code: bytes, find: Callable[[str], int | None]) -> LinkedCode:
         raise NotLinkable(f"damaged: {why}") from why
     _make_executable(base, len(memory))
     return LinkedCode(memory, {name: at for name, at in symbols if name and at is not None})
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Raises:
+    OutOfMemory: the system has none, or no more places for some.
+    """
+    try:
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as why:
+        message = f"expected {size:,} bytes of memory for machine code, but there are none: {why.strerror}"
+        raise OutOfMemory(Problem("", message)) from why
 
 
 def _sections(code: bytes) -> list[_Section]:

@@ -11,8 +11,6 @@ import json
 import os
 import platform
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -23,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from anydml.codegen import cache
+from anydml.codegen.compiling import compiling, uninterrupted
 from anydml.codegen.descriptor import with_layout
 from anydml.codegen.elf import NotLinkable, link
-from anydml.codegen.resting import give_back
 from anydml.codegen.target import PROCESSORS, SCRATCH, Target
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 
@@ -42,65 +40,15 @@ WORTH = 150_000
 """Ticks of it, 40 to 70 us, that a caller would need for the rest of its work by itself, from which it wakes
 workers: on virtual machines they come some 50 us later."""
 
-LONGEST = 5.0
-"""Seconds that the end of the process waits for a kernel that is being made."""
-STAY = 2.0
-"""Seconds that a thread then is kept from making another: if there is no end by then, it is waited for."""
-
-
-class _Compiling:
-    """Held while code is made. LLVM is not to be entered twice, and a kernel is not to be made twice.
-
-    When the process ends LLVM is taken apart, which nobody must be inside of: other threads stay outside.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self.active = False
-        """Whether LLVM was imported, or has compiled, since it was told to rest."""
-        self._ender, self._until = 0, 0.0
-        atexit.register(self.end)
-        if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
-            lock = self._lock
-            os.register_at_fork(
-                before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-            )
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        if self._ender not in (0, threading.get_ident()):
-            self._lock.release()
-            time.sleep(max(0.0, self._until - time.monotonic()))
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def end(self) -> None:
-        inside = not self._lock.acquire(timeout=LONGEST)
-        self._ender, self._until = threading.get_ident(), time.monotonic() + STAY
-        if not inside:
-            self._lock.release()
-
-    def rest(self) -> None:
-        """All that was wanted is compiled for now: LLVM's own code need not stay in memory."""
-        if self.active:
-            self.active = False
-            give_back("libllvmlite")
-
-
-compiling = _Compiling()
-
 
 @lru_cache
 def _llvm() -> Any:
     """llvmlite, which is large: a model that a library runs as a whole has no need of it."""
-    with compiling:
-        import llvmlite.binding
+    import llvmlite.binding
 
-        compiling.active = True
-        atexit.register(compiling.end)  # again, to be called before what llvmlite has registered
-        return llvmlite.binding
+    compiling.active = True
+    atexit.register(compiling.end)  # again, to be called before what llvmlite has registered
+    return llvmlite.binding
 
 
 def _keep(thing: Any) -> Any:
@@ -173,12 +121,18 @@ def _processor() -> _Processor:
     kept = None if key is None else cache.load(key)
     if kept is not None:
         return _Processor(**json.loads(kept))
-    llvm = _llvm()
-    version = ".".join(map(str, llvm.llvm_version_info))
-    found = _Processor(version, _machine(2).triple, llvm.get_host_cpu_name(), dict(_features()))
+    with compiling.lock:
+        found = _asked_processor()
     if key is not None:
         cache.store(key, json.dumps(asdict(found)).encode())
     return found
+
+
+@uninterrupted
+def _asked_processor() -> _Processor:
+    llvm = _llvm()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return _Processor(version, _machine(2).triple, llvm.get_host_cpu_name(), dict(_features()))
 
 
 @lru_cache
@@ -245,7 +199,7 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
     LLVM's middle end is not run: the text is vector code already, and it would double the time. `level`
     is the code generator's; 0 takes a fifth of the time, for code that is not in a loop over elements.
     """
-    with compiling:
+    with compiling.lock:
         code = _keep(_link(_object_code(text, level)))
         return [code.address(name) for name in symbols]
 
@@ -255,7 +209,7 @@ _in_use: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
 def load_code(text: str) -> Code:
     """Machine code of the module `text`: what is in use already, or made now."""
-    with compiling:
+    with compiling.lock:
         code = _in_use.get(text)
         if code is None:
             code = _in_use[text] = _link(_object_code(text, 2))
@@ -267,10 +221,15 @@ def _object_code(text: str, level: int) -> bytes:
     key = cache.key_of(text, _identity(level))
     code = cache.load(key)
     if code is None:
-        code = bytes(_machine(level).emit_object(_verified(text)))
+        code = _compiled(text, level)
         compiling.active = True
         cache.store(key, code)
     return code
+
+
+@uninterrupted
+def _compiled(text: str, level: int) -> bytes:
+    return bytes(_machine(level).emit_object(_verified(text)))
 
 
 @lru_cache
@@ -327,6 +286,7 @@ def _address_of(symbol: str) -> int | None:
 class _CodeByLLVM:
     """Code that its own linker puts into memory, where ours does not know how."""
 
+    @uninterrupted
     def __init__(self, code: bytes) -> None:
         _machine(2)
         llvm = _llvm()
@@ -344,15 +304,25 @@ class _CodeByLLVM:
 
 def assembly(text: str, processor: str | None = None) -> str:
     """The module `text` as assembly, to read; for the processor at hand, or one of PROCESSORS."""
-    with compiling:
-        machine = _machine(2) if processor is None else _machine_of(processor)
-        return str(machine.emit_assembly(_verified(text)))
+    with compiling.lock:
+        return _assembly(text, processor)
+
+
+@uninterrupted
+def _assembly(text: str, processor: str | None) -> str:
+    machine = _machine(2) if processor is None else _machine_of(processor)
+    return str(machine.emit_assembly(_verified(text)))
 
 
 def emit_object_file(text: str, processor: str | None) -> bytes:
     """The module `text` as an object file to be linked; for the processor at hand, or one of PROCESSORS."""
-    with compiling:
-        return bytes(_machine_of(processor).emit_object(_verified(text)))
+    with compiling.lock:
+        return _object_file(text, processor)
+
+
+@uninterrupted
+def _object_file(text: str, processor: str | None) -> bytes:
+    return bytes(_machine_of(processor).emit_object(_verified(text)))
 
 
 def _verified(text: str) -> llvm.ModuleRef:

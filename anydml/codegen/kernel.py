@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from anydml.codegen.compiling import compiling
 from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
-from anydml.codegen.jit import HAS_CLOCK, compile_ir, compiling, host
+from anydml.codegen.jit import HAS_CLOCK, compile_ir, host
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.register_rows import registers_of
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
@@ -63,7 +64,7 @@ def kernel_address(group: KernelSpec, shape: KernelVariant) -> int:
     """The compiled kernel body, made when first asked for."""
     address = group.rows.get(shape)
     if address is None:
-        with compiling:
+        with compiling.lock:
             address = group.rows.get(shape)
             if address is None:
                 (address,) = compile_ir(kernel_body(group, shape, host()), ["row"])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from anydml.codegen.compiling import compiling
 from anydml.codegen.emit import Emitter
-from anydml.codegen.jit import compile_ir, compiling, host
+from anydml.codegen.jit import compile_ir, host
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIGNED, SIZE, ScalarType
@@ -181,6 +182,6 @@ def body_text(writer: Writer, spec: Hashable, target: Target) -> str:
 @lru_cache
 def body_address(writer: Writer, spec: Hashable) -> int:
     """The compiled kernel body."""
-    with compiling:
+    with compiling.lock:
         (address,) = compile_ir(body_text(writer, spec, host()), ["row"])
     return address

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.jit import assembly, compiling
+from anydml.codegen.compiling import compiling
+from anydml.codegen.jit import assembly
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8

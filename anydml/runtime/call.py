@@ -250,7 +250,7 @@ class KnownCalls:
             words += [argument.kind, *argument.words, source, place]
         record = array("q", words)
         self._made.append((record, call.arguments, kept))
-        with knowing:
+        with knowing.lock:
             self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
             self._known += 1
             self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
@@ -295,7 +295,7 @@ class KnownCalls:
 
     def forget(self) -> None:
         """Know none any more."""
-        with knowing:
+        with knowing.lock:
             self._context[_Context.COUNT] = self._known = 0
 
     def after_fork(self) -> None:

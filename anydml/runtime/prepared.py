@@ -8,8 +8,9 @@ from math import prod
 
 import numpy as np
 
+from anydml.codegen.compiling import compiling
 from anydml.codegen.descriptor import ADDRESSES, DescriptorTemplate, template_of
-from anydml.codegen.jit import compiling, driver
+from anydml.codegen.jit import driver
 from anydml.codegen.kernel import streams
 from anydml.codegen.python_objects import DATA
 from anydml.ir.graph import DirectMLGraph

@@ -46,20 +46,18 @@ def renew_after_fork(thing: Renewable) -> None:
 
 
 class RenewedLock:
-    """A lock, for one thread at a time as often as it likes, that nobody holds in a forked child."""
+    """A lock, for one thread at a time as often as it likes, that nobody holds in a forked child.
+
+    `with` its `lock`: what a signal's handler raises comes between the lines of methods, and would leave it
+    held by one around it.
+    """
 
     def __init__(self) -> None:
         self.after_fork()
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        self.lock = threading.RLock()
 
 
 def leak(*things: object) -> None:

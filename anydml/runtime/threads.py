@@ -33,8 +33,8 @@ def asked_threads() -> int | None:
     Two threads that share the time of one processor stand still for most of it, both at once.
     """
     asked = os.environ.get("ANYDML_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return min(int(asked), MAX_WORKERS + 1)
+    if asked.isdecimal() and (digits := asked.lstrip("0")):
+        return min(int(digits[:4]), MAX_WORKERS + 1)  # Python does not read thousands of digits
     if asked:
         message = f"ANYDML_NUM_THREADS: expected a positive integer, but got {short_repr(asked)}; ignored"
         warnings.warn(message, stacklevel=2)

@@ -8,6 +8,7 @@ from struct import pack_into, unpack_from
 import pytest
 
 from anydml.codegen import elf, jit
+from anydml.codegen.compiling import compiling
 from anydml.codegen.elf import NotLinkable
 
 pytestmark = pytest.mark.skipif(
@@ -39,7 +40,7 @@ def address_of_given(name):
 
 
 def object_of(text):
-    with jit.compiling:
+    with compiling.lock:
         return bytes(jit._machine(2).emit_object(jit._verified(text)))
 
 

@@ -12,7 +12,7 @@ import os, tempfile
 os.environ["ANYDML_CACHE_DIR"] = tempfile.mkdtemp()
 import numpy as np
 import anydml as dml
-from anydml.codegen import jit, resting
+from anydml.codegen import compiling, resting
 
 def in_memory():
     found, inside = 0, False
@@ -29,7 +29,7 @@ def watched(library):
     before.append(in_memory())
     given(library)
     before.append(in_memory())
-jit.give_back = watched
+compiling.give_back = watched
 
 for k in range(1, 4):
     g = dml.GraphBuilder()

@@ -133,7 +133,7 @@ class Loaded:
         Raises:
             InvalidModel: its file is another one by now.
         """
-        with _reading:  # once, by whichever thread comes first
+        with _reading.lock:  # once, by whichever thread comes first
             if "whole" in self.__dict__:
                 return self.whole
             self.source.check()

@@ -23,7 +23,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from anydml.codegen.jit import assembly, compiling, is_made, note_made
+from anydml.codegen.compiling import compiling
+from anydml.codegen.jit import assembly, is_made, note_made
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, InvalidModel, Problem

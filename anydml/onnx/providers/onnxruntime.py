@@ -20,15 +20,15 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import Problem, Unsupported
-from anydml.ir.graph import ExternalData, OnnxOp, TensorType
+from anydml.ir.graph import OnnxOp, TensorType
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import over_array
-from anydml.onnx.providers.provider import GIVEN, Call, Region, RegionEnded, RegionFailed, Sizes
+from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
+from anydml.onnx.providers.weights import files_of, lend
 from anydml.onnx.providers.words import first_line
 from anydml.onnx.types import CODES, onnx_name
-from anydml.runtime.mapped_file import InFile, MappedFile, owned
 from anydml.runtime.process import leak, renew_after_fork
 
 DTYPES = frozenset(
@@ -168,7 +168,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         options, weights = asked.given, []  # they are the user's: nothing is changed in them
     else:
         options = _options(asked)
-        weights = _lend(region, options)
+        weights = lend(region, options)
     slow = _SLOW_OPTIMIZERS if asked.providers == CPU else []
     opening = _Opening(options)
     try:
@@ -186,7 +186,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:
         calls.leave(opening)
-        for file in _files(region):
+        for file in files_of(region):
             file.release()
     return session, weights
 
@@ -202,46 +202,6 @@ def _options(asked: Asked) -> ort.SessionOptions:
     options.log_severity_level = 4  # what goes wrong is raised, and told in our words
     options.add_session_config_entry("session.disable_double_qdq_remover", "1")  # it loses a rounding
     return options
-
-
-def _files(region: Region) -> set[MappedFile]:
-    """The files that weights of a region are left in."""
-    sources = [c.source for _, c in region.weights if isinstance(c.source, InFile | ExternalData)]
-    return {source.file for source in sources if source.file is not None}
-
-
-def _lend(region: Region, options: ort.SessionOptions) -> list[Any]:
-    """Give a session the region's weights: the memory that it will read, and not own.
-
-    It copies what is in the model's file, and what it may change, and drops what it has packed for products.
-    """
-    for file in _files(region):
-        file.check()
-    beside = {
-        n: c.source for n, c in region.weights if isinstance(c.source, ExternalData) and _is_there(c.source)
-    }
-    within = {n: c.source.file for n, c in region.weights if isinstance(c.source, InFile)}
-    given = {n: c for n, c in region.weights if n not in beside and n not in within}
-    for file in {*within.values()}:
-        content = np.frombuffer(file.data, np.uint8)
-        options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
-    for source in beside.values():  # it maps files into memory itself
-        folder = str(source.folder)
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-        break
-    arrays = [np.ascontiguousarray(owned(c.content)) for c in given.values()]
-    lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
-    if lent:  # the first lets it optimise with their contents, the second has it read them where they are
-        options.add_external_initializers(list(given), lent)
-        for name, value in zip(given, lent, strict=True):
-            if name in region.unchanged:
-                options.add_initializer(name, value)
-    return [*arrays, *lent]
-
-
-def _is_there(data: ExternalData) -> bool:
-    """Whether a library finds external data by its path."""
-    return data.file is None or data.file.is_at_its_path()
 
 
 BOUND = 1 << 16

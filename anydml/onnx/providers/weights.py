@@ -1,0 +1,52 @@
+"""A region's weights, which onnxruntime reads where they are: in memory, in the model's file, beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from anydml.ir.graph import ExternalData
+from anydml.onnx.providers.provider import GIVEN, Region
+from anydml.runtime.mapped_file import InFile, MappedFile, owned
+
+
+def files_of(region: Region) -> set[MappedFile]:
+    """The files that weights of a region are left in."""
+    sources = [c.source for _, c in region.weights if isinstance(c.source, InFile | ExternalData)]
+    return {source.file for source in sources if source.file is not None}
+
+
+def lend(region: Region, options: ort.SessionOptions) -> list[Any]:
+    """Give a session the region's weights: the memory that it will read, and not own.
+
+    It copies what is in the model's file, and what it may change, and drops what it has packed for products.
+    """
+    for file in files_of(region):
+        file.check()
+    beside = {
+        n: c.source for n, c in region.weights if isinstance(c.source, ExternalData) and _is_there(c.source)
+    }
+    within = {n: c.source.file for n, c in region.weights if isinstance(c.source, InFile)}
+    given = {n: c for n, c in region.weights if n not in beside and n not in within}
+    for file in {*within.values()}:
+        content = np.frombuffer(file.data, np.uint8)
+        options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
+    for source in beside.values():  # it maps files into memory itself
+        folder = str(source.folder)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        break
+    arrays = [np.ascontiguousarray(owned(c.content)) for c in given.values()]
+    lent = [ort.OrtValue.ortvalue_from_numpy(a) for a in arrays]
+    if lent:  # the first lets it optimise with their contents, the second has it read them where they are
+        options.add_external_initializers(list(given), lent)
+        for name, value in zip(given, lent, strict=True):
+            if name in region.unchanged:
+                options.add_initializer(name, value)
+    return [*arrays, *lent]
+
+
+def _is_there(data: ExternalData) -> bool:
+    """Whether a library finds external data by its path."""
+    return data.file is None or data.file.is_at_its_path()

@@ -59,7 +59,7 @@ MIN_TRIALS = 3
 MAX_SECONDS_WITHOUT_SUCCESS = 8.0
 """After which it is given up, if no input was accepted."""
 MAX_RUN_SECONDS = 8.0
-"""After which a run in onnxruntime is ended."""
+"""After which a run is ended."""
 ROUNDED = 1e-2
 """How far results may be apart where both models round to few bits on the way, of the largest."""
 MAX_ENDED_RUNS = 4
@@ -251,7 +251,7 @@ def _compile(
     Some files declare what does not follow: onnxruntime infers it itself if it is not told. A model that can
     end its process is run by our own plans.
     """
-    fast, own = OnnxRuntime(MAX_RUN_SECONDS, literal=literal), OwnPlans(folder)
+    fast, own = OnnxRuntime(MAX_RUN_SECONDS, literal=literal), OwnPlans(folder, MAX_RUN_SECONDS)
     for declared in (True, False) if fast_too else ():
         try:
             return fast, declared, fast.compile(region(declared), 1)

@@ -891,6 +891,18 @@ def test_verification_of_a_loop_that_may_never_end(monkeypatch):
     assert report.verified.refused > 0
 
 
+def test_verification_of_a_loop_that_may_never_end_by_our_own_plans(monkeypatch):
+    """As random integers make the count 2^63, and onnxruntime's whole files might divide by -1."""
+    monkeypatch.setattr(verify, "MAX_RUN_SECONDS", 0.2)
+    built = parsed("""(int64 n, int64 x) => (int64 y) <int64 one = {1}> {
+        yes = Constant <value = bool {1}> ()  m = Sub (n, one)
+        y = Loop (m, yes, x) <body = f (int64 i, bool c, int64 s) => (bool on, int64 t) {
+            d = Add (i, one)  p = Mul (s, d)  t = Mod (p, d)  on = Identity (c) }> }""")
+    _, report = anydml.flatten(built)
+    assert report.verified.provider == "anydml"
+    assert report.verified.refused > 0
+
+
 def test_a_chain_of_branches_of_different_lengths():
     """What the inner choice is made of cannot fail, so the outer one can be made, too."""
     built = parsed("""(int64 rate, float[12] x) => (float[k] y)

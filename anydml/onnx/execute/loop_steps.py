@@ -6,9 +6,13 @@ change their shapes from one iteration to the next.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,8 +20,21 @@ import numpy as np
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Node
 from anydml.onnx.execute.steps import single
+from anydml.onnx.providers.provider import RegionEnded
 
 Body = Callable[[list[Any]], list[Any]]
+_until: ContextVar[float] = ContextVar("until", default=inf)
+"""When loops end that still run, by time.monotonic."""
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """Loops that run here for longer raise `RegionEnded`."""
+    token = _until.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
 
 
 @dataclass(frozen=True)
@@ -92,8 +109,10 @@ class LoopStep(_Iteration):
         handed = np.array(True) if condition is None else condition
         going = single(handed, "condition", np.bool_, self.node)
         rows: list[list[Any]] = [[] for _ in self.writes[len(states) :]]
-        number, first = 0, [np.array(0), handed, *states, *captured]
+        number, first, until = 0, [np.array(0), handed, *states, *captured], _until.get()
         while going and (most is None or number < most):
+            if until < inf and time.monotonic() > until:
+                raise RegionEnded(f"{number} iterations of {self.node.label} took too long")
             results = self.body([np.array(number), handed, *states, *captured])
             states = results[1 : 1 + len(states)]
             for row, result in zip(rows, results[1 + len(states) :], strict=True):

@@ -9,22 +9,27 @@ from onnx import ModelProto, TypeProto
 
 from anydml.errors import AnyDMLError
 from anydml.ir.graph import OnnxOp
+from anydml.onnx.execute.loop_steps import ended_after
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Region, RegionFailed, Sizes
 from anydml.onnx.serde.deserialize import read_proto
 from anydml.onnx.serde.local_functions import inline_functions
 
 
 class OwnPlans:
-    """Our plans as a provider of whole models: for one that could end the process of a library."""
+    """Our plans as a provider of whole models: for one that could end the process of a library.
+
+    Its calls raise `RegionEnded` when their time is over.
+    """
 
     name = "anydml"
     on_processor = True
 
-    def __init__(self, folder: Path | None) -> None:
-        """`folder`: where external data lies."""
-        self._folder = folder
+    def __init__(self, folder: Path | None, seconds: float) -> None:
+        """`folder`: where external data lies. `seconds`: after which a loop, or a library's run, is ended."""
+        self._folder, self._seconds = folder, seconds
         self.unbelieved: set[OnnxOp] = set()
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
@@ -35,7 +40,8 @@ class OwnPlans:
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
-        program = Program(model.graph, ProviderRegistry(model.opsets, threads))
+        libraries = ProviderRegistry(model.opsets, threads, fast=OnnxRuntime(self._seconds))
+        program = Program(model.graph, libraries)
         places = [
             region.inputs.index(v.name) if v.name in region.inputs else None for v in model.graph.inputs
         ]
@@ -46,7 +52,8 @@ class OwnPlans:
                 for v, k in zip(model.graph.inputs, places, strict=True)
             ]
             try:
-                return program.run(fed)
+                with ended_after(self._seconds):
+                    return program.run(fed)
             except AnyDMLError as error:
                 raise RegionFailed(None, str(error)) from error
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from anydml.onnx.ops.directml import (
     binary,
     unary,
 )
+from anydml.onnx.ops.native_arithmetic import divided
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
@@ -34,6 +38,7 @@ from anydml.onnx.ops.speculation import always, broadcasts, is_integer
 from anydml.onnx.ops.symbolic import map_symbols, numbers
 from anydml.ops import arithmetic, elementwise
 from anydml.ops import unary as unary_ops
+from anydml.ops.opdef import Operator
 
 
 def _divide(node: NodeView, a: Array, b: Array) -> Array:
@@ -111,20 +116,36 @@ def is_64_bit(n: KnownNode) -> bool:
     return n.dtype() in ("int64", "uint64")
 
 
-def _overflows_or_by_zero(n: KnownNode) -> bool:
-    """Of 32 and 64 bits, unless it is known not to be of the smallest integer by -1, nor by 0."""
+def _may_overflow(n: KnownNode) -> bool:
+    """Of 32 and 64 bits, unless known not to be of the smallest integer by -1; by 0 in older releases."""
     if n.dtype() not in (None, "int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod") == 1):
         return False
     dividend, divisor = n.content(0), n.content(1)
-    if divisor is not None and not np.isin(divisor, (0, -1)).any():
+    worst = (-1,) if _fails_at_zero() else (0, -1)
+    if divisor is not None and not np.isin(divisor, worst).any():
         return False
     return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
 
 
-_DIVISION = Quirk(
-    "onnxruntime ends the process when the smallest integer is divided by -1",
-    _overflows_or_by_zero,
-    fatal=True,
+def is_mended_division(n: KnownNode) -> bool:
+    """Whether it may overflow, and can be written so that it does not."""
+    return n.dtype() is not None and n.version >= 9 and _fails_at_zero() and _may_overflow(n)
+
+
+@cache
+def _fails_at_zero() -> bool:
+    """Whether integers divided by zero are an error in this onnxruntime, and not the end of the process."""
+    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino"):
+        with suppress(metadata.PackageNotFoundError, ValueError):
+            major, minor, *_ = metadata.version(name).split(".")
+            return (int(major), int(minor)) >= (1, 25)
+    return False
+
+
+_ENDS = "onnxruntime ends the process when the smallest integer is divided by -1"
+_DIVISION = (
+    Quirk(_ENDS, lambda n: _may_overflow(n) and not is_mended_division(n), fatal=True),
+    Quirk(_ENDS, is_mended_division, fatal=True, mended=True),
 )
 
 
@@ -149,6 +170,12 @@ def _shifts(direction: str) -> Callable[[KnownNode], Attributes | None]:
 
 def _fmod(n: NodeView) -> Attributes | None:
     return {} if n.int("fmod") else None
+
+
+def _modulus(n: KnownNode) -> Operator:
+    return (
+        arithmetic.ELEMENT_WISE_MODULUS_TRUNCATE if n.int("fmod") else arithmetic.ELEMENT_WISE_MODULUS_FLOOR
+    )
 
 
 def _by_no_zero(n: KnownNode) -> bool:
@@ -232,7 +259,8 @@ OPS = (
         symbols=_divided_symbols,
         symbol_inputs=2,
         speculatable=_divides,
-        quirks=(_DIVISION,),
+        quirks=_DIVISION,
+        native=divided(lambda n: arithmetic.ELEMENT_WISE_DIVIDE),
         directml=(
             binary(arithmetic.ELEMENT_WISE_DIVIDE, FLOATING),
             binary(arithmetic.ELEMENT_WISE_DIVIDE, INTEGERS, known=_by_no_zero),
@@ -266,7 +294,7 @@ OPS = (
         fold=_mod,
         speculatable=_divides,
         quirks=(
-            _DIVISION,
+            *_DIVISION,
             Quirk(
                 "onnxruntime takes remainders of 64-bit integers as if they were float64",
                 lambda n: n.attribute("fmod") == 1 and is_64_bit(n),
@@ -279,6 +307,7 @@ OPS = (
             ),
             DirectMLForm(arithmetic.ELEMENT_WISE_MODULUS_FLOOR, INTEGERS, (2,), since=10, known=_by_no_zero),
         ),
+        native=divided(_modulus),
         changed=True,
     ),
     OpInfo(

@@ -37,7 +37,7 @@ from anydml.onnx.partial_eval.symbolic import (
     sized,
 )
 from anydml.onnx.providers.onnxruntime import DTYPES
-from anydml.onnx.providers.provider import Provider, RegionFailed
+from anydml.onnx.providers.provider import Provider, RegionEnded, RegionFailed
 from anydml.onnx.schema import INTERNAL_DOMAIN, is_custom, is_foreign, schema_of
 from anydml.onnx.serde.node_writer import tensor_proto
 from anydml.onnx.serde.region_model import node_proto, region
@@ -378,7 +378,7 @@ class ShapeInference:
         alone = region([node], values, outputs, {}, self.opsets)
         try:
             return self.provider.compile(alone, 1)([given[v] for v in values])
-        except (Unsupported, RegionFailed, InvalidModel):
+        except (Unsupported, RegionEnded, RegionFailed, InvalidModel):
             return None
 
 

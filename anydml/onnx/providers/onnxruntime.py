@@ -365,7 +365,7 @@ def _end_after(seconds: float, options: ort.RunOptions) -> Iterator[None]:
         yield
     except Exception as error:
         if late.is_set():
-            raise RegionEnded(None, f"took more than {seconds:g} seconds") from error
+            raise RegionEnded(f"took more than {seconds:g} seconds") from error
         raise
     finally:
         timer.cancel()

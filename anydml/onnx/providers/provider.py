@@ -44,7 +44,7 @@ class RegionFailed(Exception):
         self.node, self.message = node, message
 
 
-class RegionEnded(RegionFailed):
+class RegionEnded(Exception):
     """A run that was ended, since it took too long."""
 
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, helper, numpy_helper
+from onnx import AttributeProto, helper
 
-from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
+from anydml.ir.graph import Constant, Node, TensorType, Value
 from anydml.onnx.ops.opinfo import NodeView
-from anydml.onnx.types import CODES
+from anydml.onnx.serde.parts import PartWriter, part
 
 OLDEST = 10
 """The opset from which on reductions can be written by halves: it brought Mod."""
@@ -52,8 +51,8 @@ def right_extremes(node: Node, constants: Mapping[Value, Constant]) -> list[Node
         assert chosen is not None, "a node without results is not written"
         truth = Value(f"{first.name}~{word.lower()}", TensorType("bool"))
         made += [
-            _node(node, word, (found, other), truth),
-            _node(node, "Where", (truth, found, other), chosen),
+            part(node, word, (found, other), truth),
+            part(node, "Where", (truth, found, other), chosen),
         ]
         found = chosen
     return made or [node]
@@ -91,20 +90,20 @@ def _axes(node: Node, view: NodeView, constants: Mapping[Value, Constant]) -> li
 def _of_column(node: Node, x: Value, keepdims: bool) -> list[Node]:
     """A whole tensor's extreme as that of a column, back to no dimensions, or as many of size 1."""
     assert x.rank is not None
-    w = _Writer(node)
+    w = PartWriter(node)
     column = w.made("Reshape", "column", x, w.integers("pillar", [-1, 1]))
     first = {"axes": helper.make_attribute("axes", [0])} if node.op.version < 18 else {}
     inputs = (column,) if first else (column, w.integers("axis", [0]))
     extreme = w.value("extreme", "int64")
     w.nodes.append(replace(node, inputs=inputs, outputs=(extreme,), attributes=first))
     sizes = w.integers("sizes", [1] * x.rank if keepdims else [])
-    w.nodes.append(_node(node, "Reshape", (extreme, sizes), w.output))
+    w.nodes.append(part(node, "Reshape", (extreme, sizes), w.output))
     return w.nodes
 
 
 def _by_halves(node: Node, x: Value) -> list[Node]:
     """x = upper * 2^32 + lower + 2^31, both halves within INT32."""
-    w = _Writer(node)
+    w = PartWriter(node)
     block, middle = w.integers("block", 1 << 32), w.integers("middle", 1 << 31)
     worst = np.iinfo(np.int32).max if node.op.name == "ReduceMin" else np.iinfo(np.int32).min
     keep = {**node.attributes, "keepdims": helper.make_attribute("keepdims", 1)}
@@ -121,41 +120,12 @@ def _by_halves(node: Node, x: Value) -> list[Node]:
     here = w.made("Equal", "here", upper, reduced(upper, "extreme~kept", keep), dtype="bool")
     among = w.made("Where", "among", here, lower, w.integers("worst", worst, "int32"), dtype="int32")
     whole = w.cast("whole", reduced(upper, "extreme~upper", node.attributes), "int64")
-    part = w.cast("part", reduced(among, "extreme~lower", node.attributes), "int64")
+    within = w.cast("part", reduced(among, "extreme~lower", node.attributes), "int64")
     start = w.made("Mul", "start", whole, block)
-    inner = w.made("Add", "inner", part, middle)
-    w.nodes.append(_node(node, "Add", (start, inner), w.output))
+    inner = w.made("Add", "inner", within, middle)
+    w.nodes.append(part(node, "Add", (start, inner), w.output))
     return w.nodes
-
-
-class _Writer:
-    """What stands for a node, one after the other."""
-
-    def __init__(self, root: Node) -> None:
-        self.nodes: list[Node] = []
-        self._root = root
-        (self.output,) = root.writes
-
-    def value(self, word: str, dtype: str) -> Value:
-        return Value(f"{self.output.name}~{word}", TensorType(dtype))
-
-    def made(self, op: str, word: str, *inputs: Value, dtype: str = "int64", **attributes: Any) -> Value:
-        output = self.value(word, dtype)
-        self.nodes.append(_node(self._root, op, inputs, output, **attributes))
-        return output
-
-    def cast(self, word: str, x: Value, dtype: str) -> Value:
-        return self.made("Cast", word, x, dtype=dtype, to=CODES[dtype])
-
-    def integers(self, word: str, content: int | list[int], dtype: str = "int64") -> Value:
-        tensor = numpy_helper.from_array(np.array(content, dtype))
-        return self.made("Constant", word, dtype=dtype, value=tensor)
 
 
 def _is_int64(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype == "int64"
-
-
-def _node(root: Node, operator: str, inputs: tuple[Value, ...], output: Value, **attributes: Any) -> Node:
-    given = {n: helper.make_attribute(n, value) for n, value in attributes.items()}
-    return Node(OnnxOp("", operator, root.op.version), inputs, (output,), given, root.name, root.path)

@@ -56,13 +56,18 @@ class NodeWriter:
 
     def nodes(self, nodes: Iterable[Node | If]) -> Iterator[NodeProto]:
         for node in nodes:
-            parts = [node] if isinstance(node, If) else self.parts(node)
+            if isinstance(node, If):
+                yield self.node(node)
+                continue
+            parts = self.parts(node)
+            # one has its name, which two may not have: that which may fail
+            named = next((p for p in parts if p.op == node.op), parts[0])
             for part in parts:
-                copies = self._hidden(part) if isinstance(part, If) or part.bodies else {}
+                copies = self._hidden(part) if part.bodies else {}
                 yield from (self.node(Node(IDENTITY, (v,), (copy,), {}, "")) for v, copy in copies.items())
                 proto = self.node(part, copies)
-                if part is not node:  # the first has its name, which two may not have
-                    proto.name = self.label(node) if part is parts[0] else ""
+                if part is not node:
+                    proto.name = self.label(node) if part is named else ""
                 yield proto
 
     def node(self, node: Node | If, copies: Mapping[Value, Value] = MappingProxyType({})) -> NodeProto:

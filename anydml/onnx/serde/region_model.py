@@ -18,6 +18,7 @@ from anydml.onnx.ops.opinfo import NodeView, Sizes
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
+from anydml.onnx.serde.divisions import right_divisions
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
@@ -63,7 +64,7 @@ def region(
     graph = model.graph  # messages are copied where they are put together
     graph.name = "region"
     places = {n: str(k) for k, n in enumerate(every)}
-    parts = partial(right_extremes, constants=constants)
+    parts = partial(_right, constants=constants)
     opset = opsets.get("", 1)
     around = {*constants, *weights}
     writer = NodeWriter(
@@ -101,6 +102,12 @@ def region(
         frozenset(map(names.of, _unchanged(every, weights))),
         custom,
     )
+
+
+def _right(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
+    """The node, or what stands for it where the library would be wrong."""
+    parts = right_divisions(node, constants)
+    return right_extremes(node, constants) if parts == [node] else parts
 
 
 def _unchanged(nodes: Iterable[Node | If], weights: Iterable[Value]) -> set[Value]:

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import parser
 
 import anydml
 from tests.onnx.test_exporters import MODELS
@@ -75,3 +76,18 @@ def test_never_there_but_asked_for():
 def test_what_contradicts_the_file(told, message):
     with pytest.raises(anydml.InvalidInput, match=message):
         anydml.flatten(MODEL, **told)
+
+
+def test_a_feed_without_content_decides_an_if():
+    text = """<ir_version: 10, opset_import: ["": 19]> g (optional(float[n]) x, float[n] y) => (float[n] z) {
+        c = OptionalHasElement (x)
+        z = If (c) <then_branch = t () => (float[n] a) { e = OptionalGetElement (x)  a = Add (e, y) },
+                    else_branch = e () => (float[n] b) { b = Neg (y) }> }"""
+    session = anydml.load(parser.parse_model(text).SerializeToString(), threads=1)
+    y = np.float32([1, 2, 3])
+    for _ in range(4):
+        assert session.run(None, {"x": None, "y": y})[0].tolist() == [-1, -2, -3]
+        assert session.run(None, {"x": y, "y": y})[0].tolist() == [2, 4, 6]
+    assert "the condition is false" in session.explain()
+    with pytest.raises(anydml.InvalidInput, match="'y'"):
+        session.run(None, {"x": y, "y": None})

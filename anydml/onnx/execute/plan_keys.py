@@ -27,7 +27,8 @@ OBJECTS = np.dtype(object).num
 
 def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] | None:
     """Types and sizes of arrays, and of those in lists, in the form that is quickest to make, and small
-    contents of the `deciding` ones; None if there is anything else, or an array of no native type."""
+    contents of the `deciding` ones; None if there is anything else but optionals without content, or an array
+    of no native type."""
     key: list[Any] = []
     for value in values:
         if type(value) is np.ndarray and value.dtype.isnative and value.dtype.num not in UNSPECIFIC:
@@ -36,13 +37,16 @@ def quick_key(values: Sequence[Any], deciding: Sequence[int] = ()) -> list[Any] 
             key += (value.dtype.num, value.shape)
         elif type(value) is list and (inner := quick_key(value)) is not None:
             key.append(tuple(inner))
+        elif value is None:
+            key.append(None)
         else:
             return None
     for k in deciding:
         value = values[k]
         if type(value) is list:
             return None
-        key.append(value.tobytes() if value.size <= MAX_GUARD_ELEMENTS else None)
+        small = value is not None and value.size <= MAX_GUARD_ELEMENTS
+        key.append(value.tobytes() if small else None)
     return key
 
 
@@ -61,7 +65,7 @@ def quick_pattern(
         return None
     place = 0
     for k, (value, (_, sizes)) in enumerate(zip(values, shapes, strict=True)):
-        if type(value) is not list:
+        if type(value) is np.ndarray:
             place += 1
             if k not in exact:
                 key[place] = sizes

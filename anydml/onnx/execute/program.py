@@ -28,7 +28,7 @@ from anydml.codegen.jit import assembly, is_made, note_made
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
+from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.onnx.execute.input_roles import input_roles
 from anydml.onnx.execute.lower import gains_by_code, lower
 from anydml.onnx.execute.native import (
@@ -258,6 +258,8 @@ class Program:
             type = of_content(given, value.type)
             if isinstance(type, TensorType) and isinstance(given, np.ndarray) and value not in known:
                 type = replace(type, sizes=as_sizes(key[1]))
+            if isinstance(type, OptionalType) and given is None:
+                type = replace(type, empty=True)
             if type is not None:
                 types[value] = type
         opsets, provider = self.libraries.opsets, self.libraries.fast

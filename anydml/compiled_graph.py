@@ -10,10 +10,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from anydml.display import page, signature, text
-from anydml.errors import InvalidInput, Problem
+from anydml.errors import InvalidInput, Problem, translate_memory_error
 from anydml.heavy import arrange, implementation_of
 from anydml.ir.graph import DirectMLGraph, TensorType, Value
-from anydml.ops.dtypes import IN_BUFFERS, NUMPY
+from anydml.ops.dtypes import IN_BUFFERS, INT4, NUMPY
 from anydml.ops.tensor_desc import TensorDesc, packed_strides
 from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.tensor_step import pack, unpacked
@@ -99,6 +99,10 @@ class CompiledGraph(Compiled):
         """
         if self._copies and (results := self._by_own_memory(inputs)) is not None:
             return results
+        return self._by_new_memory(inputs)
+
+    @translate_memory_error
+    def _by_new_memory(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if isinstance(inputs, Mapping):
             problems = [p for name, x in inputs.items() for p in self._misshapen(name, x)]
             if problems:
@@ -153,14 +157,24 @@ class CompiledGraph(Compiled):
         if tensor is not None and isinstance(x, np.ndarray) and x.ndim != 1 and x.shape != tensor.sizes:
             message = f"expected shape {tensor.sizes}, but got {x.shape}"
             yield Problem(f"graph: {name}", message, "or flat memory, of one dimension")
+        elif tensor is not None and self._is_unpacked(tensor, x):
+            wanted, low = ("int8", -8) if tensor.data_type is INT4 else ("uint8", 0)
+            if x.dtype != wanted or ((x < low) | (x > low + 15)).any():
+                got = x.dtype if x.dtype != wanted else f"{x.min()} to {x.max()}"
+                message = f"expected {wanted} from {low} to {low + 15}, but got {got}"
+                yield Problem(f"graph: {name}", message, f"each is one {tensor.data_type.label}")
+
+    def _is_unpacked(self, tensor: TensorDesc, x: Any) -> bool:
+        """Whether elements of 4 bits are given one in a byte."""
+        return tensor.data_type not in NUMPY and isinstance(x, np.ndarray) and x.shape == tensor.sizes
 
     def _contiguous(self, name: str, x: Any) -> Any:
         """An array of another layout but the declared sizes, as packed memory."""
         tensor = self._inputs.get(name)
-        if tensor is not None and tensor.data_type not in NUMPY and np.shape(x) == tensor.sizes:
+        if tensor is not None and self._is_unpacked(tensor, x):
             memory = np.zeros(self._reach(name), np.uint8)  # given one in a byte
             pack(
-                np.asarray(x),
+                x,
                 memory,
                 TensorType(tensor.data_type.label, tensor.sizes, tensor.effective_strides),
             )

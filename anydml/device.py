@@ -11,6 +11,7 @@ bound.dispatch()                                                                
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -187,12 +188,12 @@ class DeviceOperator:
     @property
     def tensors(self) -> Mapping[str, TensorDesc]:
         """The tensors by field name."""
-        return self._checked.tensors
+        return MappingProxyType(self._checked.tensors)  # what was checked stays so
 
     @property
     def attributes(self) -> Mapping[str, Any]:
         """All other fields by name."""
-        return self._checked.attributes
+        return MappingProxyType(self._checked.attributes)
 
     @property
     def desc(self) -> OperatorDesc:

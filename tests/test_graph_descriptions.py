@@ -1,5 +1,7 @@
 """What a DML_GRAPH_DESC may say: edges, counts, constants, flags, and tensors of which the ends differ in sizes."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -229,6 +231,79 @@ def test_sizes_are_rounded_up_to_four_bytes():
     with pytest.raises(dml.InvalidInput, match="expected at least 4 bytes, but got 1"):
         made({"input 0": np.int8([7])})
     assert made({"input 0": np.int8([1, 2, 3, 4])})["output 1"].tolist() == [-1, -2, -3, -4]
+
+
+def test_a_reduction_reads_another_width():
+    """A kernel has no words for it, and so it is a step of its own."""
+    four, two = tensor([4]), tensor([2], "INT64")
+    total = operator("REDUCE", two, tensor([1], "INT64"), Function="SUM", Axes=[0])
+    made = graph(
+        [operator("ELEMENT_WISE_ABS", four, four), total], [into(0, 0)], [between(0, 1)], [out(1, 0)]
+    )
+    x = np.float32([1, -2, 3, 4])
+    assert made({"input 0": x})["output 0"].tolist() == [int(abs(x).view(np.int64).sum())]
+
+
+def test_elements_of_four_bits_are_checked():
+    fields = {"QuantizationTensors": [tensor([1, 1])], "QuantizationType": "SCALE"}
+    node = operator("DEQUANTIZE", tensor([2, 5], "INT4"), tensor([2, 5]), **fields)
+    made = graph([node], [into(0, 0), into(1, 0, 1)], outputs=[out(0, 0)])
+    scale, x = np.ones((1, 1), np.float32), np.int8([[-8, -1, 0, 1, 7]] * 2)
+    assert made({"input 0": x, "input 1": scale})["output 0"].tolist() == x.tolist()
+    for wrong in (x.astype(np.float32), x.astype(np.int64), x.astype(object), x * 2, [[1] * 5] * 2):
+        with pytest.raises(dml.InvalidInput, match="input 0: expected"):
+            made({"input 0": wrong, "input 1": scale})
+
+
+def test_four_bits_leave_what_lies_behind_them():
+    fields = {"QuantizationTensors": [tensor([1])], "QuantizationType": "SCALE"}
+    node = operator("QUANTIZE", tensor([3]), tensor([3], "INT4"), **fields)
+    made, y = graph([node], [into(0, 0), into(1, 0, 1)], outputs=[out(0, 0)]), np.full(1 << 20, 255, np.uint8)
+    bound = made.bind({"input 0": np.float32([1, 2, 3]), "input 1": np.ones(1, np.float32)}, {"output 0": y})
+    behind = y[2:]
+    behind.flags.writeable = False
+    bound.dispatch()
+    assert y[:3].tolist() == [0x21, 0xF3, 255]
+    assert (behind == 255).all()
+
+
+def test_a_binding_in_several_threads():
+    """Its intermediate memory is for one dispatch at a time."""
+    n = 120
+    g = dml.GraphBuilder(dml.Device(threads=1))
+    v = g.input("x", "FLOAT32", [n, n])
+    for k in range(6):
+        v = (
+            dml.cumulative_summation(v, axis=k % 2, axis_direction="INCREASING", has_exclusive_sum=False) / n
+            - k
+        )
+    a, y = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32), np.zeros((n, n), np.float32)
+    bound = g.compile({"y": v}).bind({"x": a}, {"y": y})
+    bound.dispatch()
+    wanted = y.copy()
+    for _ in range(30):
+        threads = [threading.Thread(target=lambda: [bound.dispatch() for _ in range(3)]) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert np.array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("data", [np.array([1.0], object), np.ma.masked_array([1.0], [True])])
+def test_constants_that_bytes_do_not_say(data):
+    with pytest.raises(dml.InvalidOperator, match="data: expected bytes or an array, but got"):
+        dml.Device().compile_graph(dml.GraphDesc([dml.ConstantNode(data, "c")], [], []))
+
+
+def test_what_was_checked_stays_so():
+    made = dml.Device().create_operator(
+        {"Type": "ELEMENT_WISE_NEGATE", "Desc": {"InputTensor": T, "OutputTensor": T}}
+    )
+    with pytest.raises(TypeError):
+        made.tensors["InputTensor"] = None
+    with pytest.raises(TypeError):
+        made.attributes["ScaleBias"] = None
 
 
 # ---- fused activations ----------------------------------------------------------------------------------------

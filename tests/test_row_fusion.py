@@ -228,3 +228,24 @@ def test_integers_and_places():
     np.testing.assert_array_equal(made["y"], given.argmax(1)[:, None])
     assert made["y"].dtype == np.int64
     np.testing.assert_array_equal(made["z"], (given * given).sum(1, keepdims=True) + 7)
+
+
+@pytest.mark.parametrize("function", ["MAX", "SUM", "AVERAGE"])
+@pytest.mark.parametrize("length", [1, 4, 16, 33, 200])
+def test_rows_of_what_rows_are_reduced_to(function, length):
+    """What is the same along a row, and reduced along it again."""
+    x = np.random.default_rng(length).standard_normal((3, length)).astype(np.float32)
+
+    def forms(x, most, wide):
+        softmax = dml.activation_softmax1(wide, axes=[-1])
+        total = dml.reduce(wide, function="SUM", axes=[-1])
+        return {"a": (softmax + 1) * (most + 1), "b": softmax * x, "c": total * x, "d": total * (most + 1)}
+
+    most = dml.reduce(x, function=function, axes=[-1])
+    wanted = forms(x, most, np.broadcast_to(most, x.shape))
+    for name in wanted:
+        g = dml.GraphBuilder()
+        given = g.input("x", "FLOAT32", x.shape)
+        least = dml.reduce(given, function=function, axes=[-1])
+        graph = g.compile({"y": forms(given, least, least.broadcast_to(x.shape))[name]})
+        assert np.allclose(graph({"x": x})["y"], wanted[name], rtol=1e-5, atol=1e-6)

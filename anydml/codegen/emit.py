@@ -30,6 +30,19 @@ from anydml.ops.dtypes import (
 from anydml.ops.expr import Expr, convert, inline_calls
 
 
+def _beside_zero(expr: Expr) -> str:
+    """A comparison without a sign as it is beside 0, less than which nothing is.
+
+    LLVM takes the smaller of 0 and a float as an integer for one of no bits, and ends the process.
+    """
+    zeros = [arg.opcode == "constant" and arg.value == 0 for arg in expr.args]
+    if (expr.opcode == "lt" and zeros[1]) or (expr.opcode == "gt" and zeros[0]):
+        return "false"
+    if (expr.opcode == "le" and zeros[1]) or (expr.opcode == "ge" and zeros[0]):
+        return "eq"
+    return expr.opcode
+
+
 class Emitter:
     """Appends instructions for expressions, whose leaves (`known`) are in registers already."""
 
@@ -142,9 +155,12 @@ class Emitter:
                 kind = self.type(FLOAT32 if dtype is FLOAT16 else dtype)
                 order = "une" if expr.opcode == "ne" else f"o{expr.opcode}"
                 return self.line(f"fcmp {order} {kind} {a}, {b}")
+        opcode = expr.opcode if dtype in SIGNED else _beside_zero(expr)
+        if opcode == "false":
+            return self.splat("false", "i1")
         a, b = (self.value(arg) for arg in expr.args)
-        sign = "" if expr.opcode in ("eq", "ne") else "s" if dtype in SIGNED else "u"
-        return self.line(f"icmp {sign}{expr.opcode} {self.type(dtype)} {a}, {b}")
+        sign = "" if opcode in ("eq", "ne") else "s" if dtype in SIGNED else "u"
+        return self.line(f"icmp {sign}{opcode} {self.type(dtype)} {a}, {b}")
 
     def _not(self, expr: Expr) -> str:
         ones = self.splat("true" if expr.dtype is BOOL else -1, element_type(expr.dtype))

@@ -10,7 +10,7 @@ from anydml.codegen.llvm_types import literal
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
-from anydml.ops.reductions import needed_for
+from anydml.ops.reductions import REDUCTIONS, needed_for
 
 
 @dataclass
@@ -71,7 +71,10 @@ def accumulator_of(reduction: Expr) -> ScalarType:
 
 
 def same_for_a_row(known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr]:
-    """What is needed from one element to the next, and follows from what is known of their row."""
+    """What is needed from one element to the next, and follows from what is known of their row.
+
+    What elements are reduced to that is not known yet does not, though all of them may be the same.
+    """
     varying: set[Expr] = set()
 
     def varies(e: Expr) -> bool:
@@ -80,7 +83,7 @@ def same_for_a_row(known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr
 
     words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
     for e in words:
-        if e.opcode in ("read", "row_index") or any(map(varies, e.args)):
+        if e.opcode in ("read", "row_index", *REDUCTIONS) or any(map(varies, e.args)):
             varying.add(e)
     found = [
         a

@@ -185,9 +185,12 @@ def read_attribute(attribute: Attribute, value: object, where: str, level: Featu
 
 
 def _activation(kind: ActivationKind, value: object, where: str, level: FeatureLevel) -> Activation:
-    if isinstance(value, Activation):
+    if isinstance(value, Activation) and value.operator.name in kind.allowed:
         return value
     remedy = "allowed: " + ", ".join(kind.allowed)
+    if isinstance(value, Activation):
+        message = f"expected an activation that can be fused, but got {value.operator.name}"
+        raise InvalidOperator(Problem(where, message, remedy))
     desc: Any = value
     if isinstance(value, str):
         short = f"ACTIVATION_{value.upper()}"

@@ -12,6 +12,7 @@ them. The two ends of an edge may differ in sizes and type: what is read are the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -177,8 +178,8 @@ class _Reader:
                 self._report(
                     f"node {k}", f"expected an OperatorNode or a ConstantNode, but got {type_name(node)}"
                 )
-            elif not isinstance(node.data, bytes | bytearray | memoryview | np.ndarray):
-                self._report(f"node {k}: data", f"expected bytes or an array, but got {type_name(node.data)}")
+            elif not _has_bytes(node.data):
+                self._report(f"node {k}: data", f"expected bytes or an array, but got {_shown(node.data)}")
             else:
                 self._edges(f"node {k}", "output", [node.output])
         self._stop()
@@ -213,7 +214,7 @@ class _Reader:
         given = [*self.desc.inputs]
         for node in self.desc.nodes:
             given += [e for e in node.outputs if e] if isinstance(node, OperatorNode) else [node.output]
-        for name in sorted({n for n in given if given.count(n) > 1}):
+        for name in sorted(n for n, count in Counter(given).items() if count > 1):
             self._report(f"edge {name!r}", "expected one node or input that gives it, but got several")
 
     def _give(self, edge: str, desc: TensorDesc) -> None:
@@ -314,6 +315,17 @@ class _Reader:
             theirs, its = ("OWNED_BY_DML" if d.flags & flag else "NONE" for d in (given, read))
             message = f"expected flags {theirs}, as others that read input {edge!r} have, but got {its}"
             self._report(where, message)
+
+
+def _has_bytes(data: object) -> bool:
+    """Whether it is bytes, or an array whose bytes say all of it."""
+    if isinstance(data, np.ndarray):
+        return not data.dtype.hasobject and not isinstance(data, np.ma.MaskedArray)
+    return isinstance(data, bytes | bytearray | memoryview)
+
+
+def _shown(data: object) -> str:
+    return f"an array of {data.dtype}" if type(data) is np.ndarray else type_name(data)
 
 
 def _points(known: Checked, kind: str, edges: Sequence[str]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from anydml.directml.weights import has_rows, replace_reads
 from anydml.ir.graph import DirectMLNode, TensorType
 from anydml.ops.attributes import Activation
 from anydml.ops.call import fields
-from anydml.ops.dtypes import FLOAT16, FLOAT32, INT4, UINT4
+from anydml.ops.dtypes import BITS, FLOAT16, FLOAT32
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, convert, read
 from anydml.ops.opdef import ONE, Operator
@@ -58,7 +58,10 @@ def _elementwise(node: DirectMLNode) -> NodeMeaning:
 def _of_rows(node: DirectMLNode) -> NodeMeaning | None:
     """float16 is computed in float32, and rounded once."""
     views = views_of(node)
-    if any(view.data_type in (INT4, UINT4) for view in views):
+    widths = [
+        (BITS[view.data_type], BITS[value.data_type]) for view, value in zip(views, node.reads, strict=True)
+    ]
+    if any(seen < 8 or seen != given for seen, given in widths):
         return None
     inputs = zip(fields(node.op.inputs, len(node.inputs)), node.inputs, strict=True)
     names = [name for name, value in inputs if value is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from anydml.codegen.compiling import compiling
 from anydml.codegen.jit import assembly
-from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
+from anydml.codegen.kernel import MIN_SPLIT_BYTES
+from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr, translate_memory_error
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8
 from anydml.ops.enums import TensorFlags
@@ -22,6 +24,7 @@ from anydml.runtime.call import bound_dispatch
 from anydml.runtime.launch import address
 from anydml.runtime.memory import kept_in_place
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
+from anydml.runtime.process import RenewedLock
 from anydml.runtime.tensor_step import BoundLaunches, Implement, TensorStep, reach
 
 Array = NDArray[Any]
@@ -102,6 +105,7 @@ class Compiled:
         """Run once: `bind`, then dispatch the binding."""
         self.bind(inputs, outputs).dispatch()
 
+    @translate_memory_error
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Fix the arrays of many dispatches.
 
@@ -113,6 +117,7 @@ class Compiled:
 
         Raises:
             InvalidInput: with everything that is wrong with the arrays.
+            OutOfMemory: there is not as much as intermediate values need.
         """
         problems: list[Problem] = []
         pinned: dict[str, _Pinned] = {}
@@ -308,6 +313,7 @@ def _array_problems(array: object, desc: TensorDesc, size: int, writable: bool) 
     if isinstance(array, np.ma.MaskedArray):
         yield Problem("", "expected an array without mask, but got a MaskedArray")
         return
+    array = np.ndarray.view(array, np.ndarray)  # what a class of somebody else's says of it may be anything
     boolean = array.dtype == np.bool_ and desc.data_type is UINT8 and not writable
     if (array.dtype != dtype or not array.dtype.isnative) and not boolean:
         yield Problem(
@@ -336,6 +342,17 @@ def _bytes(x: Array) -> Array:
     return x.reshape(-1).view(np.uint8)
 
 
+def _one_at_a_time(run: Callable[[], None]) -> Callable[[], None]:
+    renewed = RenewedLock()
+
+    def dispatch() -> None:
+        with renewed.lock:
+            run()
+
+    dispatch.__wrapped__ = run  # type: ignore[attr-defined]  # as functools does
+    return dispatch
+
+
 def _one_after_the_other(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
     def dispatch() -> None:
         for run in runs:
@@ -355,7 +372,7 @@ class Binding:
 
     dispatch: Callable[[], None]
     """Run once more: no checks, no allocation. May be called from several threads, but each call writes
-    the same output arrays."""
+    the same output arrays (and waits for another one that is at work in the same intermediate memory)."""
 
     def __init__(
         self,
@@ -399,7 +416,10 @@ class Binding:
                 dispatch_launches()
                 runs.append(bound)
         dispatch_launches()
-        self.dispatch = runs[0] if len(runs) == 1 else _one_after_the_other(runs)
+        dispatch = runs[0] if len(runs) == 1 else _one_after_the_other(runs)
+        small = sum(step.bytes_moved for step in plan.steps) < MIN_SPLIT_BYTES
+        at_once = small and isinstance(dispatch, BuiltinFunctionType)  # with Python's lock
+        self.dispatch = dispatch if at_once or not plan.scratch else _one_at_a_time(dispatch)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise cannot_leave("compiled operator or graph")

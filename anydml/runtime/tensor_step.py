@@ -146,6 +146,7 @@ def reach(value: Value) -> int:
 
 def unpacked(flat: Array, type: TensorType) -> Array:
     """A tensor of 4-bit elements, of which the first in a byte is its lower half, one in a byte."""
+    flat = _bytes_of(flat, type)
     halves = np.empty(2 * flat.size, np.uint8)
     halves[::2], halves[1::2] = flat & 15, flat >> 4
     if type.data_type is INT4:
@@ -155,10 +156,18 @@ def unpacked(flat: Array, type: TensorType) -> Array:
 
 def pack(content: Array, flat: Array, type: TensorType) -> None:
     """4-bit elements into their tensor's memory; what lies between them stays."""
+    flat = _bytes_of(flat, type)
     halves = np.empty(2 * flat.size, np.uint8)
     halves[::2], halves[1::2] = flat & 15, flat >> 4
     as_strided(halves, type.static_sizes, type.element_strides)[...] = content.view(np.uint8) & 15
     flat[...] = halves[::2] | halves[1::2] << 4
+
+
+def _bytes_of(flat: Array, type: TensorType) -> Array:
+    """A tensor's own bytes: memory behind them is others'."""
+    needed = TensorDesc(type.data_type, type.static_sizes, type.element_strides).reach
+    require(flat.dtype == np.uint8, flat.size >= needed)
+    return flat[:needed]
 
 
 def view(flat: Array, type: TensorType) -> Array:

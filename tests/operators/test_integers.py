@@ -282,3 +282,22 @@ def test_quantized_sums():
     same(y, [83, 0, 9, 9, 8], "uint8")
     y = dml.quantized_linear_add(a, one, None, b, one, None, one, output_data_type="UINT8")
     same(y, [255, 0, 2, 3, 0], "uint8")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("size", [1, 3, 40])
+def test_nothing_is_less_than_zero(dtype, size):
+    """LLVM makes one integer of no bits of a float as an integer and the smaller of it and 0."""
+    x = np.arange(size).astype(dtype)
+    for low, high in ((0, 0.7), (0, 0), (-1, 0), (0, 3)):
+        y = dml.clip(x, min=low, max=high, scale_bias=(3.0, 0.5))
+        assert y.tolist() == [min(3 * k, int(high)) for k in range(size)]
+    g = dml.GraphBuilder()
+    made = dml.cast(g.input("x", "FLOAT64", [size]), output_data_type=dtype.upper())
+    graph = g.compile(
+        {"least": dml.clip(made, min=0, max=0), "none": made < 0, "all": made >= 0, "zero": made <= 0}
+    )
+    found = graph({"x": np.arange(size) - 0.5})
+    assert found["least"].tolist() == found["none"].tolist() == [0] * size
+    assert found["all"].tolist() == [1] * size
+    assert found["zero"].tolist() == [int(k <= 1) for k in range(size)]

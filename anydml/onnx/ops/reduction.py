@@ -272,22 +272,34 @@ def _arg(largest: bool) -> Fold:
     return rule
 
 
-def _axes_from_the_end(n: KnownNode) -> bool:
-    if not n.may_be_empty(0):
-        return False
+def axes_of(n: KnownNode) -> list[int] | None:
+    """What is reduced, as the node says it; None where that is not known."""
     if n.op.name in ("ArgMax", "ArgMin"):
         axis = n.attribute("axis")
-        return isinstance(axis, int) and axis < 0
+        return [axis] if isinstance(axis, int) else []
     if n.value(1) is None:
-        return any(axis < 0 for axis in n.ints("axes") or ())
+        return list(n.ints("axes") or ())
     axes = n.content(1)
-    return axes is None or bool((axes < 0).any())
+    return None if axes is None else axes.ravel().tolist()
 
 
-_FROM_THE_END = Quirk(
-    "onnxruntime does not reduce an empty tensor over axes that are counted from the end",
-    _axes_from_the_end,
-    empty=True,
+def _from_the_end(n: KnownNode) -> bool:
+    axes = axes_of(n)
+    return n.may_be_empty(0) and (axes is None or any(axis < 0 for axis in axes))
+
+
+def is_mended_reduction(n: KnownNode) -> bool:
+    """Whether axes that are counted from the end can be written as they are counted from the front."""
+    axes, rank = axes_of(n), n.rank(0)
+    if axes is None or rank is None or not any(axis < 0 for axis in axes):
+        return False
+    return all(-rank <= axis < rank for axis in axes)
+
+
+_BACKWARD = "onnxruntime does not reduce an empty tensor over axes that are counted from the end"
+_FROM_THE_END = (
+    Quirk(_BACKWARD, lambda n: _from_the_end(n) and not is_mended_reduction(n), empty=True),
+    Quirk(_BACKWARD, lambda n: _from_the_end(n) and is_mended_reduction(n), empty=True, mended=True),
 )
 _EMPTY_BOOL = Quirk(
     "onnxruntime refuses to reduce an empty tensor of bool",
@@ -308,7 +320,7 @@ def _sum_symbol(node: NodeView, given: list[Any], sizes: tuple[int, ...] | None)
     return None if sizes is None or prod(sizes) != 1 else of_sizes([total]).reshape(sizes)
 
 
-_reduction = partial(OpInfo, result=result_types.reduced, quirks=(_FROM_THE_END,))
+_reduction = partial(OpInfo, result=result_types.reduced, quirks=_FROM_THE_END)
 OPS = (
     _reduction(
         "ReduceSum",
@@ -340,7 +352,7 @@ OPS = (
         native=native_reduction.folds(LARGEST),
         fold=_rule(_float_extreme("max"), _integer_extreme("max")),
         speculatable=reduces_some,
-        quirks=(_FROM_THE_END, _EMPTY_BOOL),
+        quirks=(*_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
     _reduction(
@@ -350,7 +362,7 @@ OPS = (
         native=native_reduction.folds(LEAST),
         fold=_rule(_float_extreme("min"), _integer_extreme("min")),
         speculatable=reduces_some,
-        quirks=(_FROM_THE_END, _EMPTY_BOOL),
+        quirks=(*_FROM_THE_END, _EMPTY_BOOL),
         moves_first=True,
     ),
     _reduction(
@@ -400,7 +412,7 @@ OPS = (
         result=result_types.found_along,
         fold=_arg(largest=True),
         speculatable=reduces_some,
-        quirks=(_FROM_THE_END,),
+        quirks=_FROM_THE_END,
         moves_first=True,
     ),
     OpInfo(
@@ -411,7 +423,7 @@ OPS = (
         result=result_types.found_along,
         fold=_arg(largest=False),
         speculatable=reduces_some,
-        quirks=(_FROM_THE_END,),
+        quirks=_FROM_THE_END,
         moves_first=True,
     ),
 )

@@ -20,6 +20,7 @@ from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
 from anydml.onnx.serde.divisions import right_divisions
 from anydml.onnx.serde.extremes import right_extremes
+from anydml.onnx.serde.front_axes import with_front_axes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
 from anydml.onnx.types import CODES
 from anydml.runtime.mapped_file import InFile
@@ -107,7 +108,10 @@ def region(
 def _right(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
     """The node, or what stands for it where the library would be wrong."""
     parts = right_divisions(node, constants)
-    return right_extremes(node, constants) if parts == [node] else parts
+    if parts != [node]:
+        return parts
+    before, node, constants = with_front_axes(node, constants)
+    return [*before, *right_extremes(node, constants)]
 
 
 def _unchanged(nodes: Iterable[Node | If], weights: Iterable[Value]) -> set[Value]:

@@ -166,3 +166,25 @@ def test_what_only_decided_is_gone():
     assert "five" not in {i.name for i in flat.graph.initializer}
     again, _ = anydml.flatten(flat, convert="never", unroll=0)
     assert again.graph == flat.graph
+
+
+@pytest.mark.parametrize("condition", ["And (l, d)", "And (d, l)", "And (e, d)"])
+@pytest.mark.parametrize("limit", ["", "m", "more"])
+def test_a_count_and_what_the_data_decides(condition, limit):
+    """Such a loop is unrolled, and ends where the data says so."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[4] x, float least) => (float[4] y, int64 n) {{
+        zero = Constant <value = int64 {{0}}> ()  yes = Constant <value = bool {{1}}> ()
+        m = Constant <value = int64 {{5}}> ()  more = Constant <value = int64 {{9}}> ()
+        y, n = Loop ({limit}, yes, x, zero) <body = f (int64 i, bool c, float[4] s, int64 j) => (bool on, float[4] t, int64 j1) {{
+            one = Constant <value = int64 {{1}}> ()  half = Constant <value = float {{0.5}}> ()
+            j1 = Add (j, one)  t = Mul (s, half)  mx = ReduceMax <keepdims = 0> (t)
+            d = Greater (mx, least)  l = Less (j1, m)  k = And (l, yes)  e = Identity (k)
+            on = {condition} }}> }}"""
+    model = onnx.parser.parse_model(text)
+    flat, report = anydml.flatten(model, convert="always")
+    assert not any(n.op_type in ("Loop", "If") for n in flat.graph.node), report
+    for least in (0.0, 0.3, 1.0, 100.0):
+        feeds = {"x": np.float32([1, 2, 3, 4]), "least": np.array(least, np.float32)}
+        wanted = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+        for found in (anydml.load(flat).run(None, feeds), anydml.load(model).run(None, feeds)):
+            assert [f.tolist() for f in found] == [w.tolist() for w in wanted]

@@ -4,7 +4,8 @@
         ->   Loop(5, true, 0, %x) {(%k, %c, %i, %v) -> (%c, Add(%i, 1), Mul(%v, %v))}
 
 Frontends that have only `while` write all their loops so. Then the rows of such a loop have a known number,
-and it can be unrolled.
+and it can be unrolled. One that also ends by what the data decides (`while i < 5 and not done`) is told how
+many iterations that is at most.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MAX_EVALUATIONS = 1 << 12
 """Nodes that are computed to find out, some 10 us each."""
 MAX_ELEMENTS = 64
 """Of what decides."""
+UNLIMITED = 1 << 62
 Constants = Mapping[Value, Constant]
 
 
@@ -57,12 +59,20 @@ def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) 
     bodies = {name: _inside(body, constants) for name, body in node.bodies.items()}
     if any(bodies[name] is not body for name, body in node.bodies.items()):
         node = replace(node, bodies=bodies)
-    count = _trip_count(node, constants) if node.is_onnx("Loop") else None
-    if count is None:
+    if not node.is_onnx("Loop") or len(node.inputs) < 2:
         return node
-    body = node.bodies["body"]
+    if node.inputs[0] is not None and _limit(node, constants) is None:
+        return node
+    count, most = _trip_count(node, constants), None
+    if count is None:
+        most = _most(node, constants)
+        if most is None:
+            return node
     limit = Value(f"{node.name or node.op.name}~count", TensorType("int64", ()))
-    own[limit] = Constant(np.array(count, np.int64))
+    own[limit] = Constant(np.array(most if count is None else count, np.int64))
+    if count is None:
+        return replace(node, inputs=(limit, *node.inputs[1:]))
+    body = node.bodies["body"]
     counted = _less_captured(
         eliminate_dead_code(replace(body, outputs=(body.parameters[1], *body.outputs[1:])))
     )
@@ -72,16 +82,36 @@ def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) 
 
 def _trip_count(node: Node, constants: Constants) -> int | None:
     """How often the body runs, which looks at what is known only to decide that; else None."""
-    body = node.bodies["body"]
-    limit, begins, *states = (_content(v, constants) for v in (*node.inputs, None)[: len(node.inputs) + 1])
-    trips = node.inputs[0]
-    if always_goes_on(body, constants) or (trips is not None and limit is None):
+    begins = _content(node.inputs[1], constants)
+    if always_goes_on(node.bodies["body"], constants) or begins is None or not begins.all():
         return None
-    if begins is None or not begins.all():
-        return None
-    most = 1 << 62 if limit is None else int(limit.reshape(-1)[0])
-    deciding = _deciding(body, dict(zip(body.parameters[2:], states, strict=False)), constants)
-    return None if deciding is None else _simulate(body, *deciding, constants, most)
+    most = _limit(node, constants)
+    return _simulate(node, node.bodies["body"].outputs[0], constants, UNLIMITED if most is None else most)
+
+
+def _most(node: Node, constants: Constants) -> int | None:
+    """How often the body runs at most, by one of several conditions that must all hold; None if that is not
+    less than what is known already."""
+    body, known = node.bodies["body"], _limit(node, constants)
+    found = [_simulate(node, part, constants, UNLIMITED) for part in _conjuncts(body, body.outputs[0])[1:]]
+    least = min((count for count in found if count is not None), default=UNLIMITED)
+    return least if least < (UNLIMITED if known is None else known) else None
+
+
+def _conjuncts(body: Body, value: Value) -> list[Value]:
+    """A condition, and those which must all hold for it to."""
+    found, makers = [passed_on(body, value)], {v: n for n in body.nodes for v in n.writes}
+    for part in found:
+        node = makers.get(part)
+        if isinstance(node, Node) and node.is_onnx("And"):
+            found += [passed_on(body, v) for v in node.reads if v not in found]
+    return found
+
+
+def _limit(node: Node, constants: Constants) -> int | None:
+    """The trip count, if it is known."""
+    limit = _content(node.inputs[0], constants)
+    return None if limit is None else int(limit.reshape(-1)[0])
 
 
 def always_goes_on(body: Body, constants: Constants) -> bool:
@@ -110,7 +140,7 @@ def _content(value: Value | None, constants: Constants) -> Any:
 
 
 def _deciding(
-    body: Body, states: Mapping[Value, Any], constants: Constants
+    body: Body, states: Mapping[Value, Any], constants: Constants, condition: Value
 ) -> tuple[list[Node], dict[Value, Any]] | None:
     """The nodes that the condition follows from, and the states with what they begin with; None if something
     that is not known is among it."""
@@ -118,7 +148,7 @@ def _deciding(
     after = dict(zip(body.parameters[2:], body.outputs[1:], strict=False))
     needed: set[Node | If] = set()
     carried: dict[Value, Any] = {}
-    seen, waiting = set[Value](), [body.outputs[0]]
+    seen, waiting = set[Value](), [condition]
     while waiting:
         value = waiting.pop()
         if value in seen:
@@ -140,10 +170,14 @@ def _deciding(
     return [n for n in body.nodes if isinstance(n, Node) and n in needed], carried
 
 
-def _simulate(
-    body: Body, nodes: list[Node], states: dict[Value, Any], constants: Constants, most: int
-) -> int | None:
-    """How many iterations there are, at most `most`."""
+def _simulate(node: Node, condition: Value, constants: Constants, most: int) -> int | None:
+    """How many iterations there are, at most `most`, of a loop that begins, and ends by this condition."""
+    body = node.bodies["body"]
+    begin = [_content(v, constants) for v in node.inputs[2:]]
+    deciding = _deciding(body, dict(zip(body.parameters[2:], begin, strict=False)), constants, condition)
+    if deciding is None:
+        return None
+    nodes, states = deciding
     after = dict(zip(body.parameters[2:], body.outputs[1:], strict=False))
     known = {**constants, **body.constants}
     for number in range(MAX_EVALUATIONS // max(len(nodes), 1)):
@@ -156,14 +190,14 @@ def _simulate(
             return None if value is None else found[value] if value in found else known[value].content
 
         try:
-            for node in nodes:
-                results = fold(node, [content(v) for v in node.inputs])
+            for inner in nodes:
+                results = fold(inner, [content(v) for v in inner.inputs])
                 if not all(isinstance(r, np.ndarray) and r.size <= MAX_ELEMENTS for r in results):
                     return None
-                found |= {v: r for v, r in zip(node.outputs, results, strict=True) if v is not None}
+                found |= {v: r for v, r in zip(inner.outputs, results, strict=True) if v is not None}
         except (NotFoldable, NodeFailed):
             return None
-        if not np.all(content(body.outputs[0])):
+        if not np.all(content(condition)):
             return number + 1
         states = {v: content(after[v]) for v in states}
     return None

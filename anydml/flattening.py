@@ -341,7 +341,7 @@ class _Flattening:
         graph, unrolled = unroll_loops(rows, self.unroll, early=self.early)
         self.reports += map(report_unrolled, unrolled)
         self.asking |= {made.origin: path_to(made) for one in unrolled for made in one.ifs}
-        return follow_sequences(graph)
+        return follow_sequences(graph, branches=True)
 
     def _flatten_bodies(self, graph: Graph, witnesses: Witnesses, kept: list[IfReport]) -> Graph:
         """The graph with its loops' bodies flattened, those in branches too; itself if nothing changed."""

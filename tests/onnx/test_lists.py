@@ -199,3 +199,28 @@ def test_items_that_cannot_be_joined_are_an_error_when_they_are(nodes):
             session = anydml.load(flat)
             with pytest.raises(anydml.ExecutionFailed):
                 session.run(None, {i.name: given[i.name] for i in session.get_inputs()})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "u = SequenceConstruct (x, n, e)",
+        "s0 = SequenceConstruct (x, n)  u = SequenceInsert (s0, e)",
+        "s0 = SequenceConstruct (n, e)  u = SequenceInsert (s0, x, zero)",
+        "s0 = SequenceEmpty ()  s1 = SequenceInsert (s0, x)  s2 = SequenceInsert (s1, e)  u = SequenceInsert (s2, n, one)",
+        "u = SequenceInsert (outer, e)",
+    ],
+)
+def test_items_that_are_put_in_one_after_the_other_are_chosen_one_by_one(made):
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (bool f, float[2,3] x) => (float[q,3] y) {{
+        zero = Constant <value = int64 {{0}}> ()  one = Constant <value = int64 {{1}}> ()
+        n = Neg (x)  outer = SequenceConstruct (x, n)
+        s = If (f) <then_branch = t () => (seq(float[2,3]) u) {{ e = Exp (x)  {made} }},
+                    else_branch = e () => (seq(float[2,3]) v) {{ v = SequenceConstruct (x, x, x) }}>
+        y = ConcatFromSequence <axis = 0> (s) }}"""
+    flat, report = anydml.flatten(onnx.parser.parse_model(text), convert="always")
+    assert report.left == 0
+    x = np.float32([[1, 2, 3], [-1, 0, 1]])
+    for f, wanted in ((True, [x, -x, np.exp(x)]), (False, [x] * 3)):
+        (y,) = anydml.load(flat).run(None, {"f": np.array(f), "x": x})
+        assert np.allclose(y, np.concatenate(wanted), rtol=1e-6)

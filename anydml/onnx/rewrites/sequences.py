@@ -2,6 +2,7 @@
 
     %s = SequenceConstruct(%a, %b); %y = SequenceAt(%s, 1)        ->   %y = %b
     %s = SplitToSequence(%x: [2,4], 1); %y = SequenceAt(%s, 0)    ->   %y = Slice(%x, 0, 1)
+    %s = SequenceConstruct(%a); %t = SequenceInsert(%s, %b)       ->   %t = SequenceConstruct(%a, %b)
 
 Devices have no sequences, and loops that were unrolled are full of them.
 """
@@ -9,13 +10,13 @@ Devices have no sequences, and loops that were unrolled are full of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Value
-from anydml.ir.transforms import eliminate_dead_code, read_values
+from anydml.ir.transforms import eliminate_dead_code, make_subgraph, read_values
 from anydml.onnx.node_builder import NodeBuilder
 from anydml.onnx.ops.opinfo import KnownNode
 
@@ -63,7 +64,7 @@ class _Sequences:
                 self._split(node, known, output)
             case "ConcatFromSequence":
                 return self._join(node, known, output)
-        return False  # those that make a sequence stay, until nobody reads it
+        return False  # others that make a sequence stay, until nobody reads it
 
     def _of(self, node: Node) -> list[Value] | None:
         sequence = node.inputs[0]
@@ -88,9 +89,11 @@ class _Sequences:
             told = known.integers(2)
             within = told is not None and len(told) == 1 and -len(items) <= told[0] <= len(items)
             place = (told[0] + len(items) if told[0] < 0 else told[0]) if within and told else None
-        if place is not None:
-            self.items[output] = [*items[:place], item, *items[place:]]
-        return False
+        if place is None:
+            return False
+        self.items[output] = [*items[:place], item, *items[place:]]
+        self.made.op("SequenceConstruct", self.items[output], output)  # as one, it can be chosen item by item
+        return True
 
     def _split(self, node: Node, known: KnownNode, output: Value) -> None:
         """Parts of equal and known lengths, each cut out where it is read."""
@@ -155,16 +158,35 @@ class _Sequences:
         return True
 
 
-def follow_sequences(graph: Graph, outer: Mapping[Value, Constant] | None = None) -> Graph:
-    """The graph without sequences that are only made to be taken apart; itself if nothing changed."""
-    made = NodeBuilder({**(outer or {}), **graph.constants}, 0, False)
-    followed = _Sequences(made)
+def follow_sequences(graph: Graph, branches: bool = False) -> Graph:
+    """The graph without sequences that are only made to be taken apart; itself if nothing changed. `branches`:
+    and what they are made of in its branches, which are to be joined."""
+    found = _followed(graph, {}, {}, branches)
+    if found is None:
+        return graph
+    nodes, outputs, constants = found
+    made = Graph(graph.name, graph.inputs, outputs, nodes, {**graph.constants, **constants})
+    return eliminate_dead_code(made)
+
+
+def _followed(
+    graph: Graph, outer: Mapping[Value, Constant], items: Mapping[Value, list[Value]], branches: bool
+) -> tuple[tuple[Node | If, ...], tuple[Value, ...], Mapping[Value, Constant]] | None:
+    """A graph's nodes, outputs and new constants; None if nothing changed. `outer`, `items`: what is known
+    around it."""
+    made = NodeBuilder({**outer, **graph.constants}, 0, False)
+    followed = _Sequences(made, dict(items))
     nodes: list[Node | If] = []
     changed = False
     for node in graph.nodes:
         node = read_values(node, followed.same)
         made.start(node)
-        if isinstance(node, Node) and not node.op.domain and node.op.version >= 11:
+        if isinstance(node, If) and branches:
+            before = node.then_branch, node.else_branch
+            after = [_branch(b, made.constants, followed.items) for b in before]
+            if any(a is not b for a, b in zip(after, before, strict=True)):
+                node, changed = replace(node, then_branch=after[0], else_branch=after[1]), True
+        elif isinstance(node, Node) and not node.op.domain and node.op.version >= 11:
             made.opset = node.op.version
             gone = followed.replaced(node)
             nodes += made.taken()
@@ -173,7 +195,13 @@ def follow_sequences(graph: Graph, outer: Mapping[Value, Constant] | None = None
                 continue
         nodes.append(node)
     if not changed:
-        return graph
-    outputs = tuple(followed.same.get(v, v) for v in graph.outputs)
-    constants = {**graph.constants, **made.new_constants}
-    return eliminate_dead_code(Graph(graph.name, graph.inputs, outputs, tuple(nodes), constants))
+        return None
+    return tuple(nodes), tuple(followed.same.get(v, v) for v in graph.outputs), made.new_constants
+
+
+def _branch(branch: Graph, outer: Mapping[Value, Constant], items: Mapping[Value, list[Value]]) -> Graph:
+    found = _followed(branch, outer, items, True)
+    if found is None:
+        return branch
+    nodes, outputs, constants = found
+    return eliminate_dead_code(make_subgraph(branch.name, nodes, outputs, {**branch.constants, **constants}))

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 import anydml
 from anydml.onnx import verification as verify
+from anydml.onnx.providers.provider import RegionFailed
 from bench.fixtures import fixtures
 from demo.speech import model_path
 from tests.models import branch, constant, if_node, info, initializer, model, node, seq_info
@@ -889,6 +890,27 @@ def test_verification_of_a_loop_that_may_never_end(monkeypatch):
     _, report = anydml.flatten(built)
     assert report.verified.agreed >= verify.MIN_TRIALS
     assert report.verified.refused > 0
+
+
+def test_verification_of_what_onnxruntime_refuses_of_the_original(monkeypatch):
+    """As a loop whose body captures what it finds by no name. Our plans run it, and so does the result."""
+    compiled = verify._compile
+
+    def refusing(*rest):
+        provider, declared, _ = compiled(*rest)
+
+        def call(values):
+            raise RegionFailed(None, "Missing Input")
+
+        return provider, declared, call
+
+    monkeypatch.setattr(verify, "_compile", refusing)
+    built = parsed("""(float[n] x, bool c) => (float[n] y) {
+        y = If (c) <then_branch = t () => (float[n] a) { a = Neg (x) },
+                    else_branch = e () => (float[n] b) { b = Exp (x) }> }""")
+    _, report = anydml.flatten(built, convert="always")
+    assert report.left == 0
+    assert report.verified.agreed >= verify.MIN_TRIALS
 
 
 def test_verification_of_a_loop_that_may_never_end_by_our_own_plans(monkeypatch):

@@ -159,8 +159,10 @@ class _Sequences:
 
 
 def follow_sequences(graph: Graph, branches: bool = False) -> Graph:
-    """The graph without sequences that are only made to be taken apart; itself if nothing changed. `branches`:
-    and what they are made of in its branches, which are to be joined."""
+    """The graph without sequences that are only made to be taken apart; itself if nothing changed.
+
+    `branches`: and those in its branches as what they are made of, so that branches can be joined.
+    """
     found = _followed(graph, {}, {}, branches)
     if found is None:
         return graph

@@ -14,6 +14,7 @@ import threading
 import warnings
 from array import array
 from functools import cache
+from math import ceil
 
 from anydml.codegen.jit import driver, places_workers
 from anydml.errors import InvalidInput, Problem, short_repr
@@ -30,7 +31,8 @@ _PARKED, _LOCK, _THREAD, _LEFT = range(4)
 def asked_threads() -> int | None:
     """What ANYDML_NUM_THREADS asks for, if anything; else what a container may use, if less than all.
 
-    Two threads that share the time of one processor stand still for most of it, both at once.
+    Many threads that share the time of few processors use it up at once, and then all stand still. Two do no
+    harm where there is something to do now and then, which then takes half as long.
     """
     asked = os.environ.get("ANYDML_NUM_THREADS", "")
     if asked.isdecimal() and (digits := asked.lstrip("0")):
@@ -39,9 +41,8 @@ def asked_threads() -> int | None:
         message = f"ANYDML_NUM_THREADS: expected a positive integer, but got {short_repr(asked)}; ignored"
         warnings.warn(message, stacklevel=2)
     quota = control_groups.processors()
-    if quota is None or quota >= _cores():
-        return None
-    return min(max(int(quota), 1), MAX_WORKERS + 1)
+    allowed = None if quota is None else min(max(ceil(quota), 2), MAX_WORKERS + 1)
+    return allowed if allowed is not None and allowed < _cores() else None
 
 
 @cache

@@ -71,7 +71,16 @@ def test_the_first_version(groups):
 
 @pytest.mark.parametrize(
     ("quota", "cores", "threads_there"),
-    [(0.2, 8, 1), (1.5, 8, 1), (2, 8, 2), (7.9, 8, 7), (8, 8, None), (None, 8, None), (100, 200, 64)],
+    [
+        (0.2, 8, 2),
+        (1.5, 8, 2),
+        (2.5, 8, 3),
+        (1, 2, None),
+        (7.9, 8, None),
+        (8, 8, None),
+        (None, 8, None),
+        (99, 200, 64),
+    ],
 )
 def test_threads_where_time_is_limited(monkeypatch, quota, cores, threads_there):
     monkeypatch.delenv("ANYDML_NUM_THREADS", raising=False)

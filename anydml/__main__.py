@@ -27,12 +27,26 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     importing = frame
     while importing is not None:
         if importing.f_code.co_filename == "<frozen importlib._bootstrap>":
-            again = threading.Timer(SOON, signal.raise_signal, (number,))
-            again.daemon = True
-            again.start()
+            if not _waiting:
+                _waiting.append(threading.Timer(SOON, _again, (number,)))
+                _waiting[0].daemon = True
+                _waiting[0].start()
             return
         importing = importing.f_back
     raise KeyboardInterrupt
+
+
+_waiting: list[threading.Timer] = []
+"""What tries again."""
+
+
+def _again(number: int) -> None:
+    """The signal once more, to the main thread: one of another thread does not end its waiting for a file."""
+    _waiting.clear()
+    if sys.platform == "win32":
+        signal.raise_signal(number)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 if __name__ == "__main__":

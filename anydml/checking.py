@@ -21,7 +21,7 @@ from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.schema import form_of, schema_of
 from anydml.onnx.serde.deserialize import read as read_model
-from anydml.onnx.serde.parse import ModelSource
+from anydml.onnx.serde.parse import ModelSource, parse_light
 from anydml.onnx.targets.tables import (
     BRANCHES,
     NAMES,
@@ -81,6 +81,8 @@ def check_model(
                 nodes.append(_on_directml(node, constants, level, id(within) in flow, opset))
             else:
                 nodes.append(_elsewhere(node, name, opset, undecided))
+    if name == "openvino":
+        nodes += _functions(model)
     in_the_way = any(node.kind == "control flow" for node in nodes)
     return CheckReport(
         name,
@@ -281,6 +283,15 @@ def _elsewhere(node: Node | If, target: str, opset: int, undecided: Mapping[obje
         if apart is not None:
             return NodeCheck(path, name, since, where if apart[0] else "unknown", "control flow", apart[1])
     return NodeCheck(path, name, since, "device", "", row.note)
+
+
+def _functions(model: ModelSource) -> Iterator[NodeCheck]:
+    """A file's own functions, for a runtime that does not put them in the place of what calls them."""
+    proto, *_ = parse_light(model, mapped=False)
+    for function in proto.functions:
+        because = "a function of the model's own; onnx.inliner puts it in the place of what calls it"
+        operator = f"{function.domain}.{function.name}".strip(".")
+        yield NodeCheck(f"function {function.name!r}", operator, 1, "refused", "operator", because)
 
 
 def _apart(node: If, equal: Literal["ranks", "sizes"]) -> tuple[bool, str] | None:

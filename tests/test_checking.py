@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import onnx
+import onnx.inliner
 import pytest
 from click.testing import CliRunner
 from onnx import ModelProto, parser
@@ -298,3 +299,17 @@ def test_check_as_a_command(tmp_path) -> None:
     assert f"next: anydml flatten {path} flat.onnx --shape x=2\n" in shaped.output
     both = CliRunner().invoke(cli, ["check", str(path), "--directml", "5_0", "--target", "webnn"])
     assert both.exit_code == 2
+
+
+def test_functions_of_a_models_own_elsewhere() -> None:
+    """OpenVINO has no rule for what calls them; others put them in its place."""
+    built = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[n] x) => (float[n] y) { y = my.act (x) }
+        <opset_import: ["": 17], domain: "my"> act (a) => (b) { b = Relu (a) }"""
+    )
+    report = anydml.check_model(built, "openvino")
+    assert not report.ok
+    (node,) = [n for n in report.nodes if n.where == "refused"]
+    assert (node.operator, "onnx.inliner" in node.because) == ("my.act", True)
+    assert anydml.check_model(built, "tensorrt").ok
+    assert anydml.check_model(onnx.inliner.inline_local_functions(built), "openvino").ok

@@ -362,8 +362,9 @@ from anydml.__main__ import main
 os.dup2(os.pipe()[0], 0)  # a model that never comes
 sys.argv = ["anydml", "inspect", "-"]
 class Finder:
-    def find_spec(self, *rest):
-        os.kill(os.getpid(), signal.SIGINT)
+    def find_spec(self, name, *rest):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
 main()

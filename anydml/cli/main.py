@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -60,6 +61,13 @@ class _Commands(click.Group):
             guess = nearest(args[0], known)
             context.fail(f"No such command {args[0]!r}; {guess}" if guess else f"No such command {args[0]!r}")
         return super().resolve_command(context, args)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            click.echo("anydml: interrupted", err=True)
+            sys.exit(130)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         with self._options_told():

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
@@ -32,6 +32,11 @@ _COMMANDS = {
     "run": "Run an ONNX model, or a DxDispatch model of operators.",
 }
 """With what `--help` says of each, so that it need not import them."""
+
+
+def _interrupted() -> NoReturn:
+    click.echo("anydml: interrupted", err=True)
+    sys.exit(130)
 
 
 class _Commands(click.Group):
@@ -66,8 +71,7 @@ class _Commands(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
-            click.echo("anydml: interrupted", err=True)
-            sys.exit(130)
+            _interrupted()
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         with self._options_told():
@@ -83,8 +87,7 @@ class _Commands(click.Group):
                 error.problems = tuple(_by_options(p, command) for p in error.problems)
             raise
         except KeyboardInterrupt:
-            click.echo("anydml: interrupted", err=True)
-            context.exit(130)
+            _interrupted()
         except BrokenPipeError:  # the reader, head perhaps, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             context.exit(0)

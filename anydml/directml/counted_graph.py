@@ -44,8 +44,8 @@ class _Reader:
         self.problems: list[Problem] = []
         self.edges: dict[tuple[int, str, int], str] = {}
         """The edge at each node's tensor: by node, direction and number."""
-        self.ends: list[tuple[str, tuple[int, str, int]]] = []
-        """Where the description says that an edge ends at a node's tensor."""
+        self.ends: dict[int, list[tuple[str, str, int]]] = {}
+        """Of each node, where the description says that an edge ends at one of its tensors, and at which."""
 
     def read(self) -> GraphDesc:
         self._only("", self.desc, (*_LISTS, *_LISTS.values(), *_ENDS, *_ENDS.values()))
@@ -154,7 +154,7 @@ class _Reader:
                 if index is not None and point is not None:
                     ends.append((index, way, point))
                     if part:
-                        self.ends.append((f"{where}: {part[0]}", ends[-1]))
+                        self.ends.setdefault(index, []).append((f"{where}: {part[0]}", way, point))
             if len(ends) == 2:
                 found.append((where, ends[0], ends[1]))
         return found
@@ -217,9 +217,9 @@ class _Reader:
 
     def _points(self, k: int, what: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Edges end at tensors that there are."""
-        for where, (node, way, point) in self.ends:
+        for where, way, point in self.ends.get(k, ()):
             there = inputs if way == "input" else outputs
-            if node == k and point >= len(there):
+            if point >= len(there):
                 has = f"node {k}, {what}, has {counted(len(there), way)}"
                 listed = f" ({', '.join(there)})" if there else ""
                 wanted = f"a number from 0 to {len(there) - 1}" if there else "no edge"

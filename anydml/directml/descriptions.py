@@ -185,13 +185,8 @@ def read_attribute(attribute: Attribute, value: object, where: str, level: Featu
 
 
 def _activation(kind: ActivationKind, value: object, where: str, level: FeatureLevel) -> Activation:
-    if isinstance(value, Activation) and value.operator.name in kind.allowed:
-        return value
     remedy = "allowed: " + ", ".join(kind.allowed)
-    if isinstance(value, Activation):
-        message = f"expected an activation that can be fused, but got {value.operator.name}"
-        raise InvalidOperator(Problem(where, message, remedy))
-    desc: Any = value
+    desc: Any = OperatorDesc(value.operator.name) if isinstance(value, Activation) else value
     if isinstance(value, str):
         short = f"ACTIVATION_{value.upper()}"
         desc = {"Type": short if short in kind.allowed else value, "Desc": {}}
@@ -202,6 +197,8 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
     if operator.name not in kind.allowed:  # at once: it may have a fused activation, and so on
         message = f"expected an activation that can be fused, but got {operator.name}"
         raise InvalidOperator(Problem(where, message, remedy))
+    if isinstance(value, Activation):  # read before
+        return value
     problems = []
     since = dict(kind.later).get(operator.name, level)
     if since > level:

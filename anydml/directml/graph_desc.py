@@ -105,8 +105,8 @@ class _Reader:
         self.ends: dict[str, TensorDesc] = {}
         """What gives an edge says of its tensor."""
         self.constants: dict[Value, Constant] = {}
-        self.read_until: dict[str, int] = {}
-        """How many bytes of an edge's tensor are read. They may be more than whoever gives it writes."""
+        self.readers: dict[str, list[tuple[str, TensorDesc]]] = {}
+        """Who reads an edge, and as what: it may be more than whoever gives it writes."""
 
     def read(self) -> ReadGraph:
         self._form()
@@ -115,18 +115,17 @@ class _Reader:
         self._names()
         self._stop()
         checked = [(where, node, known) for where, node, known in read if known is not None]
-        for _, node, known in checked:
+        for where, node, known in checked:
             for point, edge in _points(known, "input", node.inputs):
                 if edge:
-                    reach = known.tensors[point].reach
-                    self.read_until[edge] = max(self.read_until.get(edge, 0), reach)
+                    self.readers.setdefault(edge, []).append((f"{where}: {point}", known.tensors[point]))
         for _, node, known in checked:
             for point, edge in _points(known, "output", node.outputs):
                 if edge:
                     self._give(edge, known.tensors[point])
         for constant in self.desc.nodes:
             if isinstance(constant, ConstantNode):
-                self._constant(constant, checked)
+                self._constant(constant)
         ordered = self._order(checked)
         result = ReadGraph(DirectMLGraph("graph", (), (), ()))
         for _, node, known in ordered:
@@ -219,21 +218,15 @@ class _Reader:
 
     def _give(self, edge: str, desc: TensorDesc) -> None:
         self.ends[edge] = desc
-        beyond = self.read_until.get(edge, 0)
+        reach = max(d.reach for d in (desc, *(read for _, read in self.readers.get(edge, ()))))
         label, strides = desc.data_type.label, desc.effective_strides
-        self.values[edge] = Value(edge, TensorType(label, desc.sizes, strides, max(beyond, desc.reach)))
+        self.values[edge] = Value(edge, TensorType(label, desc.sizes, strides, reach))
 
-    def _constant(self, node: ConstantNode, checked: Sequence[tuple[str, OperatorNode, Checked]]) -> None:
+    def _constant(self, node: ConstantNode) -> None:
         """Its bytes, as the first that reads them sees them."""
         data = node.data.tobytes() if isinstance(node.data, np.ndarray) else bytes(node.data)
-        edge = node.output
-        readers = [
-            (f"{where}: {point}", known.tensors[point])
-            for where, reader, known in checked
-            for point, read in _points(known, "input", reader.inputs)
-            if read == edge
-        ]
-        for where, desc in readers:
+        edge, readers = node.output, self.readers.get(node.output)
+        for where, desc in readers or ():
             if len(data) < desc.reach:
                 message = f"expected at least {desc.reach} bytes for {where}, but got {len(data)}"
                 self._report(f"constant {edge!r}", message)

@@ -26,36 +26,25 @@ class MappedFile:
         Raises:
             OSError: it cannot be read, or mapped.
         """
-        self.path, self._file = path, os.open(path, os.O_RDONLY)
-        try:
-            self.data = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
-            self.status = os.fstat(self._file)
-        finally:
-            if not watched:
-                os.close(self._file)
-        self._watched = watched
-        if watched:
-            weakref.finalize(self, os.close, self._file)
+        self.path, self._watched, self._file = path, watched, os.open(path, os.O_RDONLY)
+        close = weakref.finalize(self, os.close, self._file)
+        self.data = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+        self.status = os.fstat(self._file)
+        if not watched:
+            close()
 
     def check(self) -> None:
         """Raises:
         InvalidModel: the file was written to. (One that was replaced is still there as it was.)
         """
-        now = os.fstat(self._file) if self._watched else self._at_its_path()
-        if now is not None and (now.st_size, now.st_mtime_ns) != (
-            self.status.st_size,
-            self.status.st_mtime_ns,
-        ):
+        if not self.is_unchanged():
             message = "expected the file that was loaded, but it was written to since"
             raise InvalidModel(Problem(str(self.path), message, "load it again; or load its bytes"))
 
     def is_unchanged(self) -> bool:
         """Whether `check` has nothing to say."""
-        try:
-            self.check()
-        except InvalidModel:
-            return False
-        return True
+        now, then = os.fstat(self._file) if self._watched else self._at_its_path(), self.status
+        return now is None or (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns)
 
     def is_at_its_path(self) -> bool:
         return self._at_its_path() is not None

@@ -15,7 +15,7 @@ from anydml.ir.graph import DirectMLNode, TensorType, Value
 from anydml.ops.call import Call, Computation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
-from anydml.ops.tensor_desc import TensorDesc, last_element
+from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.known_launch import bound_launches
 from anydml.runtime.launch import Array, NotAlone, apply_activation, watched
 
@@ -174,6 +174,4 @@ def view(flat: Array, type: TensorType) -> Array:
     """A tensor seen in the bytes from its start on."""
     dtype = NUMPY[type.data_type]
     strides = [s * dtype.itemsize for s in type.element_strides]
-    needed = (last_element(type.static_sizes, type.element_strides) + 1) * dtype.itemsize
-    require(flat.dtype == np.uint8, flat.size >= needed)
-    return as_strided(flat[:needed].view(dtype), type.static_sizes, strides)
+    return as_strided(_bytes_of(flat, type).view(dtype), type.static_sizes, strides)

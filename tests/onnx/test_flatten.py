@@ -892,6 +892,28 @@ def test_verification_of_a_loop_that_may_never_end(monkeypatch):
     assert report.verified.refused > 0
 
 
+def test_verification_of_reductions_from_the_end_is_onnxruntimes_on_nothing_too(monkeypatch):
+    """Only regions have such axes counted from the front: a file does not end the process for them."""
+    tried, drawn = [], verify.drawn
+
+    def noted(*rest):
+        feeds = drawn(*rest)
+        tried.append(feeds["x"].size)
+        return feeds
+
+    monkeypatch.setattr(verify, "drawn", noted)
+    built = parsed(
+        """(float[n, m] x, bool c) => (float[k] y) {
+        y = If (c) <then_branch = t () => (float[k] a) { a = ReduceSum <axes = [-1], keepdims = 0> (x) },
+                    else_branch = e () => (float[k] b) { b = ReduceMean <axes = [-1], keepdims = 0> (x) }> }""",
+        11,
+    )
+    _, report = anydml.flatten(built, convert="always")
+    assert report.verified.provider == "onnxruntime"
+    assert report.verified.agreed + report.verified.refused > verify.MIN_TRIALS
+    assert 0 in tried
+
+
 def test_verification_of_what_onnxruntime_refuses_of_the_original(monkeypatch):
     """As a loop whose body captures what it finds by no name. Our plans run it, and so does the result."""
     compiled = verify._compile

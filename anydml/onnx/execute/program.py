@@ -191,7 +191,7 @@ class Program:
                 planned = self._make_plan(shapes, contents, values, alone)
             if planned.used:
                 self._settle(planned)
-                if all(f.is_unchanged() for f in self.libraries.files) and planned.make_room(values):
+                if not planned.has_room(values) and self._weights_stay() and planned.make_room(values):
                     self._last = None
             if self._plans.drop_one(planned, self._last) and not self._overflown:
                 self._overflown = True
@@ -321,10 +321,14 @@ class Program:
         """Make a better plan of it, if one is due; not of files that were written to since."""
         if not planned.is_due:
             return
-        if not all(file.is_unchanged() for file in self.libraries.files):
+        if not self._weights_stay():
             planned.kernels = planned.program = None
         elif planned.settle():
             self._last = None  # its entry is another one
+
+    def _weights_stay(self) -> bool:
+        """Whether no file of weights was written to."""
+        return all(file.is_unchanged() for file in self.libraries.files)
 
     def _settle_all(self) -> list[tuple[Key, Key, Planned]]:
         """All plans as they are from now on, with what they are for."""

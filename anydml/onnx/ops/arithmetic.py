@@ -24,7 +24,16 @@ from anydml.onnx.ops.directml import (
     unary,
 )
 from anydml.onnx.ops.native_arithmetic import divided
-from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
+from anydml.onnx.ops.opinfo import (
+    Array,
+    KnownNode,
+    NodeView,
+    NotFoldable,
+    OpInfo,
+    Quirk,
+    Symbols,
+    partly_mended,
+)
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
 from anydml.onnx.ops.shared import (
     flag,
@@ -142,10 +151,11 @@ def _fails_at_zero() -> bool:
     return False
 
 
-_ENDS = "onnxruntime ends the process when the smallest integer is divided by -1"
-_DIVISION = (
-    Quirk(_ENDS, lambda n: _may_overflow(n) and not is_mended_division(n), fatal=True),
-    Quirk(_ENDS, is_mended_division, fatal=True, mended=True),
+_DIVISION = partly_mended(
+    "onnxruntime ends the process when the smallest integer is divided by -1",
+    _may_overflow,
+    is_mended_division,
+    fatal=True,
 )
 
 

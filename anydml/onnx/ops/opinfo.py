@@ -198,6 +198,21 @@ class Quirk:
     """Whether it does not in regions, as they are made: only where it is given a whole file."""
 
 
+def partly_mended(
+    reason: str,
+    when: Callable[[KnownNode], bool],
+    mended: Callable[[KnownNode], bool],
+    *,
+    fatal: bool = False,
+    empty: bool = False,
+) -> tuple[Quirk, Quirk]:
+    """A quirk that shows in regions, too, but of the nodes that are `mended` among those."""
+    return (
+        Quirk(reason, lambda n: when(n) and not mended(n), fatal, empty),
+        Quirk(reason, mended, fatal, empty, mended=True),
+    )
+
+
 Fold = Callable[..., Content | Sequence[Content]]
 """fold(node: NodeView, *inputs: Content): inputs that are left out are None, those left out at the end may
 be missing. One output is answered with as it is, several as a tuple."""

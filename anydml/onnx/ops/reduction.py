@@ -22,7 +22,17 @@ from anydml.codegen.program.reductions import (
 )
 from anydml.ir.dims import whole
 from anydml.onnx.ops import native_reduction, result_types, safe
-from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
+from anydml.onnx.ops.opinfo import (
+    Array,
+    Fold,
+    KnownNode,
+    NodeView,
+    NotFoldable,
+    OpInfo,
+    Quirk,
+    Symbols,
+    partly_mended,
+)
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import reduces_any, reduces_some
@@ -288,18 +298,20 @@ def _from_the_end(n: KnownNode) -> bool:
     return n.may_be_empty(0) and (axes is None or any(axis < 0 for axis in axes))
 
 
-def is_mended_reduction(n: KnownNode) -> bool:
-    """Whether axes that are counted from the end can be written as they are counted from the front."""
+def front_axes(n: KnownNode) -> list[int] | None:
+    """Axes that are counted from the end, of what may be empty, as they are counted from the front; None of
+    other nodes, and where that is not known."""
     axes, rank = axes_of(n), n.rank(0)
-    if axes is None or rank is None or not any(axis < 0 for axis in axes):
-        return False
-    return all(-rank <= axis < rank for axis in axes)
+    if axes is None or rank is None or not _from_the_end(n):
+        return None
+    return [axis % rank for axis in axes] if all(-rank <= axis < rank for axis in axes) else None
 
 
-_BACKWARD = "onnxruntime does not reduce an empty tensor over axes that are counted from the end"
-_FROM_THE_END = (
-    Quirk(_BACKWARD, lambda n: _from_the_end(n) and not is_mended_reduction(n), empty=True),
-    Quirk(_BACKWARD, lambda n: _from_the_end(n) and is_mended_reduction(n), empty=True, mended=True),
+_FROM_THE_END = partly_mended(
+    "onnxruntime does not reduce an empty tensor over axes that are counted from the end",
+    _from_the_end,
+    lambda n: front_axes(n) is not None,
+    empty=True,
 )
 _EMPTY_BOOL = Quirk(
     "onnxruntime refuses to reduce an empty tensor of bool",

@@ -63,13 +63,12 @@ def _counted(node: Node | If, constants: Constants, own: dict[Value, Constant]) 
         return node
     if node.inputs[0] is not None and _limit(node, constants) is None:
         return node
-    count, most = _trip_count(node, constants), None
-    if count is None:
-        most = _most(node, constants)
-        if most is None:
-            return node
+    count = _trip_count(node, constants)
+    most = _most(node, constants) if count is None else count
+    if most is None:
+        return node
     limit = Value(f"{node.name or node.op.name}~count", TensorType("int64", ()))
-    own[limit] = Constant(np.array(most if count is None else count, np.int64))
+    own[limit] = Constant(np.array(most, np.int64))
     if count is None:
         return replace(node, inputs=(limit, *node.inputs[1:]))
     body = node.bodies["body"]

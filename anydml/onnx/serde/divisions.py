@@ -20,8 +20,10 @@ from anydml.onnx.serde.parts import PartWriter, part
 
 def right_divisions(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
     """The node, or what stands for it where the library might end the process."""
+    if node.op.domain or node.op.name not in ("Div", "Mod"):
+        return [node]
     n = KnownNode(node, constants)
-    if node.op.domain or node.op.name not in ("Div", "Mod") or not is_mended_division(n):
+    if not is_mended_division(n):
         return [node]
     dividend, divisor = node.inputs[:2]
     dtype = n.dtype()

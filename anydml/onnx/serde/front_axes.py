@@ -1,4 +1,4 @@
-"""Reductions over axes that are counted from the end, over the same ones counted from the front.
+"""Reductions of what may be empty, over axes counted from the end, over the same ones counted from the front.
 
 onnxruntime does not reduce an empty tensor over the former.
 """
@@ -12,9 +12,8 @@ import numpy as np
 from onnx import helper
 
 from anydml.ir.graph import Constant, Node, Value
-from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
-from anydml.onnx.ops.reduction import OPS, axes_of, is_mended_reduction
+from anydml.onnx.ops.reduction import OPS, front_axes
 from anydml.onnx.serde.parts import PartWriter
 
 _NAMES = frozenset(op.name for op in OPS)
@@ -24,14 +23,12 @@ def with_front_axes(
     node: Node, constants: Mapping[Value, Constant]
 ) -> tuple[list[Node], Node, Mapping[Value, Constant]]:
     """What makes the axes, if that is needed; the node that reduces over them; and what is known then."""
-    n = KnownNode(node, constants)
-    info = info_of(node.op)
-    if info is None or node.op.name not in _NAMES or not info.quirks or not is_mended_reduction(n):
+    if node.op.domain or node.op.name not in _NAMES:
         return [], node, constants
-    axes, rank = axes_of(n), n.rank(0)
-    assert axes is not None
-    assert rank is not None
-    front = [axis % rank for axis in axes]
+    n = KnownNode(node, constants)
+    front = front_axes(n)
+    if front is None:
+        return [], node, constants
     if node.op.name in ("ArgMax", "ArgMin"):
         told = {**node.attributes, "axis": helper.make_attribute("axis", front[0])}
         return [], replace(node, attributes=told), constants

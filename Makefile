@@ -13,9 +13,12 @@ help:  ## List the targets
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"anydml needs Python 3.11 or newer, this is {sys.version}"'
-	$(PYTHON) -m venv $(VENV)
+	@# What another Python left unfinished would stay that one's.
+	$(PYTHON) -m venv $(if $(wildcard $(READY)),,--clear) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { \
+	  echo "If a package is not there for this Python (the newest has to wait for some), name an older one:" \
+	    "make PYTHON=python3.14" >&2; exit 1; }
 	@# The model alone: its package would bring PyTorch along.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'silero-vad>=6'
 	@touch $(READY)

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from anydml.codegen.resting import give_back
+from anydml.locks import Lock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +27,7 @@ LEAST_STACK = 1 << 20
 
 class _Compiling:
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = Lock()
         """Held while code is made, which is not to be made twice. (`with` it, and no method of ours around
         it: what a signal's handler raises comes between a method's lines, and would leave it held.)"""
         self.active = False
@@ -62,10 +63,11 @@ compiling = _Compiling()
 
 
 def uninterrupted(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which enters LLVM, in a thread of its own where the main thread calls it.
+    """The function in a thread of its own where the main thread calls it.
 
-    Handlers of signals run in the main thread, and what they raise may leave it anywhere in between, with
-    locks that llvmlite holds. So it is raised when the function is done. The caller holds `compiling.lock`.
+    Handlers of signals run in the main thread, and what they raise may leave it anywhere in between: within
+    LLVM, with locks that llvmlite holds. So it is raised when the function is done. The caller holds no lock
+    that the function takes; for what enters LLVM it holds `compiling.lock`.
     """
 
     @wraps(function)

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.locks import Lock
 from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE, ScalarType
 
 
@@ -78,12 +78,12 @@ class Function:
 Arg = Expr | int | float
 Scalar = Callable[..., Expr]
 _ALL: weakref.WeakValueDictionary[Any, Expr] = weakref.WeakValueDictionary()
-_making = threading.RLock()
+_making = Lock()
 
 
 def _after_fork() -> None:
     global _making  # whoever held it is not in the child
-    _making = threading.RLock()
+    _making = Lock()
 
 
 if hasattr(os, "register_at_fork"):

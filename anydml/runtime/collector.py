@@ -11,43 +11,45 @@ nothing: with onnx and onnxruntime imported, that is 25 ms for each 40 that a fi
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from anydml.locks import Lock
 from anydml.runtime.process import renew_after_fork
 
 
 class _Pauses:
-    """How many there are now, in all threads: the first pauses the collector, the last lets it go on."""
+    """Those that there are now, in all threads: the first pauses the collector, the last lets it go on."""
 
     def __init__(self) -> None:
-        self._count, self._ran = 0, False
+        self._now, self._ran = set[object](), False
         self.after_fork()
         renew_after_fork(self)
 
     def after_fork(self) -> None:
         """The child has one thread, which is in no pause: those of the others do not end there."""
-        self._lock = threading.Lock()
-        if self._count:
-            self._count = 0
+        self._lock = Lock()
+        if self._now:
+            self._now.clear()
             self._resume()
 
     def _resume(self) -> None:
         if self._ran:
             gc.enable()
+            self._ran = False
 
-    def begin(self) -> None:
+    def begin(self, pause: object) -> None:
         with self._lock:
-            self._count += 1
-            if self._count == 1:
+            if not self._now:
                 self._ran = gc.isenabled()
-                gc.disable()
+            self._now.add(pause)
+            gc.disable()
 
-    def end(self) -> None:
+    def end(self, pause: object) -> None:
+        """Of one that may not have begun, or have ended already, as far as a signal's handler let it."""
         with self._lock:
-            self._count = max(self._count - 1, 0)
-            if not self._count:
+            self._now.discard(pause)
+            if not self._now:
                 self._resume()
 
 
@@ -57,8 +59,13 @@ _pauses = _Pauses()
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Nothing is collected meanwhile; what has no cycles goes as ever. Pauses may overlap."""
-    _pauses.begin()
+    pause = object()
     try:
+        _pauses.begin(pause)
         yield
     finally:
-        _pauses.end()
+        try:
+            _pauses.end(pause)
+        except BaseException:  # of a signal's handler: the collector must go on all the same
+            _pauses.end(pause)
+            raise

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
+from anydml.locks import Lock
+
 RUN_GRACE_SECONDS = 1.0
 """Seconds that a run may take to end by itself, when the process ends."""
 MAX_EXIT_DELAY_SECONDS = 5.0
@@ -57,7 +59,7 @@ class RenewedLock:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = Lock()
 
 
 def leak(*things: object) -> None:

@@ -16,8 +16,10 @@ from array import array
 from functools import cache
 from math import ceil
 
+from anydml.codegen.compiling import uninterrupted
 from anydml.codegen.jit import driver, places_workers
 from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.locks import Lock
 from anydml.runtime import control_groups
 from anydml.runtime.process import leak, renew_after_fork
 
@@ -78,7 +80,7 @@ class Pool:
         self._words, self._skip = words, skip
         leak(words)  # a daemon thread may be inside a launch descriptor when the interpreter has ended
         self.address = start + 8 * skip
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._threads: list[threading.Thread] = []
         self.size = 1
         """Threads that can serve a launch descriptor: the caller and the workers started so far."""
@@ -88,8 +90,11 @@ class Pool:
 
     def start(self, threads: int) -> None:
         """Have at least `threads` - 1 workers. Cheap when they are there already."""
-        if self.size >= threads:
-            return
+        if self.size < threads:
+            self._start(threads)
+
+    @uninterrupted  # a worker that was started, and not noted, would be started twice
+    def _start(self, threads: int) -> None:
         with self._lock:
             if self._ended or self._refused:
                 return
@@ -139,7 +144,7 @@ class Pool:
 
     def after_fork(self) -> None:
         """In the child: the parent's workers are not here, and nobody is waiting for them."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._forget(_WORKERS, _STOP, _TICKET, _BUSY)
 
     def _forget(self, *words: int) -> None:

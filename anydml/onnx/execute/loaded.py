@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Mapping
 from copy import copy
@@ -12,6 +11,7 @@ from enum import Enum
 from anydml.cached import cached_property
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Graph, If, Node, TensorType, Value
+from anydml.locks import Lock
 from anydml.onnx.execute.checks import check_operators
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
@@ -189,7 +189,7 @@ class LoadedModels:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def add(self, key: Key, loaded: Loaded) -> None:
         loaded.stay(Stays.READY)
@@ -229,7 +229,7 @@ class RecentModels:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def loaded(self, model: ModelSource, settings: Settings, given: SessionOptions | None) -> Loaded:
         """A model that was loaded lately, or is loaded now."""

@@ -13,7 +13,6 @@ by what reaches them.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +28,7 @@ from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.values import NotNative
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
+from anydml.locks import Lock
 from anydml.onnx.execute.input_roles import input_roles
 from anydml.onnx.execute.lower import gains_by_code, lower
 from anydml.onnx.execute.native import (
@@ -100,7 +100,7 @@ class Program:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs' contents, for a step of another plan: they may be inputs' memory."""

@@ -21,6 +21,7 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  
 
 from anydml.errors import Problem, Unsupported
 from anydml.ir.graph import OnnxOp, TensorType
+from anydml.locks import Lock
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import over_array
@@ -223,7 +224,7 @@ class _Session:
         self._region, self._asked, self._seconds = region, asked, seconds
         self.inputs, self.outputs = region.inputs, list(region.outputs)
         self._loops = any(name in region.model for name in _LOOPS)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
         self._open()
         renew_after_fork(self)
@@ -245,7 +246,7 @@ class _Session:
 
     def after_fork(self) -> None:
         leak(self._session, self._weights)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._open_again()
 
     def share(self) -> None:

@@ -111,22 +111,21 @@ def _step(kernel: Kernel) -> KernelStep:
 
 def _arena(steps: Sequence[KernelStep | TensorStep], values: Sequence[Value]) -> tuple[dict[Value, int], int]:
     """Offsets such that values which live at the same time lie apart: each at the first gap that holds it."""
-    lives = {}
-    for value in values:
-        using = [k for k, step in enumerate(steps) if value in step.values]
-        size = reach(value)
-        lives[value] = (min(using), max(using), -(-size // ALIGNMENT) * ALIGNMENT)
+    wanted, lives = set(values), dict[Value, tuple[int, int]]()
+    for k, step in enumerate(steps):
+        for value in wanted.intersection(step.values):
+            lives[value] = lives.get(value, (k, k))[0], k
+    sizes = {value: -(-reach(value) // ALIGNMENT) * ALIGNMENT for value in values}
     offsets: dict[Value, int] = {}
-    for value, (first, last, size) in sorted(lives.items(), key=lambda item: -item[1][2]):
-        taken = sorted(
-            (offsets[other], offsets[other] + lives[other][2])
-            for other in offsets
-            if lives[other][0] <= last and first <= lives[other][1]
-        )
+    taken: list[set[tuple[int, int]]] = [set() for _ in steps]  # at each step: from where to where
+    for value in sorted(values, key=lambda value: -sizes[value]):
+        first, last = lives[value]
         at = 0
-        for begin, end in taken:
-            if at + size <= begin:
+        for begin, end in sorted(set().union(*taken[first : last + 1])):
+            if at + sizes[value] <= begin:
                 break
             at = max(at, end)
         offsets[value] = at
-    return offsets, max((offsets[v] + lives[v][2] for v in offsets), default=0)
+        for step_takes in taken[first : last + 1]:
+            step_takes.add((at, at + sizes[value]))
+    return offsets, max((offsets[v] + sizes[v] for v in offsets), default=0)

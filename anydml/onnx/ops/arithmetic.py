@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -35,6 +32,7 @@ from anydml.onnx.ops.opinfo import (
     partly_mended,
 )
 from anydml.onnx.ops.precision import FLOATS, double, round_to, widen
+from anydml.onnx.ops.releases import onnxruntime_since
 from anydml.onnx.ops.shared import (
     flag,
     in_double,
@@ -141,14 +139,9 @@ def is_mended_division(n: KnownNode) -> bool:
     return n.dtype() is not None and n.version >= 9 and _fails_at_zero() and _may_overflow(n)
 
 
-@cache
 def _fails_at_zero() -> bool:
     """Whether integers divided by zero are an error in this onnxruntime, and not the end of the process."""
-    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino"):
-        with suppress(metadata.PackageNotFoundError, ValueError):
-            major, minor, *_ = metadata.version(name).split(".")
-            return (int(major), int(minor)) >= (1, 25)
-    return False
+    return onnxruntime_since(1, 25)
 
 
 _DIVISION = partly_mended(

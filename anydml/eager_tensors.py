@@ -74,8 +74,9 @@ class _WholeTensors(Behind):
         inputs, out = dict(zip(prepared.names, kind[1], strict=True)), given[-1]
         if prepared.tries <= 0 or not self._learns:
             return prepared.results(inputs) if out is None else prepared.write(inputs, out)
-        with watched() as launches:
-            result = prepared.results(inputs) if out is None else prepared.write(inputs, out)
+        result, launches = watched(
+            lambda: prepared.results(inputs) if out is None else prepared.write(inputs, out)
+        )
         call = self._known_call(given, kind[1], launches, result)
         if call is None:
             prepared.tries -= _Prepared.tries // 4

@@ -7,6 +7,7 @@ raises them together as one of the errors below.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
@@ -118,6 +119,21 @@ def raise_out_of_memory(error: MemoryError) -> NoReturn:
         raise error
     message = f"expected as much memory as is needed, but there is no more {error}".rstrip()
     raise OutOfMemory(Problem("", message)) from error
+
+
+_LIBRARIES = {"anydml", "onnx", "onnxruntime", "numpy", "google", "llvmlite", "ml_dtypes"}
+
+
+def by_a_handler(error: BaseException) -> bool:
+    """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): code did
+    that is neither ours, nor a library's, nor Python's."""
+    entry = error.__traceback__
+    while entry is not None:
+        package = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _LIBRARIES and package not in sys.stdlib_module_names:
+            return True
+        entry = entry.tb_next
+    return False
 
 
 def short_repr(value: object) -> str:

@@ -71,8 +71,8 @@ class Behind(ABC):
             if known is not self._known:
                 assert self.made is not None
                 assert self.made.__closure__ is not None
+                self._known = known  # first: it has what the function's code reads
                 self.made.__closure__[0].cell_contents = known.function()
-                self._known = known
 
 
 class _ElementWise(Behind):

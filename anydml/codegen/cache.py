@@ -21,6 +21,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+from anydml.errors import by_a_handler
+
 _log = logging.getLogger("anydml.cache")
 
 MAGIC = b"anydml1\n"
@@ -46,7 +48,9 @@ def load(key: str) -> bytes | None:
         return None
     try:
         data = (folder / key).read_bytes()
-    except OSError:
+    except OSError as error:
+        if by_a_handler(error):
+            raise
         return None
     head, content = data[: len(MAGIC) + 64], data[len(MAGIC) + 64 :]
     return content if head == _head(key, content) else None
@@ -60,14 +64,18 @@ def store(key: str, content: bytes) -> None:
     try:
         _make_room(folder)
         handle, name = tempfile.mkstemp(prefix=".new-", dir=folder)
-    except OSError:
+    except OSError as error:
+        if by_a_handler(error):
+            raise
         return
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(_head(key, content) + content)
         os.replace(name, folder / key)
-    except (OSError, ImportError):  # the latter when the process is about to end
+    except (OSError, ImportError) as error:  # the latter when the process is about to end
         Path(name).unlink(missing_ok=True)
+        if by_a_handler(error):
+            raise
 
 
 def _head(key: str, content: bytes) -> bytes:
@@ -87,6 +95,8 @@ def directory() -> Path | None:
             missing.mkdir(mode=0o700, exist_ok=True)
         why = _danger(folder)
     except (OSError, RuntimeError) as error:  # the latter: nobody's home is known
+        if by_a_handler(error):
+            raise
         folder, why = Path(asked), str(error)
     if why:
         _log.info("kernels are not kept: %s", why)

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -35,10 +36,20 @@ class _Compiling:
         self._ender, self._until = 0, 0.0
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
-            lock = self.lock
-            os.register_at_fork(
-                before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-            )
+            released = self.lock.release
+            os.register_at_fork(before=self._hold, after_in_parent=released, after_in_child=released)
+
+    def _hold(self) -> None:
+        """Have the lock, whatever signals' handlers raise until then."""
+        raised: BaseException | None = None
+        while True:
+            try:
+                self.lock.acquire()
+                break
+            except BaseException as error:
+                raised = error
+        if raised is not None:
+            raise raised
 
     def end(self) -> None:
         """The process ends, and LLVM is taken apart, which nobody must be inside of."""
@@ -76,7 +87,8 @@ def uninterrupted(function: Callable[P, T]) -> Callable[P, T]:
         small = 0 < threading.stack_size() < LEAST_STACK
         if small or threading.current_thread() is not threading.main_thread():
             return function(*args, **kwargs)
-        return _apart(lambda: function(*args, **kwargs))
+        context = copy_context()  # that of np.errstate, too
+        return _apart(lambda: context.run(function, *args, **kwargs))
 
     return apart
 
@@ -111,9 +123,10 @@ def _apart(function: Callable[[], T]) -> T:
             raised = error
         except BaseException as error:
             raised = error
-    if raised is not None:
-        raise raised
-    result, failure = found[0]
-    if failure is not None:
-        raise failure
-    return result  # type: ignore[no-any-return]
+    result, failure = found.pop()
+    try:
+        if raised is not None or failure is not None:
+            raise raised or failure or AssertionError
+        return result  # type: ignore[no-any-return]
+    finally:  # what is raised refers to this frame, which must not refer to it
+        del raised, failure

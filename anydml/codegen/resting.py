@@ -7,6 +7,8 @@ import platform
 import sys
 from pathlib import Path
 
+from anydml.errors import by_a_handler
+
 _DONT_NEED = 4
 """As madvise has it on Linux: pages of a file that nobody wrote to are read again if they are needed."""
 
@@ -23,7 +25,9 @@ def give_back(library: str) -> None:
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
         madvise = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError):
+    except (OSError, AttributeError) as error:
+        if by_a_handler(error):
+            raise
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     behind = False

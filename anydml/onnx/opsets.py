@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import ModelProto
 
-from anydml.errors import InvalidInput, Problem, Unsupported
+from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler
 from anydml.ir.graph import Graph, OnnxOp
 from anydml.onnx.rewrites.opset import OLDEST, lower_opset
 from anydml.onnx.schema import schema_of
@@ -34,7 +34,9 @@ def at_opset(graph: Graph, original: ModelProto, opset: int) -> ModelProto:
     try:
         converted: ModelProto = onnx.version_converter.convert_version(model_proto(graph, original), opset)
         return converted
-    except Exception:  # whatever it does not know
+    except Exception as error:  # whatever it does not know
+        if by_a_handler(error):
+            raise
         problems = [
             Problem(node.label, f"{node.op} {_lack(node.op, opset)} opset {opset}")
             for node in refused[:MAX_TOLD]

@@ -11,6 +11,7 @@ nothing: with onnx and onnxruntime imported, that is 25 ms for each 40 that a fi
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,11 +19,17 @@ from anydml.locks import Lock
 from anydml.runtime.process import renew_after_fork
 
 
+class _Pause:
+    """One of them. It is over when nobody has it any more, whatever kept it from ending."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Pauses:
     """Those that there are now, in all threads: the first pauses the collector, the last lets it go on."""
 
     def __init__(self) -> None:
-        self._now, self._ran = set[object](), False
+        self._now, self._ran = set[weakref.ref[_Pause]](), False
         self.after_fork()
         renew_after_fork(self)
 
@@ -38,15 +45,18 @@ class _Pauses:
             gc.enable()
             self._ran = False
 
-    def begin(self, pause: object) -> None:
+    def begin(self, pause: _Pause) -> None:
         with self._lock:
             if not self._now:
                 self._ran = gc.isenabled()
-            self._now.add(pause)
+            self._now.add(weakref.ref(pause, self._end))
             gc.disable()
 
-    def end(self, pause: object) -> None:
+    def end(self, pause: _Pause) -> None:
         """Of one that may not have begun, or have ended already, as far as a signal's handler let it."""
+        self._end(weakref.ref(pause))
+
+    def _end(self, pause: weakref.ref[_Pause]) -> None:
         with self._lock:
             self._now.discard(pause)
             if not self._now:
@@ -59,7 +69,7 @@ _pauses = _Pauses()
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Nothing is collected meanwhile; what has no cycles goes as ever. Pauses may overlap."""
-    pause = object()
+    pause = _Pause()
     try:
         _pauses.begin(pause)
         yield

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.codegen.compiling import uninterrupted
 from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
@@ -27,6 +27,7 @@ from anydml.runtime.memory import limit
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 def address(a: Array) -> int:
@@ -98,14 +99,14 @@ class _Watching(threading.local):
 _watching = _Watching()
 
 
-@contextmanager
-def watched(runs: bool = True) -> Iterator[list[Watched]]:
-    """The launches of this thread that are all that computes operators. `runs`: whether they are to run; if
-    not, others raise `NotAlone`."""
+@uninterrupted  # what a signal's handler raises might leave this thread watched
+def watched(compute: Callable[[], T], runs: bool = True) -> tuple[T, list[Watched]]:
+    """What `compute` gives, and those of its launches that are all that computes operators. `runs`: whether
+    they are to run; if not, others raise `NotAlone`."""
     before = _watching.seen, _watching.runs, _watching.between
     _watching.seen, _watching.runs, _watching.between = [], runs, []
     try:
-        yield _watching.seen
+        return compute(), _watching.seen
     finally:
         _watching.seen, _watching.runs, _watching.between = before
 

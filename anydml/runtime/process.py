@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import threading
 import time
@@ -77,9 +78,13 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    collects = gc.isenabled()
+    gc.disable()  # what is garbage already must not be destroyed before it is leaked
     for thing in {id(thing): thing for thing in (*_held, *_living())}.values():
         thing.after_fork()
     _held.clear()
+    if collects:
+        gc.enable()
 
 
 class Stoppable(Protocol):
@@ -98,7 +103,8 @@ class Calls:
     def __init__(self, make: Callable[[], Stoppable]) -> None:
         self._make = make
         self.options = make()
-        self._inside: list[Stoppable] = []
+        self._inside: list[tuple[int, Stoppable]] = []
+        """By their threads. A signal's handler may keep one from leaving."""
         self._ender: int | None = None
         """The thread that ends the process, once it does: it alone goes in and out as before."""
         self._until = 0.0
@@ -108,15 +114,17 @@ class Calls:
 
     def enter(self, options: Stoppable) -> None:
         """To be called before the library is, each time; and `leave` after it, whatever happened."""
-        self._inside.append(options)
+        call = threading.get_ident(), options
+        self._inside.append(call)
         if self._ender is not None:
-            self._inside.remove(options)
+            self._inside.remove(call)
             self._stay()
-            self._inside.append(options)
+            self._inside.append(call)
 
     def leave(self, options: Stoppable) -> None:
-        if options in self._inside:  # else it went in before a fork
-            self._inside.remove(options)
+        call = threading.get_ident(), options
+        if call in self._inside:  # else it went in before a fork, or a signal's handler raised before
+            self._inside.remove(call)
         if self._ender is not None:
             self._stay()
 
@@ -131,12 +139,16 @@ class Calls:
         begin = time.monotonic()
         self._ender, self._until = threading.get_ident(), begin + MAX_EXIT_DELAY_SECONDS + ENDED_WAIT_SECONDS
         self.options = self._make()
-        while self._inside and (waited := time.monotonic() - begin) < MAX_EXIT_DELAY_SECONDS:
+        while (others := self._others()) and (waited := time.monotonic() - begin) < MAX_EXIT_DELAY_SECONDS:
             if waited > RUN_GRACE_SECONDS:
-                for options in list(self._inside):
+                for options in others:
                     options.terminate = True
             time.sleep(0.001)
         self._until = time.monotonic() + ENDED_WAIT_SECONDS
+
+    def _others(self) -> list[Stoppable]:
+        """Those of other threads than the one that ends the process."""
+        return [options for thread, options in list(self._inside) if thread != self._ender]
 
     def after_fork(self) -> None:
         self._inside = []

@@ -122,8 +122,7 @@ def _as_launches(
 ) -> BoundLaunches | None:
     """What computes outputs in their memory, if that is launches of kernels and nothing else."""
     try:
-        with watched(runs=False) as launches:
-            made = computed(inputs, outputs)
+        made, launches = watched(lambda: computed(inputs, outputs), runs=False)
     except NotAlone:
         return None
     if any(made[name] is not y for name, y in outputs.items()):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported
+from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, by_a_handler
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.onnxruntime import may_have
@@ -70,6 +70,8 @@ def check_node(node: Node, opsets: Mapping[str, int]) -> None:
     try:
         onnx.checker.check_node(node_proto(node, Names()), context)
     except Exception as error:  # ValidationError, or what damaged bytes make of it
+        if by_a_handler(error):
+            raise
         raise InvalidModel(Problem(node.label, str(error).splitlines()[0])) from error
 
 

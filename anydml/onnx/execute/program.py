@@ -126,8 +126,8 @@ class Program:
             if operators <= self.libraries.fast.unbelieved:
                 listed = ", ".join(sorted(map(str, operators)))
                 raise ExecutionFailed(Problem("", f"expected ranks that follow from the model, of {listed}"))
-            self.libraries.fast.unbelieved |= operators
             self.forget()
+            self.libraries.fast.unbelieved |= operators
 
     def forget(self) -> None:
         """All plans, those of branches too. They refer to this and it to them: else they would stay until

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
 
+from anydml.errors import by_a_handler
 from anydml.ir.dims import Dim, as_dim, may_be_zero
 from anydml.ir.graph import Node
 from anydml.onnx.ops.catalog import info_of
@@ -35,7 +36,9 @@ def by_onnx(
     try:
         given = dict(inputs), dict(contents)
         found = onnx.shape_inference.infer_node_outputs(schema, node, *given, opset_imports=list(imports))
-    except Exception:  # the node will fail when it runs, and then say how; or it is only sizes that
+    except Exception as error:  # the node will fail when it runs, and then say how; or it is only sizes that
+        if by_a_handler(error):
+            raise
         bare = _element_types(schema, node, inputs, imports)  # inference refuses, and libraries take
         return bare, bool(bare)
     return found, False
@@ -52,7 +55,9 @@ def _element_types(
     bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
     try:
         found = onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=list(imports))
-    except Exception:
+    except Exception as error:
+        if by_a_handler(error):
+            raise
         return {}
     return dict(found)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime as ort
 
+from anydml.errors import by_a_handler
 from anydml.onnx.providers.provider import Sizes
 from anydml.runtime.process import Calls, leak, renew_after_fork
 
@@ -94,7 +95,9 @@ class Binding:
             bound[0](bound[1], options)
             self._failures = 0
             return True
-        except Exception:
+        except Exception as error:
+            if by_a_handler(error):
+                raise
             self._failures += 1
             return False
         finally:

@@ -47,22 +47,26 @@ _watch: _Watch | None = None
 _MAIN = threading.main_thread().ident
 
 
-def watch_ctrl_c(options: Options) -> _Watch | None:
+def watch_ctrl_c(options: Options) -> None:
     """From now on, Ctrl-C also tells the library. Nothing happens outside of the main thread."""
     global _watch
     if threading.get_ident() != _MAIN or sys.platform == "win32":  # where only sockets can be woken
-        return None
+        return
     if _watch is None or _watch.process != os.getpid():
         _watch = _Watch()
+    before = signal.set_wakeup_fd(_watch.write, warn_on_full_buffer=False)
+    if before != _watch.write:  # nobody watches, whatever signals' handlers left there
+        _watch.other = before
+        _watch.options.clear()
     _watch.options.append(options)
-    if len(_watch.options) == 1:
-        _watch.other = signal.set_wakeup_fd(_watch.write, warn_on_full_buffer=False)
-    return _watch
 
 
-def unwatch_ctrl_c(watch: _Watch | None) -> None:
-    """No longer; `watch` is what `watch_ctrl_c` gave."""
-    if watch is not None:
-        watch.options.pop()
-        if not watch.options:
-            signal.set_wakeup_fd(watch.other)
+def unwatch_ctrl_c(options: Options) -> None:
+    """No longer, if `watch_ctrl_c` came so far."""
+    watch = _watch
+    if watch is None or threading.get_ident() != _MAIN or options not in watch.options:
+        return
+    if watch.options[0] is options:
+        signal.set_wakeup_fd(watch.other)
+    while watch.options.pop() is not options:
+        pass  # one within this one, which a handler kept from coming here

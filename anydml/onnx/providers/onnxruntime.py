@@ -19,7 +19,8 @@ from onnx import TypeProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
-from anydml.errors import Problem, Unsupported
+from anydml.codegen.compiling import uninterrupted
+from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
@@ -64,6 +65,7 @@ class OnnxRuntime:
     def _asked(self, threads: int, alone: bool = True) -> Asked:
         return Asked(threads, alone, self._providers, self._literal, self._given)
 
+    @uninterrupted
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
         try:
@@ -184,6 +186,8 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     except TypeError:  # it is none of onnxruntime's, and nothing that a region does
         raise
     except Exception as error:  # onnxruntime raises a dozen unrelated classes
+        if by_a_handler(error):
+            raise
         raise Unsupported(Problem("onnxruntime", first_line(error))) from error
     finally:
         calls.leave(opening)
@@ -226,9 +230,12 @@ class _Session:
         self._loops = any(name in region.model for name in _LOOPS)
         self._lock = Lock()
         self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
+        self._session: ort.InferenceSession | None = None
+        self._weights: list[Any] = []
+        renew_after_fork(self)  # first: a child destroys what it does not know of, and may wait for ever
         self._open()
-        renew_after_fork(self)
 
+    @uninterrupted  # or a handler's traceback has the session, of which a child does not know either
     def _open(self) -> None:
         self._session, self._weights = _open_session(self._region, self._asked)
         # what the wrapper checks at each call is so
@@ -296,6 +303,8 @@ class _Session:
             calls.enter(options)
             self.session.run_with_iobinding(binding, options)
         except Exception as error:
+            if by_a_handler(error):
+                raise
             raise _region_failed(error) from error
         finally:
             calls.leave(options)
@@ -316,6 +325,8 @@ class _Session:
             results: list[Any] = self._run(self.outputs, feeds, options)
             return results
         except Exception as error:
+            if by_a_handler(error):
+                raise
             raise _region_failed(error) from error
         finally:
             calls.leave(options)
@@ -323,10 +334,10 @@ class _Session:
     def _run_for_long(self, values: list[Any]) -> list[Any]:
         """Ended by Ctrl-C, and when its time is over."""
         again: ort.RunOptions | None = None
-        options, watch = _spare(), None
+        options = _spare()
         try:
             calls.enter(options)
-            watch = watch_ctrl_c(options)
+            watch_ctrl_c(options)
             feeds = dict(zip(self.inputs, values))  # noqa: B905  (as above)
             if self._seconds is None:
                 results: list[Any] = self._run(self.outputs, feeds, options)
@@ -338,9 +349,11 @@ class _Session:
         except RegionEnded:
             raise
         except Exception as error:
+            if by_a_handler(error):
+                raise
             raise _region_failed(error) from error
         finally:
-            unwatch_ctrl_c(watch)
+            unwatch_ctrl_c(options)
             calls.leave(options)
             if again is not None and not again.terminate:  # nobody has told it to end, late
                 _spare_options.append(again)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from anydml.errors import Problem, Unsupported
+from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import ExternalData, OnnxOp
 from anydml.onnx.providers.provider import Call, Region, RegionFailed, Sizes
 from anydml.onnx.providers.words import first_line
@@ -37,6 +37,8 @@ class Reference:
         try:
             evaluator = ReferenceEvaluator(model)
         except Exception as error:
+            if by_a_handler(error):
+                raise
             raise Unsupported(Problem("onnx.reference", first_line(error))) from error
         names = region.inputs
 
@@ -45,6 +47,8 @@ class Reference:
                 with np.errstate(all="ignore"):
                     results = evaluator.run(None, dict(zip(names, values, strict=True)))
             except Exception as error:
+                if by_a_handler(error):
+                    raise
                 raise RegionFailed(0 if len(model.graph.node) == 1 else None, first_line(error)) from error
             return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
 

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
-from anydml.errors import InvalidInput, Problem, Unsupported, nearest, short_repr, type_name
+from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler, nearest, short_repr, type_name
 from anydml.onnx.providers.words import first_line
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -122,7 +122,9 @@ def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> d
     probe = _model_of_sizes(tuple(symbols))
     try:
         (x,) = InferenceSession(probe, options, providers=["CPUExecutionProvider"]).get_inputs()
-    except Exception:  # told where the model itself is opened with them
+    except Exception as error:  # told where the model itself is opened with them
+        if by_a_handler(error):
+            raise
         return {}
     return {name: size for name, size in zip(symbols, x.shape, strict=True) if isinstance(size, int)}
 
@@ -151,6 +153,8 @@ def write_optimized(model: Any, options: ort.SessionOptions | None, providers: E
     try:
         InferenceSession(source, options, providers=[(name, dict(given)) for name, given in providers])
     except Exception as error:  # of onnxruntime's many classes
+        if by_a_handler(error):
+            raise
         where = f"optimized_model_filepath {options.optimized_model_filepath}"
         raise Unsupported(Problem(where, first_line(error))) from error
 

@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
 
-from anydml.errors import InvalidModel, Problem
+from anydml.errors import InvalidModel, Problem, by_a_handler
 from anydml.onnx.subgraphs import all_graphs, all_nodes, graphs_of
 
 MAX_NODES = 1_000_000
@@ -33,6 +33,8 @@ def inline_functions(
             return onnx.inliner.inline_local_functions(proto, convert_version=True)
         return onnx.inliner.inline_selected_functions(proto, list(selected))
     except Exception as error:  # of C++, whose types are many
+        if by_a_handler(error):
+            raise
         first = (str(error).splitlines() or [""])[0]
         _, _, told = first.rpartition("Assertion `false` failed: ")  # behind a place in its source
         message = f"expected calls that fit the model's functions, but got: {told}"

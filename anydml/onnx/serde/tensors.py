@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from anydml.errors import InvalidModel, Problem, counted, short_repr
+from anydml.errors import InvalidModel, Problem, by_a_handler, counted, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
 from anydml.onnx.serde.external_data import resolve
 from anydml.onnx.serde.raw_data import RawData
@@ -219,6 +219,8 @@ def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
     try:
         array = numpy_helper.to_array(tensor)
     except Exception as error:  # whatever the bytes made of it
+        if by_a_handler(error):
+            raise
         raise InvalidModel(
             Problem(where, f"expected contents that fit the sizes, but got: {error}")
         ) from error
@@ -243,6 +245,8 @@ def _map_file(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> N
             file = stored.folder / stored.location
             array = np.memmap(file, dtype, "r", stored.offset, sizes).view(np.ndarray)
     except (OSError, ValueError) as error:  # the file changed since the model was loaded
+        if by_a_handler(error):
+            raise
         where = f"external data {stored.location!r}"
         raise InvalidModel(Problem(where, f"expected to read it, but got: {error}")) from error
     return array if array.flags.aligned else array.copy()
@@ -254,6 +258,8 @@ def _load_external(tensor: TensorProto, folder: Path) -> NDArray[Any]:
     try:
         onnx.external_data_helper.load_external_data_for_tensor(copy, str(folder))
     except Exception as error:  # the file changed since the model was loaded
+        if by_a_handler(error):
+            raise
         raise InvalidModel(
             Problem(f"constant {tensor.name!r}", f"expected external data, but got: {error}")
         ) from error

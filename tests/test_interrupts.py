@@ -1,0 +1,179 @@
+"""What signals' handlers raise comes out as it is, wherever it comes, and leaves nothing behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from anydml.codegen.compiling import uninterrupted
+from anydml.errors import by_a_handler
+from anydml.onnx.providers import interrupt
+from anydml.runtime.collector import collector_paused
+from anydml.runtime.process import Calls
+
+MODEL = """
+import os, random, signal, sys, tempfile, time
+os.environ["ANYDML_CACHE_DIR"] = tempfile.mkdtemp()
+import numpy as np, onnx.parser
+import anydml
+
+def model(k):
+    return onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]> main (float[b, n] x) => (y) {
+        k = Constant <value_float = %d.0> () a = Softmax (x) b = MatMul (a, x) c = Add (b, k) y = Erf (c)
+    }''' % k).SerializeToString()
+
+class Late(TimeoutError):
+    pass
+
+def late(*_):
+    global fired
+    fired = True
+    raise Late
+
+signal.signal(signal.SIGALRM, late)
+random.seed(1)
+feed = {"x": np.ones((3, 3), np.float32)}
+anydml.load(model(0)).run(None, feed)
+"""
+
+TOLD = """
+told = again = 0
+for k in range(1, 250):
+    fired, session = False, anydml.load(model(k))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
+        session.run(None, feed)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        again += fired
+    except Late:
+        told += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+assert told > 50, told
+assert again <= told / 20, (told, again)  # a finalizer's, which Python tells itself
+"""
+
+FORKED = """
+kept = []
+for k in range(1, 120):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
+        anydml.load(model(k)).run(None, feed)
+    except Late as error:
+        kept.append(error)  # and with it, whatever was under way
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if k % 20 == 0:
+        child = os.fork()
+        if not child:
+            kept.clear()
+            signal.alarm(0)
+            anydml.load(model(k)).run(None, feed)
+            os._exit(0)
+        until = time.monotonic() + 20
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                raise AssertionError("the child hangs")
+            time.sleep(0.01)
+        assert ended[1] == 0, ended
+assert len(kept) > 20
+"""
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no alarm")
+
+
+@pytest.mark.parametrize("rest", [TOLD, FORKED], ids=["it is told", "children"])
+def test_a_timeout_amid_a_session(rest):
+    env = os.environ | {"PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", MODEL + rest]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_who_raised_an_error():
+    with pytest.raises(KeyError) as raised:
+        raise KeyError
+    assert by_a_handler(raised.value), "this is no library"
+    with pytest.raises(ValueError, match="invalid literal") as found:
+        exec("int('x')", {"__name__": "onnx.something"})
+    inner = found.value.with_traceback(found.value.__traceback__.tb_next)
+    assert not by_a_handler(inner)
+
+
+def test_what_is_raised_apart_is_not_kept():
+    class Large:
+        pass
+
+    def fail():
+        raise KeyError
+
+    def hold():
+        large = Large()
+        with pytest.raises(KeyError):
+            uninterrupted(fail)()
+        return id(large)
+
+    gc.collect()
+    gc.disable()
+    try:
+        hold()
+        assert not any(isinstance(x, Large) for x in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+def test_a_pause_of_the_collector_that_nobody_ends():
+    pause = collector_paused()
+    pause.__enter__()
+    assert not gc.isenabled()
+    with collector_paused():
+        pass
+    assert not gc.isenabled()
+    del pause
+    assert gc.isenabled()
+
+
+class Options:
+    terminate = False
+
+
+def test_the_end_waits_for_no_call_that_its_own_thread_did_not_leave():
+    calls = Calls(Options)
+    mine, other = Options(), Options()
+    calls.enter(mine)
+    thread = threading.Thread(target=calls.enter, args=(other,))
+    thread.start()
+    thread.join()
+    calls.leave(other)  # of which this thread has none
+    calls._ender = threading.get_ident()
+    assert calls._others() == [other]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="only sockets can be woken there")
+def test_ctrl_c_is_watched_anew_after_a_watch_that_was_left():
+    before = signal.set_wakeup_fd(-1)
+    try:
+        first, second = Options(), Options()
+        interrupt.watch_ctrl_c(first)
+        ours = interrupt._watch.write
+        interrupt._watch.options.clear()  # a handler came before it was unwatched
+        interrupt.watch_ctrl_c(second)
+        assert interrupt._watch.other == -1, "it passes nothing on to itself"
+        interrupt.unwatch_ctrl_c(second)
+        assert signal.set_wakeup_fd(-1) == -1
+        interrupt.watch_ctrl_c(first)
+        signal.set_wakeup_fd(-1)  # a handler came before it was noted that it was unwatched
+        interrupt.watch_ctrl_c(second)
+        assert interrupt._watch.options == [second]
+        interrupt.watch_ctrl_c(first)
+        interrupt.unwatch_ctrl_c(first)
+        assert signal.set_wakeup_fd(ours) == ours, "the outer one goes on"
+        interrupt.unwatch_ctrl_c(second)
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.set_wakeup_fd(before)

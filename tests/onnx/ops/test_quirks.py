@@ -26,6 +26,8 @@ from tools.quirk_cases import Case
 from tools.quirk_worker import model
 
 QUIRKS = {name: info.quirks for name, info in OPS.items() if info.quirks}
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tools.quirk_worker", __name__])
 NEWEST = 24
 """An opset that every onnxruntime of the searched version knows."""
 F, I, U, B = np.float32, np.int64, np.uint8, np.bool_  # noqa: E741
@@ -237,9 +239,7 @@ def seen() -> Iterator[dict[int, list]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "SECONDS", 3.0)
         patch.setitem(os.environ, "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tools.quirk_worker"])
-        child, report = search.Child(context), Seen()
+        child, report = search.Child(CONTEXT), Seen()
         try:
             search.run([child], (this for this, _ in NEEDED.values()), report, lambda: None)
         finally:
@@ -298,9 +298,8 @@ def answered(this: Case, connection) -> None:
 @pytest.mark.parametrize("name", NEEDED)
 def test_sessions_answer(name):
     this, right = NEEDED[name]
-    context = multiprocessing.get_context("forkserver")
-    connection, theirs = context.Pipe()
-    process = context.Process(target=answered, args=(this, theirs), daemon=True)
+    connection, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=answered, args=(this, theirs), daemon=True)
     process.start()
     theirs.close()
     try:

@@ -9,6 +9,7 @@ its sizes anything, `2*n` and `{x.0}` included, and two files may call different
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from operator import attrgetter
 
@@ -49,9 +50,14 @@ class Affine:
     @property
     def least(self) -> int | None:
         """What it is at least; None where that is not known."""
-        if self.terms is None or any(k < 0 for _, k in self.terms):
+        if self.terms is None:
             return None
-        return self.offset + sum(k * symbol.least for symbol, k in self.terms)
+        found = self.offset
+        for symbol, k in self.terms:
+            if k < 0:
+                return None
+            found += k * symbol.least
+        return found
 
     @property
     def likely(self) -> int | None:
@@ -115,6 +121,7 @@ Dim = int | Affine | None
 """A size: known, a sum of symbols, or unknown."""
 
 
+@lru_cache(4096)
 def whole(number: int) -> Affine:
     return Affine((), int(number))
 
@@ -139,7 +146,7 @@ def likely(dim: Dim) -> int | None:
 
 
 def may_be_zero(dim: Dim) -> bool:
-    least = as_affine(dim).least
+    least = dim.least if isinstance(dim, Affine) else dim
     return least is None or least < 1
 
 

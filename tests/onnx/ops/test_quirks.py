@@ -16,7 +16,7 @@ from onnx import numpy_helper, parser
 
 import anydml as dml
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops import indexing
+from anydml.onnx.ops import indexing, padding
 from anydml.onnx.ops.arithmetic import _fails_at_zero
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.quirks import SEEN, quirk_of, quirks_of, reference_error
@@ -153,8 +153,8 @@ INVALID = {"ConcatFromSequence", "OneHot", "Tile"}
 """Of which the cases are no valid models: tensors of different ranks, negative lengths."""
 OF_PARTS_OF_BYTES = {"Cast", "CastLike"}
 """Of which the cases, whose results onnxruntime gives nobody, are in test_casts.py."""
-OF_OLDER_RELEASES = {"TopK"}
-"""Of which the case is at the end."""
+OF_OLDER_RELEASES = {"Pad", "TopK"}
+"""Of which the cases are at the end."""
 WITH_BODIES = {"Loop", "Scan"}
 """Of which the cases are in test_loop_ifs.py and test_minimal_cases.py."""
 NO_RULE = {"regions of no image", "transposed convolution of nothing"}
@@ -389,3 +389,17 @@ def test_the_best_of_nothing_in_older_releases(monkeypatch):
         np.testing.assert_array_equal(y, wanted)
         assert places.shape == y.shape
     assert "without elements NumPy: TopK" in session.explain()
+
+
+def test_what_is_wrapped_around_twice_in_older_releases(monkeypatch):
+    """They read beyond its memory."""
+    monkeypatch.setattr(padding, "onnxruntime_since", lambda *_: False)
+    graph = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 21]> m (float[n] x, int64[2] ends) => (float[k] y) {
+            a = Relu (x)  y = Pad <mode = "wrap"> (a, ends)
+        }"""
+    )
+    session = dml.load(graph.SerializeToString(), native=False)
+    (y,) = session.run(None, {"x": np.float32([1, 2, 3]), "ends": np.array([4, 5])})
+    np.testing.assert_array_equal(y, np.pad([1, 2, 3], (4, 5), "wrap"))
+    assert "reads beyond the memory" in session.explain()

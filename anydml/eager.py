@@ -23,7 +23,7 @@ from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number
 from anydml.errors import InvalidInput, InvalidOperator, Problem
 from anydml.ops.attributes import AxesKind, ScaleBias, signs
-from anydml.ops.dtypes import FROM_NUMPY, native
+from anydml.ops.dtypes import FROM_NUMPY, is_masked, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
@@ -295,7 +295,7 @@ def to_array(operator: Operator, operand: Operand, x: Any) -> Array | bool | int
     """An argument as an array, or as the Python number that it is."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise InvalidInput(
             Problem(
                 _where(operator, operand),
@@ -345,7 +345,7 @@ def _target(
         problems.append(Problem(where, message, remedy))
 
     y = out if isinstance(out, np.ndarray) else from_dlpack(out, where)
-    if isinstance(y, np.ma.MaskedArray):
+    if is_masked(y):
         broken("expected an array without mask, but got a MaskedArray")
     if (
         y.dtype is not dtype

@@ -7,7 +7,6 @@ raises them together as one of the errors below.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
@@ -121,17 +120,16 @@ def raise_out_of_memory(error: MemoryError) -> NoReturn:
     raise OutOfMemory(Problem("", message)) from error
 
 
-_LIBRARIES = {"anydml", "onnx", "onnxruntime", "numpy", "google", "llvmlite", "ml_dtypes"}
-
-
 def by_a_handler(error: BaseException) -> bool:
-    """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): code did
-    that is neither ours, nor a library's, nor Python's."""
+    """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): one of
+    the frames that it went through was given the frame that it had interrupted."""
     entry = error.__traceback__
     while entry is not None:
-        package = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in _LIBRARIES and package not in sys.stdlib_module_names:
-            return True
+        frame = entry.tb_frame
+        before = frame.f_back
+        for given in frame.f_locals.values() if before is not None else ():
+            if given is before or (isinstance(given, tuple) and any(x is before for x in given)):
+                return True
         entry = entry.tb_next
     return False
 

@@ -24,7 +24,7 @@ from anydml.directml.descriptions import Checked, Description, OperatorDesc, rea
 from anydml.errors import InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.ops.call import names_of
-from anydml.ops.dtypes import BITS, IN_BUFFERS
+from anydml.ops.dtypes import BITS, IN_BUFFERS, is_masked
 from anydml.ops.enums import FeatureLevel, TensorFlags
 from anydml.ops.tensor_desc import TensorDesc
 
@@ -313,7 +313,7 @@ class _Reader:
 def _has_bytes(data: object) -> bool:
     """Whether it is bytes, or an array whose bytes say all of it."""
     if isinstance(data, np.ndarray):
-        return not data.dtype.hasobject and not isinstance(data, np.ma.MaskedArray)
+        return not data.dtype.hasobject and not is_masked(data)
     return isinstance(data, bytes | bytearray | memoryview)
 
 

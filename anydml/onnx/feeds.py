@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Typ
 from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.serde.deserialize import Model
 from anydml.onnx.types import are_texts, dtype_name, numpy_type, onnx_name
-from anydml.ops.dtypes import native
+from anydml.ops.dtypes import is_masked, native
 
 
 def as_array(value: Any, type: Type | None) -> Any:
@@ -74,11 +73,6 @@ def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:
     return made if rounds or (made == found).all() else value
 
 
-def _is_masked(value: np.ndarray) -> bool:
-    """Without importing what nobody has imported yet: it takes as long as a small model's first run."""
-    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
-
-
 def problems_of(value: Any, type: Type | None) -> list[Problem]:
     match type:
         case None:
@@ -95,7 +89,7 @@ def problems_of(value: Any, type: Type | None) -> list[Problem]:
                 return [Problem("", message)]
             return []
         case TensorType(dtype, sizes):
-            if not isinstance(value, np.ndarray) or _is_masked(value):
+            if not isinstance(value, np.ndarray) or is_masked(value):
                 return [
                     Problem(
                         "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from enum import Enum
 
@@ -73,3 +74,8 @@ def listed(types: Iterable[T]) -> str:
     return " | ".join(
         t.label for t in sorted(types, key=lambda t: ([t in f for f in families][::-1], BITS[t]))
     )
+
+
+def is_masked(x: object) -> bool:
+    """Whether it is an array with a mask; without importing what such a one cannot be without."""
+    return "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray)

@@ -16,7 +16,7 @@ from anydml.codegen.jit import assembly
 from anydml.codegen.kernel import MIN_SPLIT_BYTES
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr, translate_memory_error
 from anydml.ir.graph import DirectMLGraph, Value
-from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8
+from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8, is_masked
 from anydml.ops.enums import TensorFlags
 from anydml.ops.formula import listing
 from anydml.ops.tensor_desc import TensorDesc
@@ -310,7 +310,7 @@ def _array_problems(array: object, desc: TensorDesc, size: int, writable: bool) 
         remedy = "np.from_dlpack(...) shares a tensor's memory" if hasattr(array, "__dlpack__") else ""
         yield Problem("", f"expected a NumPy array, but got {type(array).__name__}", remedy)
         return
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         yield Problem("", "expected an array without mask, but got a MaskedArray")
         return
     array = np.ndarray.view(array, np.ndarray)  # what a class of somebody else's says of it may be anything

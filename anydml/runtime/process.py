@@ -82,6 +82,8 @@ def _after_fork_in_child() -> None:
     gc.disable()  # what is garbage already must not be destroyed before it is leaked
     for thing in {id(thing): thing for thing in (*_held, *_living())}.values():
         thing.after_fork()
+        collects = collects or gc.isenabled()  # of a pause that is over
+        gc.disable()
     _held.clear()
     if collects:
         gc.enable()

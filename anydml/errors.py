@@ -7,9 +7,10 @@ raises them together as one of the errors below.
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import ClassVar, NoReturn, ParamSpec, TypeVar
 
 E_INVALIDARG = 0x80070057
@@ -121,17 +122,25 @@ def raise_out_of_memory(error: MemoryError) -> NoReturn:
 
 
 def by_a_handler(error: BaseException) -> bool:
-    """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): one of
-    the frames that it went through was given the frame that it had interrupted."""
-    entry = error.__traceback__
+    """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): it went
+    through the code of one that is installed."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    entry = error.__traceback__ if handlers else None
     while entry is not None:
-        frame = entry.tb_frame
-        before = frame.f_back
-        for given in frame.f_locals.values() if before is not None else ():
-            if given is before or (isinstance(given, tuple) and any(x is before for x in given)):
-                return True
+        if entry.tb_frame.f_code in handlers:
+            return True
         entry = entry.tb_next
     return False
+
+
+def _code_of(handler: object) -> object:
+    """What Python runs of it; None of none of Python's."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    if not callable(handler):
+        return None
+    function = getattr(handler, "__func__", handler)
+    return getattr(function, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def short_repr(value: object) -> str:

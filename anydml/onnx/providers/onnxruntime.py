@@ -19,7 +19,6 @@ from onnx import TypeProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
-from anydml.codegen.compiling import uninterrupted
 from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock
@@ -65,11 +64,10 @@ class OnnxRuntime:
     def _asked(self, threads: int, alone: bool = True) -> Asked:
         return Asked(threads, alone, self._providers, self._literal, self._given)
 
-    @uninterrupted
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
         try:
-            session, _ = _open_session(Region(model, (), (), custom=custom), self._asked(1))
+            session = _Session(Region(model, (), (), custom=custom), self._asked(1), None).session
         except Unsupported:
             return {}
         found = {}
@@ -232,12 +230,18 @@ class _Session:
         self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
         self._session: ort.InferenceSession | None = None
         self._weights: list[Any] = []
+        self._interrupted: BaseException | None = None
         renew_after_fork(self)  # first: a child destroys what it does not know of, and may wait for ever
         self._open()
 
-    @uninterrupted  # or a handler's traceback has the session, of which a child does not know either
     def _open(self) -> None:
-        self._session, self._weights = _open_session(self._region, self._asked)
+        try:
+            self._session, self._weights = _open_session(self._region, self._asked)
+        except Unsupported:
+            raise
+        except BaseException as error:  # a signal's handler's: whose traceback has a session by now
+            self._interrupted = error
+            raise
         # what the wrapper checks at each call is so
         self._run = getattr(self._session, "_sess", self._session).run
 
@@ -252,7 +256,7 @@ class _Session:
         return found
 
     def after_fork(self) -> None:
-        leak(self._session, self._weights)
+        leak(self._session, self._weights, self._interrupted)
         self._lock = Lock()
         self._open_again()
 

@@ -74,7 +74,7 @@ def _new_machine(level: int) -> llvm.TargetMachine:
 
 
 _NEWER = {
-    "x86-64-v3": ("avx512", "avx10", "amx"),
+    "x86-64-v3": ("avx512", "avx10", "avxvnni", "amx"),
     "x86-64-v2": ("avx", "amx", "fma", "f16c", "vaes", "vpclmul"),
 }
 """How the features begin that processors of a level have not."""
@@ -173,7 +173,10 @@ def host() -> Target:
     half = arm or bool(features.get("f16c"))
     scratch = SCRATCH if _probes_stack() else 0
     scales, halves = width == 64, width == 64 and _processor().name == "znver4"
-    return Target(width, half, not arm, scales, width >= 32, saturates=arm, scratch=scratch, halves=halves)
+    fours = bool((features.get("avx512vnni") and features.get("avx512vl")) or features.get("avxvnni"))
+    return Target(
+        width, half, not arm, scales, width >= 32, saturates=arm, scratch=scratch, halves=halves, fours=fours
+    )
 
 
 def _probes_stack() -> bool:

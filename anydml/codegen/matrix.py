@@ -13,7 +13,7 @@ it would not be full.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anydml.codegen.llvm_types import value_type
@@ -22,12 +22,14 @@ from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT32, INT32, SIZE
 from anydml.ops.enums import TensorDataType
-from anydml.ops.expr import Expr, add, fma, mul, read, shl, shr
+from anydml.ops.expr import Expr, add, fma, mul, read
 
 UNROLLED = 4
+FOURS = (128, 256, 512)
+"""Bits of vectors that have an instruction for products of four integers of 8 bits."""
 WIDTH = SIZE[FLOAT32]
 SUM, C = read(0, FLOAT32), read(1, FLOAT32)
-"""What an `end` reads; of pairs, the same of INT32."""
+"""What an `end` reads; of integers, the same of INT32."""
 
 
 def tile_of(rows: int, columns: int, target: Target) -> tuple[int, int]:
@@ -72,9 +74,12 @@ class MatrixSpec:
     """Elements of a row of a are not neighbours."""
     panels: bool = False
     """The columns of b that a tile reads lie beside each other, and those of the next tile behind them."""
-    pairs: bool = False
-    """Elements are two neighbours along k, integers of 16 bits: a sum has the products of both, and wraps
-    around at 32 bits."""
+    parts: int = 1
+    """More than one: elements are so many neighbours along k, integers side by side: two of 16 bits, or four
+    of 8 bits, those of a without signs. A sum has the products of all, and wraps around at 32 bits."""
+    terms: int = 0
+    """To each sum so many products are added, of an INT32 for its row (`left`) and one for its column
+    (`right`)."""
     c: bool = False
     """There is one..."""
     c_repeats: bool = False
@@ -83,23 +88,37 @@ class MatrixSpec:
     @property
     def dtype(self) -> TensorDataType:
         """Of all arrays."""
-        return INT32 if self.pairs else FLOAT32
+        return FLOAT32 if self.parts == 1 else INT32
 
     @property
     def arrays(self) -> list[str]:
-        return ["a", "b", "target", *(["c"] if self.c else [])]
+        beside = ["left", "right"] if self.terms else []
+        return ["a", "b", "target", *(["c"] if self.c else []), *beside]
 
     @property
     def names(self) -> list[str]:
         """The words of a launch descriptor: the arrays, the first row and column; sizes; bytes from a row to
         the next (of b as it lies), and within a row of a."""
         sizes = ["m", "n", "depth", "a_row", "b_row", "target_row", "c_row", "a_along"]
-        return [*self.arrays, "row", "column", *sizes]
+        beside = ["left_row", "right_row"] if self.terms else []
+        return [*self.arrays, "row", "column", *sizes, *beside]
 
     @property
     def whole_rows(self) -> bool:
         """Whether the target is one row, which stays near while rows of b go by."""
         return self.rows == 1 and not self.dots
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Where a row of the target is, and what is beside it."""
+
+    target: str
+    c: str | None
+    lefts: Sequence[str]
+    """The number of each term."""
+    rights: Sequence[str]
+    """Where the terms' numbers for columns are."""
 
 
 class MatrixWriter(RowWriter):
@@ -164,11 +183,8 @@ class MatrixWriter(RowWriter):
             found = self.loop(first, end, count, step, carried)
             carried = [(t, v) for (t, _), v in zip(carried, found, strict=True)]
         sums = [v for _, v in carried[2:]]
-        targets = self._lines(here["target"], row, "target_row", spec.rows)
-        beside = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else []
-        for (r, v), total in zip(cells, sums, strict=True):
-            place = self.number("add", column, self.starts[v])
-            self._finish(total, beside[r] if beside else None, targets[r], place, lanes)
+        places = [self.number("add", column, start) for start in self.starts]
+        self._finish_tile(here, row, [(r, places[v]) for r, v in cells], sums, lanes)
 
     def _single(self, index: str, _: list[str]) -> list[str]:
         """All of a target of one row: some rows of b after the other are added to it."""
@@ -219,15 +235,13 @@ class MatrixWriter(RowWriter):
                 return []
 
             self.loop(first, end, count, step)
-        if self.spec.end.args:
-            beside = self.pointer(here["c"]) if self.spec.c else None
+        if self.spec.end.args or self.spec.terms:
+            c = self.pointer(here["c"]) if self.spec.c else None
+            lefts = self._lefts(self.pointer(here["left"])) if self.spec.terms else []
+            beside = _Beside(target, c, lefts, self._rights(here))
             over(
                 lambda place, lanes: self._finish(
-                    self.load(self.at(target, place, self.dtype), self.dtype, lanes),
-                    beside,
-                    target,
-                    place,
-                    lanes,
+                    self.load(self.at(target, place, self.dtype), self.dtype, lanes), beside, place, lanes
                 )
             )
         return []
@@ -258,9 +272,7 @@ class MatrixWriter(RowWriter):
             self.lines += ["  " + line for line in first_lanes("first", left, lanes)]
             carried = [(kind, s) for s in sums]
             sums = self.loop(whole, depth, lanes, lambda k, held: step(k, held, lanes, mask), carried)
-        place = [self.number("add", column, c) for c in range(spec.columns)]
-        targets = self._lines(here["target"], row, "target_row", spec.rows)
-        beside = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else []
+        places = [self.number("add", column, c) for c in range(spec.columns)]
         totals = [self._together(sums[r * spec.columns : (r + 1) * spec.columns]) for r in range(spec.rows)]
         ones = [
             self.line(f"extractelement {value_type(self.dtype, DOTS)} {totals[r]}, i32 {c}") for r, c in cells
@@ -268,8 +280,7 @@ class MatrixWriter(RowWriter):
         if not self.target.masks:
             carried = [(value_type(self.dtype, 1), t) for t in ones]
             ones = self.loop(whole, depth, 1, lambda k, held: step(k, held, 1), carried)
-        for (r, c), total in zip(cells, ones, strict=True):
-            self._finish(total, beside[r] if beside else None, targets[r], place[c], 1)
+        self._finish_tile(here, row, [(r, places[c]) for r, c in cells], ones, 1)
 
     def _some(self, pointer: str, lanes: int, mask: str) -> str:
         """A vector; of the lanes that are masked out, 0 without a look at memory."""
@@ -311,36 +322,95 @@ class MatrixWriter(RowWriter):
 
     def _multiply_add(self, x: str, y: str, total: str, lanes: int) -> str:
         a, b, c = (read(k, self.dtype) for k in range(3))
-        if not self.spec.pairs:
+        if self.spec.parts == 1:
             return self.evaluate(fma(a, b, c), lanes, {a: x, b: y, c: total})
-        if lanes == 1:
-            low, high = (
-                mul(shr(one, 16), shr(other, 16)) for one, other in ((shl(a, 16), shl(b, 16)), (a, b))
-            )
-            return self.evaluate(add(c, add(low, high)), lanes, {a: x, b: y, c: total})
-        kind, products = value_type(INT32, lanes), []
-        for first in range(2):  # processors have one instruction for all of this
-            places = ", ".join(f"i32 {2 * k + first}" for k in range(lanes))
+        if self.spec.parts == 2:
+            return self._of_parts(x, y, total, lanes)
+        width = min(lanes, self.target.vector_bytes // WIDTH)
+        if not self.target.fours or 32 * width not in FOURS:
+            return self._of_parts(x, y, total, lanes)
+        name, made = f"llvm.x86.avx512.vpdpbusd.{32 * width}", []
+        kind, whole = value_type(INT32, width), value_type(INT32, lanes)
+        self.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind})")
+        for first in range(0, lanes, width):
+            given = [self._part(v, whole, first, width, lanes) for v in (total, x, y)]
+            made.append(self.line(f"call {kind} @{name}({', '.join(f'{kind} {v}' for v in given)})"))
+        while len(made) > 1:
+            joined, width = [], 2 * width
+            places = ", ".join(f"i32 {k}" for k in range(width))
+            for one, two in zip(made[::2], made[1::2], strict=True):
+                both = f"{kind} {one}, {kind} {two}"
+                joined.append(self.line(f"shufflevector {both}, <{width} x i32> <{places}>"))
+            made, kind = joined, value_type(INT32, width)
+        return made[0]
+
+    def _part(self, vector: str, kind: str, first: int, width: int, lanes: int) -> str:
+        if width == lanes:
+            return vector
+        places = ", ".join(f"i32 {first + k}" for k in range(width))
+        return self.line(f"shufflevector {kind} {vector}, {kind} poison, <{width} x i32> <{places}>")
+
+    def _of_parts(self, x: str, y: str, total: str, lanes: int) -> str:
+        """Part by part; for two of 16 bits processors have one instruction for all of this."""
+        parts, kind = self.spec.parts, value_type(INT32, lanes)
+        many, small = lanes * parts, f"i{32 // parts}"
+        products = []
+        for part in range(parts):
+            places = ", ".join(f"i32 {parts * k + part}" for k in range(lanes))
             factors = []
-            for vector in (x, y):
-                halves = self.line(f"bitcast {kind} {vector} to <{2 * lanes} x i16>")
-                mask = f"<{2 * lanes} x i16> poison, <{lanes} x i32> <{places}>"
-                part = self.line(f"shufflevector <{2 * lanes} x i16> {halves}, {mask}")
-                factors.append(self.line(f"sext <{lanes} x i16> {part} to {kind}"))
-            products.append(self.line(f"mul {kind} {', '.join(factors)}"))
-        both = self.line(f"add {kind} {', '.join(products)}")
+            for vector, widen in ((x, "sext" if parts == 2 else "zext"), (y, "sext")):
+                every = self.line(f"bitcast {kind} {vector} to <{many} x {small}>")
+                mask = f"<{many} x {small}> poison, <{lanes} x i32> <{places}>"
+                found = self.line(f"shufflevector <{many} x {small}> {every}, {mask}")
+                wide = self.line(f"{widen} <{lanes} x {small}> {found} to <{lanes} x i32>")
+                factors.append(wide)
+            products.append(self.line(f"mul <{lanes} x i32> {', '.join(factors)}"))
+        both = products[0]
+        for other in products[1:]:
+            both = self.line(f"add <{lanes} x i32> {both}, {other}")
+        if lanes == 1:
+            both = self.line(f"extractelement <1 x i32> {both}, i32 0")
         return self.line(f"add {kind} {total}, {both}")
 
     def _zero(self, lanes: int) -> str:
-        return "zeroinitializer" if lanes > 1 else "0" if self.spec.pairs else "0.0"
+        return "zeroinitializer" if lanes > 1 else "0.0" if self.spec.parts == 1 else "0"
 
-    def _finish(self, total: str, c: str | None, target: str, column: str, lanes: int) -> None:
-        known = {read(0, self.dtype): total}
-        if c is not None:
+    def _lefts(self, line: str) -> list[str]:
+        """The terms' numbers for a row, which lie there."""
+        return [self.load(self.at(line, t, INT32), INT32, 1) for t in range(self.spec.terms)]
+
+    def _rights(self, here: dict[str, str]) -> list[str]:
+        """Where the terms' numbers for columns lie."""
+        return self._lines(here["right"], "0", "right_row", self.spec.terms) if self.spec.terms else []
+
+    def _finish_tile(
+        self, here: dict[str, str], row: str, cells: list[tuple[int, str]], sums: list[str], lanes: int
+    ) -> None:
+        """The sums, each of a row from this one on and the columns from a place on, go to the target."""
+        spec = self.spec
+        targets = self._lines(here["target"], row, "target_row", spec.rows)
+        others = self._lines(here["c"], row, "c_row", spec.rows) if spec.c else [None] * spec.rows
+        lines = self._lines(here["left"], row, "left_row", spec.rows) if spec.terms else []
+        lefts, rights = [self._lefts(line) for line in lines] or [[]] * spec.rows, self._rights(here)
+        for (r, place), total in zip(cells, sums, strict=True):
+            self._finish(total, _Beside(targets[r], others[r], lefts[r], rights), place, lanes)
+
+    def _finish(self, total: str, beside: _Beside, column: str, lanes: int) -> None:
+        x, y, z = (read(k, self.dtype) for k in range(3))
+        for left, right in zip(beside.lefts, beside.rights, strict=True):
+            factors = {
+                y: self.splat(left, INT32, lanes),
+                z: self.load(self.at(right, column, INT32), INT32, lanes),
+            }
+            total = self.evaluate(add(x, mul(y, z)), lanes, {x: total, **factors})
+        known = {x: total}
+        if beside.c is not None:
             repeats = self.spec.c_repeats
             found = self.load(
-                c if repeats else self.at(c, column, self.dtype), self.dtype, 1 if repeats else lanes
+                beside.c if repeats else self.at(beside.c, column, self.dtype),
+                self.dtype,
+                1 if repeats else lanes,
             )
-            known[read(1, self.dtype)] = self.splat(found, self.dtype, lanes) if repeats else found
+            known[y] = self.splat(found, self.dtype, lanes) if repeats else found
         value = self.evaluate(self.spec.end, lanes, known)
-        self.store(value, self.at(target, column, self.dtype), self.dtype, lanes)
+        self.store(value, self.at(beside.target, column, self.dtype), self.dtype, lanes)

@@ -17,6 +17,7 @@ class Target:
     saturates: bool  # floats become integers with saturation in hardware
     scratch: int  # bytes that a function may take of the stack
     halves: bool = False  # vectors of 64 bytes are two of 32 to it, which memory takes sooner
+    fours: bool = False  # one instruction for sums of four products of integers of 8 bits
 
 
 SCRATCH = 1 << 17
@@ -33,7 +34,17 @@ PROCESSORS = {
         32, converts_half=True, streams=True, scales=False, masks=True, saturates=False, scratch=SCRATCH
     ),
     "x86-64-v4": _V4,
-    "znver4": replace(_V4, halves=True),
+    "znver4": replace(_V4, halves=True, fours=True),
+    "alderlake": Target(
+        32,
+        converts_half=True,
+        streams=True,
+        scales=False,
+        masks=True,
+        saturates=False,
+        scratch=SCRATCH,
+        fours=True,
+    ),
     "aarch64": Target(
         16, converts_half=True, streams=False, scales=False, masks=False, saturates=True, scratch=SCRATCH
     ),

@@ -3,6 +3,11 @@
 a - its zero point, b - its zero point    two by two along k, as integers of 16 bits side by side
 sums of their products                    exact, modulo 2^32, as processors have an instruction for that
 scaled, moved, rounded                    in FLOAT64, as the definitions say
+
+Newer processors have an instruction for four by four, of which a's are without signs and b's with them. There
+bytes are taken as they are, or 128 away where their type is the other one, and so are the zero points:
+
+    sum of (a - p) (b - q) over k  =  sum of a b  -  p * sum of (b - q)  -  (sum of a) * q
 """
 
 from __future__ import annotations
@@ -14,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.jit import host
 from anydml.codegen.kernel import group
-from anydml.codegen.matrix import WIDTH
+from anydml.codegen.matrix import WIDTH, is_small
 from anydml.ops.call import Call, empty
 from anydml.ops.dtypes import FLOAT32, FLOAT64, FROM_NUMPY, INT8, INT16, INT32, NUMPY, UINT8, UINT16
 from anydml.ops.enums import TensorDataType
@@ -23,12 +29,14 @@ from anydml.ops.expr import (
     Expr,
     add,
     and_,
+    constant,
     convert,
     div,
     is_nan,
     maximum,
     minimum,
     mul,
+    neg,
     or_,
     read,
     rint,
@@ -36,8 +44,10 @@ from anydml.ops.expr import (
     shl,
     shr,
     sub,
+    xor,
 )
 from anydml.ops.opdef import Operator
+from anydml.ops.reductions import row_sum
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.convolution_kernels import Windows
 from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
@@ -72,7 +82,10 @@ def integer_kernel(
     end = _End(operator, tensors, threads)
     if matrices:
         large = made.sizes[-1] > 1 and made.sizes[-2] * depth * WIDTH // 2 > MAX_BYTES
-        return None if large else _Product(end, threads)
+        if large:
+            return None
+        fours = host().fours and not is_small(made.sizes[-2], made.sizes[-1], depth)
+        return partial(end, sums=_ByFours(tensors, threads) if fours else _ByPairs(threads))
     if not has_room(tensors):
         return None
     windows = Windows(
@@ -152,6 +165,114 @@ class _Pairs:
             self._launches[key] = RepeatedLaunch(kernel, self._threads)
         beside = [] if zero_point is None else [zero_point]
         self._launches[key].alone([*parts, *beside, result])
+
+
+# ---- products of matrices --------------------------------------------------------------------------------
+
+
+class _ByPairs:
+    def __init__(self, threads: int | None) -> None:
+        self._pairs, self._product = _Pairs(threads), MatrixLaunches(_SUM, threads, parts=2)
+
+    def __call__(self, c: Call, into: Array) -> None:
+        a = self._pairs.of(c.a, c.a.ndim - 1, c.a_zero_point, _COLUMN)
+        b = self._pairs.of(c.b, c.b.ndim - 2, c.b_zero_point, _ROW)
+        self._product.run([a, b, into], dots=into.shape[-1] == 1)
+
+
+class _Fours:
+    """A matrix's bytes along an axis, in fours of which the first one is the lowest; behind others 0."""
+
+    def __init__(self, dtype: TensorDataType, wanted: TensorDataType, axis: int, threads: int | None) -> None:
+        self._dtype, self._axis, self._threads = dtype, axis, threads
+        self.moved = 0 if dtype is wanted else 128 if wanted is UINT8 else -128
+        """What is added to each, to be of the type that is wanted."""
+        self._launches: dict[int, RepeatedLaunch] = {}
+
+    def number(self, x: Expr) -> Expr:
+        return add(convert(x, INT32), self.moved)
+
+    def of(self, x: Array) -> Array:
+        axis, sizes = x.ndim + self._axis, list(x.shape)
+        whole, rest = divmod(sizes[axis], 4)
+        if axis == x.ndim - 1 and x.strides[axis] == 1 and rest == 0:
+            words = x.view(np.int32)
+            if self.moved:
+                given, words = words, scratch(words.shape, words.dtype)
+                self._launch(0).alone([given, words])
+            return words
+        sizes[axis] = whole + bool(rest)
+        result, lead = scratch(sizes, np.dtype(np.int32)), (slice(None),) * axis
+        end = 4 * whole
+        if whole:
+            parts = [x[(*lead, slice(k, end, 4))] for k in range(4)]
+            self._launch(4).alone([*parts, result[(*lead, slice(whole))]])
+        if rest:
+            parts = [x[(*lead, slice(end + k, end + k + 1))] for k in range(rest)]
+            self._launch(rest).alone([*parts, result[(*lead, slice(whole, None))]])
+        return result
+
+    def _launch(self, count: int) -> RepeatedLaunch:
+        """Of so many arrays of bytes; 0: of fours, which are only to be moved."""
+        if count not in self._launches:
+            reads = [read(k, self._dtype) for k in range(count)]
+            four = constant(0, INT32) if reads else xor(read(0, INT32), _ALL_SIGNS)
+            for k, x in enumerate(reads):
+                four = or_(four, shl(and_(self.number(x), 0xFF), 8 * k))
+            given = tuple(x.dtype for x in reads) or (INT32,)
+            self._launches[count] = RepeatedLaunch(group(given, (four,)), self._threads)
+        return self._launches[count]
+
+
+_ALL_SIGNS = constant(-0x7F7F7F80, INT32)
+"""The upper bit of each of four bytes."""
+
+
+class _ByFours:
+    def __init__(self, tensors: Mapping[str, TensorDesc], threads: int | None) -> None:
+        a, b = (tensors[f"{name}Tensor"].data_type for name in "AB")
+        self._given = ["AZeroPointTensor" in tensors, "BZeroPointTensor" in tensors]
+        self._a, self._b = _Fours(a, UINT8, -1, threads), _Fours(b, INT8, -2, threads)
+        self._threads = threads
+
+        def launch(meaning: Expr, *types: TensorDataType) -> RepeatedLaunch:
+            return RepeatedLaunch(group(types, (meaning,)), threads)
+
+        p, q = (
+            fours.number(read(0, t)) if given else constant(fours.moved, INT32)
+            for fours, t, given in zip((self._a, self._b), (a, b), self._given, strict=True)
+        )
+        types = [(t,) * given for t, given in zip((a, b), self._given, strict=True)]
+        differences = _difference(read(0, b), read(1, b) if self._given[1] else None)
+        self._minus_p, self._q = launch(neg(p), *types[0]), launch(q, *types[1])
+        self._columns = launch(row_sum(differences, (-2,)), b, *types[1])
+        self._minus_rows = launch(neg(row_sum(self._a.number(read(0, a)), (-1,))), a)
+        self._product = MatrixLaunches(_SUM, threads, parts=4)
+
+    def __call__(self, c: Call, into: Array) -> None:
+        points = [
+            [] if x is None else [_along(x, how, into.ndim, self._threads)]
+            for x, how in ((c.a_zero_point, _COLUMN), (c.b_zero_point, _ROW))
+        ]
+        moved = [bool(x or fours.moved) for x, fours in zip(points, (self._a, self._b), strict=True)]
+        arrays = [self._a.of(c.a), self._b.of(c.b), into]
+        terms = self._terms(c, into.shape, points, moved) if any(moved) else []
+        self._product.run(arrays, dots=into.shape[-1] == 1, terms=terms)
+
+    def _terms(
+        self, c: Call, sizes: Sequence[int], points: Sequence[Sequence[Array]], moved: Sequence[bool]
+    ) -> list[Array]:
+        """What is added to the sums of products of bytes: numbers for rows, and for columns."""
+        *stack, m, n = sizes
+        count, dtype = sum(moved), np.dtype(np.int32)
+        left, right = scratch((*stack, m, count), dtype), scratch((*stack, count, n), dtype)
+        if moved[0]:
+            self._minus_p.alone([*points[0], left[..., :1]])
+            self._columns.alone([c.b, *points[1], right[..., :1, :]], c.b.shape)
+        if moved[1]:
+            self._minus_rows.alone([c.a, left[..., -1:]], c.a.shape)
+            self._q.alone([*points[1], right[..., -1:, :]])
+        return [left, right]
 
 
 # ---- what becomes of sums --------------------------------------------------------------------------------
@@ -234,20 +355,6 @@ class _End:
 # ---- operators -------------------------------------------------------------------------------------------
 
 
-class _Product:
-    def __init__(self, end: _End, threads: int | None) -> None:
-        self._end, self._pairs = end, _Pairs(threads)
-        self._product = MatrixLaunches(_SUM, threads, pairs=True)
-
-    def __call__(self, c: Call) -> Array:
-        return self._end(c, self._sums)
-
-    def _sums(self, c: Call, into: Array) -> None:
-        a = self._pairs.of(c.a, c.a.ndim - 1, c.a_zero_point, _COLUMN)
-        b = self._pairs.of(c.b, c.b.ndim - 2, c.b_zero_point, _ROW)
-        self._product.run([a, b, into])
-
-
 class _Convolution:
     """As one of floats by columns, of integers of 16 bits and then of pairs of channels."""
 
@@ -259,7 +366,7 @@ class _Convolution:
         difference = _difference(read(0, dtype), read(1, dtype) if moved else None)
         kernel = group((dtype,) * (1 + moved), (convert(difference, INT16),))
         self._move = RepeatedLaunch(kernel, threads)
-        self._product = MatrixLaunches(_SUM, threads, pairs=True)
+        self._product = MatrixLaunches(_SUM, threads, parts=2)
 
     def __call__(self, c: Call) -> Array:
         return self._end(c, self._sums)

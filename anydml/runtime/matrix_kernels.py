@@ -102,15 +102,15 @@ def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr
 
 
 class MatrixLaunches:
-    """Products with one end, of matrices of one size each; of pairs: see `MatrixSpec`."""
+    """Products with one end, of matrices of one size each. `parts`: see `MatrixSpec`."""
 
-    def __init__(self, end: Expr, threads: int | None, pairs: bool = False) -> None:
-        self._end, self._threads, self._pairs = end, threads, pairs
+    def __init__(self, end: Expr, threads: int | None, parts: int = 1) -> None:
+        self._end, self._threads, self._parts = end, threads, parts
         self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
         self._copy = copying(UINT32, threads)
 
-    def run(self, arrays: Sequence[Array], dots: bool = False) -> None:
-        """The arrays of a `_MatrixLaunch`."""
+    def run(self, arrays: Sequence[Array], dots: bool = False, terms: Sequence[Array] = ()) -> None:
+        """The arrays of a `_MatrixLaunch`, of which `terms` are the last ones."""
         a, b, result, *others = arrays
         bias = others[0] if others else None
         rows, columns = result.shape[-2:]
@@ -129,13 +129,14 @@ class MatrixLaunches:
             dots=dots,
             turned=not _packed(a, -1),
             panels=panels,
-            pairs=self._pairs,
+            parts=self._parts,
+            terms=terms[0].shape[-1] if terms else 0,
             c=bias is not None,
             c_repeats=bias is not None and not _packed(bias, -1),
         )
         if spec not in self._launches:
             self._launches[spec] = _MatrixLaunch(spec, self._threads)
-        self._launches[spec].alone(arrays)
+        self._launches[spec].alone([*arrays, *terms])
 
     def copied(self, x: Array, into: Array) -> Array:
         self._copy.alone([x.view(np.uint32), into.view(np.uint32)])
@@ -160,7 +161,8 @@ def _packed(x: Array, axis: int) -> bool:
 
 
 class _MatrixLaunch(RepeatedLaunch):
-    """Arrays: [..., M, K], [..., K, N], the target, and c of its sizes if there is one."""
+    """Arrays: [..., M, K], [..., K, N], the target, and c of its sizes if there is one; of terms, [..., M, T]
+    and [..., T, N]."""
 
     def __init__(self, spec: MatrixSpec, threads: int | None) -> None:
         self._spec = spec
@@ -170,6 +172,7 @@ class _MatrixLaunch(RepeatedLaunch):
         spec, (a, b, target, *others) = self._spec, arrays
         *stack, m, depth = a.shape
         n = target.shape[-1]
+        terms = [others.pop() for _ in range(2)][::-1] if spec.terms else []
         tiles = {"column": (-(-n // spec.columns), spec.columns), "row": (-(-m // spec.rows), spec.rows)}
         require(target.shape == (*stack, m, n))
         if spec.panels:
@@ -181,6 +184,8 @@ class _MatrixLaunch(RepeatedLaunch):
             require(b.shape == (*stack, depth, n))
         require(
             [x.shape for x in others] == [target.shape] * spec.c,
+            [x.shape for x in terms] == [(*stack, m, spec.terms), (*stack, spec.terms, n)][: len(terms)],
+            all(_packed(x, -1) for x in terms),
             all(x.itemsize == WIDTH for x in arrays),
             m >= spec.rows,
             n >= spec.columns,
@@ -194,6 +199,8 @@ class _MatrixLaunch(RepeatedLaunch):
         values |= {"b_row": b.strides[-1 if spec.dots else -2], "target_row": target.strides[-2]}
         if spec.c:
             values["c_row"] = others[0].strides[-2]
+        if terms:
+            values |= {"left_row": terms[0].strides[-2], "right_row": terms[1].strides[-2]}
         names = spec.names
         outer = [
             (size, [x.strides[k] for x in arrays] + [0] * (len(names) - len(arrays)))

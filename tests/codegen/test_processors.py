@@ -219,12 +219,19 @@ def test_products_of_matrices(processor):
         MatrixSpec(1, 7, add(SUM, C), c=True, c_repeats=True),
         MatrixSpec(*tile_of_dots(9, 9), SUM, dots=True),
         MatrixSpec(*tile_of_dots(9, 1), SUM, dots=True),
-        MatrixSpec(*tile_of(100, 100, target), read(0, INT32), pairs=True),
-        MatrixSpec(3, 1, read(0, INT32), pairs=True),
-        MatrixSpec(1, 7, read(0, INT32), pairs=True),
+        MatrixSpec(*tile_of(100, 100, target), read(0, INT32), parts=2),
+        MatrixSpec(3, 1, read(0, INT32), parts=2),
+        MatrixSpec(1, 7, read(0, INT32), parts=2),
+        MatrixSpec(*tile_of(100, 100, target), read(0, INT32), parts=4, terms=2),
+        MatrixSpec(1, 20, read(0, INT32), parts=4, terms=1),
+        MatrixSpec(*tile_of_dots(9, 1), read(0, INT32), parts=4, dots=True, terms=2),
+        MatrixSpec(3, 1, read(0, INT32), parts=4, terms=1),
     ]
     for spec in specs:
-        taken(body_text(MatrixWriter, spec, target), processor)
+        text = body_text(MatrixWriter, spec, target)
+        taken(text, processor)
+        if spec.parts == 4 and max(spec.columns, 8 * spec.dots) > 3:
+            assert ("vpdpbusd" in assembly(text, processor)) is target.fours
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.codegen.jit import host
+from anydml.runtime import integer_kernels
 
 RNG = np.random.default_rng(11)
 TYPES = [(a, b) for a in (np.int8, np.uint8) for b in (np.int8, np.uint8)]
 SIZES = [((40, 33), (33, 50)), ((1, 300), (300, 17)), ((70, 64), (64, 1)), ((2, 3, 9, 31), (2, 3, 31, 20)),
-         ((64, 1), (1, 64)), ((5, 2), (2, 500))]  # fmt: skip
+         ((64, 1), (1, 64)), ((5, 2), (2, 500)), ((3, 7, 40), (3, 40, 5))]  # fmt: skip
+
+
+@pytest.fixture(params=[2, 4])
+def parts(request, monkeypatch):
+    """How many are multiplied at once, whatever the processor has an instruction for."""
+    monkeypatch.setattr(integer_kernels, "host", lambda: replace(host(), fours=request.param == 4))
+    monkeypatch.setattr(integer_kernels, "is_small", lambda *sizes: False)
 
 
 def drawn(sizes, dtype):
@@ -32,6 +43,7 @@ def forms(rank, rows, columns):
 @pytest.mark.parametrize("form", range(4))
 @pytest.mark.parametrize(("one", "other"), TYPES)
 @pytest.mark.parametrize(("left", "right"), SIZES)
+@pytest.mark.usefixtures("parts")
 def test_products(by_both, same_bytes, left, right, one, other, form):
     a, b = drawn(left, one), drawn(right, other)
     points = forms(len(left), left[-2], right[-1])[form]
@@ -43,6 +55,7 @@ def test_products(by_both, same_bytes, left, right, one, other, form):
 @pytest.mark.parametrize("form", [1, 2, 3])
 @pytest.mark.parametrize(("left", "right"), SIZES)
 @pytest.mark.parametrize("made", [np.int8, np.uint8])
+@pytest.mark.usefixtures("parts")
 def test_scaled_products(by_both, same_bytes, left, right, made, form):
     a, b = drawn(left, np.uint8), drawn(right, np.int8)
     points, rank = forms(len(left), left[-2], right[-1]), len(left)
@@ -112,6 +125,7 @@ def test_convolutions(by_both, same_bytes, sizes, filters, told, one, other, poi
         same_bytes(*[[y] for y in found])
 
 
+@pytest.mark.usefixtures("parts")
 def test_other_layouts(by_both, same_bytes):
     a, b = drawn((50, 60), np.int8), drawn((80, 120), np.uint8)
     for left, right in (
@@ -125,6 +139,7 @@ def test_other_layouts(by_both, same_bytes):
         assert (found[0] == left.astype(int) @ right.astype(int)).all()
 
 
+@pytest.mark.usefixtures("parts")
 def test_sums_that_wrap_around(by_both, same_bytes):
     """2^32 is what INT32 is counted modulo."""
     a, b = np.full((1, 1 << 16), 255, np.uint8), np.full((1 << 16, 2), 255, np.uint8)
@@ -133,6 +148,7 @@ def test_sums_that_wrap_around(by_both, same_bytes):
     assert found[0][0, 0] == (255 * 255 << 16) - (1 << 32)
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("depth", [32, 33])
 def test_compiled(depth):
     """Dispatches of a graph, again and again, on other contents: zero points and scales, too."""
@@ -166,6 +182,7 @@ def test_compiled(depth):
             np.testing.assert_array_equal(results[name], wanted, name)
 
 
+@pytest.mark.usefixtures("parts")
 def test_memory_that_others_may_not_read():
     from tests.robustness.guard_memory import Memory
 
@@ -184,3 +201,18 @@ def test_memory_that_others_may_not_read():
         held[2][...] = 0
         dml.matrix_multiply_integer(held[0], None, held[1], None, out=held[2])
         np.testing.assert_array_equal(held[2], wanted)
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize(("one", "other"), TYPES)
+def test_calls_that_are_known(one, other):
+    """The next call of a kind goes another way, with other contents."""
+    for _ in range(4):
+        a, b = drawn((2, 20, 37), one), drawn((2, 37, 30), other)
+        zero, zero_too = drawn((1, 20, 1), one), drawn((1, 1, 30), other)
+        found = dml.matrix_multiply_integer(a, zero, b, zero_too)
+        np.testing.assert_array_equal(
+            found, (a.astype(int) - zero) @ (b.astype(int) - zero_too.astype(int)), strict=False
+        )
+        found = dml.matrix_multiply_integer(a, None, b, None)
+        np.testing.assert_array_equal(found, a.astype(int) @ b.astype(int), strict=False)

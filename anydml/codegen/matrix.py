@@ -76,7 +76,9 @@ class MatrixSpec:
     """The columns of b that a tile reads lie beside each other, and those of the next tile behind them."""
     parts: int = 1
     """More than one: elements are so many neighbours along k, integers side by side: two of 16 bits, or four
-    of 8 bits, those of a without signs. A sum has the products of all, and wraps around at 32 bits."""
+    of 8 bits, of which a's or b's are without signs. A sum has all products, and wraps around at 32 bits."""
+    a_signed: bool = False
+    """Of four, a's have signs."""
     terms: int = 0
     """To each sum so many products are added, of an INT32 for its row (`left`) and one for its column
     (`right`)."""
@@ -333,7 +335,8 @@ class MatrixWriter(RowWriter):
         kind, whole = value_type(INT32, width), value_type(INT32, lanes)
         self.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind})")
         for first in range(0, lanes, width):
-            given = [self._part(v, whole, first, width, lanes) for v in (total, x, y)]
+            factors = (y, x) if self.spec.a_signed else (x, y)  # the one without signs is the first
+            given = [self._part(v, whole, first, width, lanes) for v in (total, *factors)]
             made.append(self.line(f"call {kind} @{name}({', '.join(f'{kind} {v}' for v in given)})"))
         while len(made) > 1:
             joined, width = [], 2 * width
@@ -358,12 +361,12 @@ class MatrixWriter(RowWriter):
         for part in range(parts):
             places = ", ".join(f"i32 {parts * k + part}" for k in range(lanes))
             factors = []
-            for vector, widen in ((x, "sext" if parts == 2 else "zext"), (y, "sext")):
+            for vector, signed in ((x, parts == 2 or self.spec.a_signed), (y, not self.spec.a_signed)):
                 every = self.line(f"bitcast {kind} {vector} to <{many} x {small}>")
                 mask = f"<{many} x {small}> poison, <{lanes} x i32> <{places}>"
                 found = self.line(f"shufflevector <{many} x {small}> {every}, {mask}")
-                wide = self.line(f"{widen} <{lanes} x {small}> {found} to <{lanes} x i32>")
-                factors.append(wide)
+                widen = f"{'sext' if signed else 'zext'} <{lanes} x {small}> {found}"
+                factors.append(self.line(f"{widen} to <{lanes} x i32>"))
             products.append(self.line(f"mul <{lanes} x i32> {', '.join(factors)}"))
         both = products[0]
         for other in products[1:]:

@@ -9,7 +9,7 @@ what views of the padded input have at each place of the window, and no columns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -42,7 +42,7 @@ def convolution_kernel(
         return None
     filters, made = tensors["FilterTensor"].sizes, tensors["OutputTensor"].sizes
     windows = Windows(attributes, tensors["InputTensor"].sizes, filters, made, threads)
-    kind = _ByChannel if _is_by_channel(filters, attributes) else _Columns
+    kind = _ByChannel if is_by_channel(filters, attributes) else _Columns
     return kind(windows, attributes, "BiasTensor" in tensors)
 
 
@@ -53,7 +53,8 @@ def _is_able(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any]) -
     return forward and not turned and not any(attributes["OutputPadding"]) and 0 not in (*filters, *made)
 
 
-def _is_by_channel(filters: Sequence[int], attributes: Mapping[str, Any]) -> bool:
+def is_by_channel(filters: Sequence[int], attributes: Mapping[str, Any]) -> bool:
+    """Whether each channel has a filter of its own, of not too many taps."""
     alone = filters[1] == 1 and filters[0] == attributes["GroupCount"]
     return alone and 1 < prod(filters[2:]) <= MAX_TAPS
 
@@ -64,7 +65,7 @@ def best_by_kernels(tensors: Mapping[str, TensorDesc], attributes: Mapping[str, 
     filters, x = tensors["FilterTensor"].sizes, tensors["InputTensor"]
     padded = any((*attributes["StartPadding"], *attributes["EndPadding"]))
     single = prod(filters[2:]) == 1 and not padded and max(attributes["Strides"]) == 1
-    good = x.data_type is FLOAT32 and (_is_by_channel(filters, attributes) or single)
+    good = x.data_type is FLOAT32 and (is_by_channel(filters, attributes) or single)
     return good and _is_able(tensors, attributes)
 
 
@@ -87,17 +88,22 @@ class Windows:
         self._padded = (*sizes[:2], *(a + n + z for (a, z), n in zip(around, sizes[2:], strict=True)))
         self._copy = copying(UINT32, threads)
 
-    def seen(
-        self, x: Array, dtype: np.dtype | None = None, move: Callable[[Array, Array], object] | None = None
-    ) -> Array:
-        """[N, C, taps..., places...]: a view of the input, or of one with zeros around.
+    def padded(self, x: Array) -> Array:
+        """The input, or one with zeros around."""
+        if self._padded == x.shape:
+            return x
+        whole, inside = self.around(x.dtype)
+        self.copied(x, inside)
+        return whole
 
-        `move(x, into)`: what makes elements of another type of it.
-        """
-        if move is not None or self._padded != x.shape:
-            whole = between(np.zeros(self._padded, dtype or x.dtype))
-            (move or self.copied)(x, whole[(slice(None), slice(None), *self._inside)])
-            x = whole
+    def around(self, dtype: np.dtype) -> tuple[Array, Array]:
+        """Memory for an input with zeros around, and the part of it that is the input's."""
+        whole = between(np.zeros(self._padded, dtype))
+        return whole, whole[(slice(None), slice(None), *self._inside)]
+
+    def view(self, x: Array) -> Array:
+        """What windows see of an input with what is around it."""
+        require(x.shape == self._padded)
         spatial = x.strides[2:]
         within = (s * d for s, d in zip(spatial, self._dilations, strict=True))
         from_one_to_the_next = (s * n for s, n in zip(spatial, self._strides, strict=True))
@@ -110,6 +116,20 @@ class Windows:
         if x.flags.c_contiguous:  # NumPy compares with the buffer itself, in a tenth of the time
             return np.ndarray(sizes, x.dtype, x, 0, strides)
         return as_strided(x, sizes, strides, writeable=False)
+
+    def columns(self, x: Array) -> Array:
+        """The same as matrices: [N, groups, C / groups * window, places]."""
+        seen = self.view(x)
+        if prod(self.taps) > 1 or not seen.flags.c_contiguous:
+            seen = self.copied(seen, scratch(seen.shape, seen.dtype))
+        return seen.reshape(x.shape[0], self.groups, -1, prod(self.places))
+
+    def by_tap(self, x: Array, filters: Array) -> list[Array]:
+        """What there is of the input, and then of filters of single channels, for each place of a window."""
+        every, one = (slice(None), slice(None)), (slice(None), 0)
+        seen, column = self.view(x), (1, filters.shape[0], *[1] * len(self.taps))
+        places = [*np.ndindex(*self.taps)]
+        return [*(seen[(*every, *k)] for k in places), *(filters[(*one, *k)].reshape(column) for k in places)]
 
     def copied(self, x: Array, into: Array) -> Array:
         self._copy.alone([x.view(np.uint32), into.view(np.uint32)])
@@ -124,11 +144,8 @@ class _Columns:
 
     def __call__(self, c: Call) -> Array:
         w = self._windows
-        seen, result = w.seen(c.input), empty(c.output, c.input.dtype)
+        columns, result = w.columns(w.padded(c.input)), empty(c.output, c.input.dtype)
         batch, filters, places = c.input.shape[0], c.filter.shape[0], prod(w.places)
-        columns = (batch, w.groups, prod(c.filter.shape[1:]), places)
-        if prod(w.taps) > 1 or not seen.flags.c_contiguous:
-            seen = w.copied(seen, scratch(seen.shape, seen.dtype))
         weights = packed(c.filter, w.threads).reshape(1, w.groups, filters // w.groups, -1)
         made = (batch, w.groups, filters // w.groups, places)
         beside = []
@@ -137,17 +154,23 @@ class _Columns:
             beside = [np.broadcast_to(bias, made)]
         if batch > 1:
             weights = np.broadcast_to(weights, (batch, *weights.shape[1:]))
-        self._product.run([weights, seen.reshape(columns), result.reshape(made), *beside])
+        self._product.run([weights, columns, result.reshape(made), *beside])
         return result
+
+
+def tap_by_tap(count: int) -> Expr:
+    """The sum of products of what `Windows.by_tap` gives for so many places."""
+    seen, weights = ([read(first + k, FLOAT32) for k in range(count)] for first in (0, count))
+    total: Expr = mul(seen[0], weights[0])
+    for one, weight in zip(seen[1:], weights[1:], strict=True):
+        total = fma(one, weight, total)
+    return total
 
 
 class _ByChannel:
     def __init__(self, windows: Windows, attributes: Mapping[str, Any], bias: bool) -> None:
         self._windows, count = windows, prod(windows.taps)
-        seen, weights = ([read(first + k, FLOAT32) for k in range(count)] for first in (0, count))
-        total: Expr = mul(seen[0], weights[0])
-        for one, weight in zip(seen[1:], weights[1:], strict=True):
-            total = fma(one, weight, total)
+        total = tap_by_tap(count)
         if bias:
             total = add(total, read(2 * count, FLOAT32))
         rank = 2 + len(windows.taps)
@@ -157,14 +180,8 @@ class _ByChannel:
 
     def __call__(self, c: Call) -> Array:
         w = self._windows
-        seen, result = w.seen(c.input), empty(c.output, c.input.dtype)
-        filters = c.filter.reshape(1, c.filter.shape[0], *w.taps)
-        column = (1, c.filter.shape[0], *[1] * len(w.taps))
-        given: list[Array] = []
-        for x, sizes in ((seen, None), (filters, column)):
-            for place in np.ndindex(*w.taps):
-                one = x[(slice(None), slice(None), *place)]
-                given.append(one if sizes is None else one.reshape(sizes))
+        result = empty(c.output, c.input.dtype)
+        given = w.by_tap(w.padded(c.input), c.filter)
         if c.bias is not None:
             given.append(c.bias)
         self._launch.alone([*given, result])

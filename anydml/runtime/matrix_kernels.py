@@ -102,10 +102,10 @@ def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr
 
 
 class MatrixLaunches:
-    """Products with one end, of matrices of one size each. `parts`: see `MatrixSpec`."""
+    """Products with one end, of matrices of one size each. `parts`, `a_signed`: see `MatrixSpec`."""
 
-    def __init__(self, end: Expr, threads: int | None, parts: int = 1) -> None:
-        self._end, self._threads, self._parts = end, threads, parts
+    def __init__(self, end: Expr, threads: int | None, parts: int = 1, a_signed: bool = False) -> None:
+        self._end, self._threads, self._parts, self._a_signed = end, threads, parts, a_signed
         self._launches: dict[MatrixSpec, _MatrixLaunch] = {}
         self._copy = copying(UINT32, threads)
 
@@ -130,6 +130,7 @@ class MatrixLaunches:
             turned=not _packed(a, -1),
             panels=panels,
             parts=self._parts,
+            a_signed=self._a_signed,
             terms=terms[0].shape[-1] if terms else 0,
             c=bias is not None,
             c_repeats=bias is not None and not _packed(bias, -1),

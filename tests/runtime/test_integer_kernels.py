@@ -9,7 +9,7 @@ import pytest
 
 import anydml as dml
 from anydml.codegen.jit import host
-from anydml.runtime import integer_kernels
+from anydml.runtime import integer_convolutions, integer_products
 
 RNG = np.random.default_rng(11)
 TYPES = [(a, b) for a in (np.int8, np.uint8) for b in (np.int8, np.uint8)]
@@ -20,8 +20,9 @@ SIZES = [((40, 33), (33, 50)), ((1, 300), (300, 17)), ((70, 64), (64, 1)), ((2, 
 @pytest.fixture(params=[2, 4])
 def parts(request, monkeypatch):
     """How many are multiplied at once, whatever the processor has an instruction for."""
-    monkeypatch.setattr(integer_kernels, "host", lambda: replace(host(), fours=request.param == 4))
-    monkeypatch.setattr(integer_kernels, "is_small", lambda *sizes: False)
+    for module in (integer_products, integer_convolutions):
+        monkeypatch.setattr(module, "host", lambda: replace(host(), fours=request.param == 4))
+    monkeypatch.setattr(integer_products, "is_small", lambda *sizes: False)
 
 
 def drawn(sizes, dtype):
@@ -97,17 +98,22 @@ CONVOLUTIONS = [
     ((3, 10, 12, 12), (4, 5, 1, 1), {"group_count": 2}),
     ((1, 6, 90), (7, 6, 5), {"start_padding": [4]}),
     ((1, 1, 40, 40), (1, 1, 7, 7), {}),
+    ((2, 6, 9, 12), (6, 3, 2, 3), {"start_padding": [0, 2], "end_padding": [1, 1], "strides": [1, 2], "group_count": 2}),
+    ((2, 6, 9, 9), (6, 1, 3, 3), {"group_count": 6, "strides": [2, 2], "start_padding": [1, 1], "end_padding": [1, 1]}),
+    ((2, 6, 9, 9), (12, 1, 3, 3), {"group_count": 6, "start_padding": [1, 1]}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("points", [None, "one", "filter"])
 @pytest.mark.parametrize(("one", "other"), TYPES)
 @pytest.mark.parametrize(("sizes", "filters", "told"), CONVOLUTIONS)
+@pytest.mark.usefixtures("parts")
 def test_convolutions(by_both, same_bytes, sizes, filters, told, one, other, points):
     rank = len(sizes)
     x, f = drawn(sizes, one), drawn(filters, other)
     zero = drawn((1,) * rank, one) if points else None
-    zero_too = drawn((1, filters[0], *(1,) * (rank - 2)), other) if points else None
+    count = filters[0] if points == "filter" else 1
+    zero_too = drawn((1, count, *(1,) * (rank - 2)), other) if points else None
     found = by_both(lambda: dml.convolution_integer(x, zero, f, zero_too, **told))
     same_bytes(*[[y] for y in found])
     scale, scales, made = (

@@ -130,11 +130,11 @@ def _requantized(total: Expr, scales: tuple[Expr, Expr], t: _Terms, made: Tensor
     def ended(whole: Expr) -> Expr:
         point = t.get("output_zero_point")
         x = whole if point is None else add(whole, convert(point, whole.dtype))
+        x = select(is_nan(x), 0.0, x)
         return minimum(maximum(x, float(info.min)), float(info.max))
 
     exact_total = _exact(total) if bias is None else add(_exact(total), _exact(bias))
     exact = rint(div(mul(exact_total, mul(*map(_exact, scales))), _exact(y_scale)))
-    exact = select(is_nan(exact), 0.0, exact)
 
     so_far = total if bias is None else add(total, bias)
     factor = mul(*(convert(x, FLOAT32) for x in scales))

@@ -84,11 +84,36 @@ def test_scales_that_make_no_number(by_both, same_bytes):
     a, b = drawn((40, 40), np.uint8), drawn((40, 40), np.uint8)
     scales = np.float32([0, np.inf, np.nan, -1, 1e-38] * 8)
     one = np.float32([1])
+    for point in (None, np.uint8([7])):
 
-    def run():
-        return dml.quantized_linear_matrix_multiply(a, scales, None, b, one, None, scales[::-1].copy(), None)
+        def run(point=point):
+            return dml.quantized_linear_matrix_multiply(
+                a, scales, None, b, one, None, scales[::-1].copy(), point
+            )
 
-    same_bytes(*[[y] for y in by_both(run)])
+        same_bytes(*[[y] for y in by_both(run)])
+
+
+def test_sums_that_lie_in_the_middle(by_both, same_bytes):
+    """And near it, on either side, as far as FLOAT32 goes; and beside a bias with which they wrap around."""
+    a, b = np.uint8(RNG.integers(0, 256, (64, 64))), np.int8(RNG.integers(-8, 8, (64, 64)))
+    for scale in (0.5, 0.25, 1 / 3, 1.5, 0.1, 2.0**-110, 2.0**120):
+        for factor in (1, 1 - 2**-23, 1 + 2**-22):
+            one, other = np.float32([scale]), np.float32([factor])
+            found = by_both(
+                lambda one=one, other=other: dml.quantized_linear_matrix_multiply(
+                    a, one, None, b, other, None, np.float32([64.0 * scale]), None
+                )
+            )
+            same_bytes(*[[y] for y in found])
+    x, f = drawn((1, 4, 8, 8), np.uint8), drawn((6, 4, 3, 3), np.int8)
+    bias = np.int32([2**31 - 1, -(2**31), 2**31 - 20000, 5, -(2**31) + 9, 0]).reshape(1, 6, 1, 1)
+    scale, made = np.full((1, 1, 1, 1), 1, np.float32), np.full((1, 1, 1, 1), 2**24, np.float32)
+    scales = np.ones((1, 6, 1, 1), np.float32)
+    found = by_both(
+        lambda: dml.quantized_linear_convolution(x, scale, None, f, scales, None, bias, made, None)
+    )
+    same_bytes(*[[y] for y in found])
 
 
 CONVOLUTIONS = [

@@ -99,10 +99,10 @@ def test_sums_that_lie_in_the_middle(by_both, same_bytes):
     a, b = np.uint8(RNG.integers(0, 256, (64, 64))), np.int8(RNG.integers(-8, 8, (64, 64)))
     for scale in (0.5, 0.25, 1 / 3, 1.5, 0.1, 2.0**-110, 2.0**120):
         for factor in (1, 1 - 2**-23, 1 + 2**-22):
-            one, other = np.float32([scale]), np.float32([factor])
+            scales = np.float32([scale]), np.float32([factor]), np.float32([64.0 * scale])
             found = by_both(
-                lambda one=one, other=other: dml.quantized_linear_matrix_multiply(
-                    a, one, None, b, other, None, np.float32([64.0 * scale]), None
+                lambda s=scales: dml.quantized_linear_matrix_multiply(
+                    a, s[0], None, b, s[1], None, s[2], None
                 )
             )
             same_bytes(*[[y] for y in found])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anydml.ops.attributes import EnumKind
-from anydml.ops.dtypes import listed
+from anydml.ops.dtypes import FLOAT32, UINT32, listed
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.shapes import explained, shape_in_words
@@ -38,7 +38,12 @@ def docstring(operator: Operator) -> str:
         lines.append(f"    {a.parameter}: {a.kind.documented}{'' if isinstance(a.kind, EnumKind) else '.'}")
     if operator.output_types:
         has_zero_point = any("ZeroPoint" in s.name for s in operator.inputs)
-        usual = operator.example_type(operator.free_output or "").name if operator.compute else "UINT8"
+        usual = "UINT8"
+        if operator.compute:  # as `types_of` has it
+            may_be = {t for s in operator.inputs for t in table.dtypes[s.dtype]}
+            named = [t.name for t in (FLOAT32, UINT32) if t in operator.output_types]
+            from_inputs = "that of the first input" if may_be & {*operator.output_types} else None
+            usual = named[0] if named else from_inputs or operator.output_types[0].name
         default = f"that of zero_point, else {usual}" if has_zero_point else usual
         if operator.usual_type is not None:
             default = "as the function usually has it"

@@ -35,6 +35,7 @@ from anydml.onnx.execute.steps import (
     RuleStep,
     Step,
     UnlessEmptyStep,
+    ViewStep,
 )
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.fold import fold, has_rule
@@ -187,6 +188,8 @@ class _Lowering:
             return iteration(wanted, self.program, self._result)
         if node.fails:
             return self._failing(node)
+        if node in self.placement.views:
+            return self._view(node)
         quirk = self.placement.quirk(node)
         if quirk is not None:
             if quirk.empty and not has_empty_input(node) and not self._probe(node, None):
@@ -258,6 +261,17 @@ class _Lowering:
 
         reads, writes = tuple(map(self.slot, read)), tuple(map(self.slot, written))
         return RuleStep(node, call, reads, writes, why)
+
+    def _view(self, node: Node) -> ViewStep:
+        """A step that only sees the memory of its input otherwise, as the operator's rule says."""
+        step, constants = self._rule(node, ""), self.graph.constants
+        others = [constants[v].content for v in node.reads[1:]]
+
+        def sizes(x: Any) -> tuple[int, ...]:
+            (made,) = step.rule([x, *others])
+            return tuple(made.shape)
+
+        return ViewStep(node, sizes, step.reads[:1], step.writes)
 
     def _branch(self, node: If) -> BranchStep:
         programs = [self.program(branch) for _, branch in node.branches]

@@ -30,10 +30,13 @@ def model(k):
 class Late(TimeoutError):
     pass
 
+armed = False
+
 def late(*_):
     global fired
-    fired = True
-    raise Late
+    if armed:  # and not when it is too late for a `try`
+        fired = True
+        raise Late
 
 signal.signal(signal.SIGALRM, late)
 random.seed(1)
@@ -48,9 +51,12 @@ sys.unraisablehook = ignored.append
 for k in range(1, 250):
     fired, session = False, anydml.load(model(k))
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
-        session.run(None, feed)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
+            session.run(None, feed)
+        finally:
+            armed = False
         lost += fired
     except Late:
         told += 1
@@ -64,8 +70,12 @@ FORKED = """
 kept = []
 for k in range(1, 120):
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
-        anydml.load(model(k)).run(None, feed)
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() * 5e-3)
+            anydml.load(model(k)).run(None, feed)
+        finally:
+            armed = False
     except Late as error:
         kept.append(error)  # and with it, whatever was under way
     finally:

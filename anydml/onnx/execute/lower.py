@@ -35,8 +35,8 @@ from anydml.onnx.execute.steps import (
     RuleStep,
     Step,
     UnlessEmptyStep,
-    ViewStep,
 )
+from anydml.onnx.execute.views import ViewStep
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Sizes

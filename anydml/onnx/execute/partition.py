@@ -9,7 +9,7 @@ from types import MappingProxyType
 from weakref import WeakSet, WeakValueDictionary
 
 from anydml.cached import cached_property
-from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
+from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import (
     CALL_SECONDS,
@@ -26,6 +26,7 @@ from anydml.onnx.execute.cost_model import (
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.reductions import Reduction, goes_well, reduction_of
 from anydml.onnx.execute.turns import Turn, turn_of
+from anydml.onnx.execute.views import ViewFinder
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -42,7 +43,6 @@ from anydml.runtime.arena import Arena
 from anydml.runtime.mapped_file import MappedFile
 
 PLACES = ("region", "single", "kernels")
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 MIN_OPEN_TURN = 1 << 18
 """Elements of a Transpose whose sizes are open."""
 
@@ -132,7 +132,7 @@ class Partition:
             self.moved = self._able_to_move()
         self.kernels = self._profitable_kernels() if code else self._needed_kernels()
         """The nodes that they shall run."""
-        self.views = self._views_beside(self.kernels)
+        self.views = self._finder.beside(self.kernels) if self.kernels else frozenset()
         """The nodes that only see memory otherwise, beside kernels."""
 
     @property
@@ -182,7 +182,7 @@ class Partition:
         moved = [n for n in nodes if n in self.moved]
         fixed = {n for n in moved if all(v.known_sizes is not None for v in n.reads[:1])}
         every = {*able, *fixed}
-        views = self._views_beside(every)
+        views = self._finder.beside(every)
         rest = [
             n
             for n in self.graph.nodes
@@ -239,7 +239,7 @@ class Partition:
     def _cut_seconds(self, kernels: Set[Node | If]) -> float:
         """What several regions cost more than one would."""
 
-        views = self._views_beside(kernels)
+        views = self._finder.beside(kernels)
 
         def place(node: Node | If) -> str:
             if node in kernels:
@@ -254,41 +254,9 @@ class Partition:
         unblocked |= {v for n in kernels for v in n.writes if blocked.intersection(self._readers.get(v, ()))}
         return others + CALL_SECONDS * max(len(regions) - 1, 0) + sum(map(out_of_blocks, unblocked))
 
-    def _views_beside(self, kernels: Set[Node | If]) -> Set[Node | If]:
-        """Of the nodes that see memory otherwise, those beside kernels that do not stand in a region, where
-        they cost nothing: a library would copy."""
-        found: set[Node | If] = set()
-        before = -1
-        while kernels and len(found) > before:
-            before, ours = len(found), kernels | found
-            for node in self._able_to_be_views:
-                source, (made,) = node.reads[0], node.writes
-                maker, readers = self._makers.get(source), self._readers.get(made, ())
-                inside = maker is not None and self._in_region(maker, ours)
-                if any(n in ours for n in (maker, *readers)) and not (
-                    inside and any(self._in_region(n, ours) for n in readers)
-                ):
-                    found.add(node)
-        return found
-
-    def _in_region(self, node: Node | If, others: Set[Node | If]) -> bool:
-        return node not in others and self._place_without_kernels(node) == "region"
-
     @cached_property
-    def _able_to_be_views(self) -> Sequence[Node]:
-        constants, given = self.graph.constants, {*self.graph.outputs}
-        return [
-            n
-            for n in self.graph.nodes
-            if isinstance(n, Node)
-            and not n.op.domain
-            and n.op.name in VIEWS
-            and isinstance(n.reads[0].type, TensorType)
-            and n.reads[0] not in constants
-            and all(v in constants for v in n.reads[1:])
-            and not given.intersection(n.writes)
-            and self._place_without_kernels(n) == "region"
-        ]
+    def _finder(self) -> ViewFinder:
+        return ViewFinder(self.graph, lambda n: self._place_without_kernels(n) == "region")
 
     @cached_property
     def _makers(self) -> Mapping[Value, Node | If]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -152,37 +152,6 @@ class RuleStep:
 
     def describe(self) -> str:
         return f"NumPy: {self.node.op}" + (f" ({self.because})" if self.because else "")
-
-
-@dataclass(frozen=True)
-class ViewStep:
-    """A node that gives the same elements in other sizes: the same memory, of which nothing is copied."""
-
-    node: Node
-    sizes: Callable[[Any], Shape]
-    """What it makes of an input. Raises RegionFailed."""
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    fresh: bool = False
-    _known: dict[Shape, Shape] = field(default_factory=dict)
-
-    def run(self, slots: list[Any]) -> None:
-        x = slots[self.reads[0]]
-        sizes = self._known.get(x.shape)
-        slots[self.writes[0]] = x.reshape(self._found(x) if sizes is None else sizes)
-
-    def _found(self, x: Any) -> Shape:
-        try:
-            sizes = self.sizes(x)
-        except RegionFailed as failure:
-            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
-        if len(self._known) >= MAX_KERNEL_SHAPES:
-            self._known.clear()
-        self._known[x.shape] = sizes
-        return sizes
-
-    def describe(self) -> str:
-        return f"view: {self.node.op}"
 
 
 @dataclass(frozen=True)

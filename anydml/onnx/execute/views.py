@@ -1,0 +1,94 @@
+"""Nodes that give the same elements in other sizes, beside kernels: steps that copy nothing.
+
+Within a library's region they cost nothing, either; where one begins or ends with them, it copies what goes
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydml.errors import ExecutionFailed, Problem
+from anydml.ir.graph import Graph, If, Node, TensorType, Value
+from anydml.onnx.execute.steps import MAX_KERNEL_SHAPES, Shape
+from anydml.onnx.providers.provider import RegionFailed
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    node: Node
+    sizes: Callable[[Any], Shape]
+    """What it makes of an input. Raises RegionFailed."""
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    fresh: bool = False
+    _known: dict[Shape, Shape] = field(default_factory=dict)
+
+    def run(self, slots: list[Any]) -> None:
+        x = slots[self.reads[0]]
+        sizes = self._known.get(x.shape)
+        slots[self.writes[0]] = x.reshape(self._found(x) if sizes is None else sizes)
+
+    def _found(self, x: Any) -> Shape:
+        try:
+            sizes = self.sizes(x)
+        except RegionFailed as failure:
+            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
+        if len(self._known) >= MAX_KERNEL_SHAPES:
+            self._known.clear()
+        self._known[x.shape] = sizes
+        return sizes
+
+    def describe(self) -> str:
+        return f"view: {self.node.op}"
+
+
+class ViewFinder:
+    """Which nodes of a graph are to be views."""
+
+    def __init__(self, graph: Graph, in_region: Callable[[Node | If], bool]) -> None:
+        """`in_region`: whether a library runs a node that no kernel does."""
+        given, constants = {*graph.outputs}, graph.constants
+        self._in_region = in_region
+        self._able = [
+            n
+            for n in graph.nodes
+            if isinstance(n, Node)
+            and not n.op.domain
+            and n.op.name in VIEWS
+            and isinstance(n.reads[0].type, TensorType)
+            and n.reads[0] not in constants
+            and all(v in constants for v in n.reads[1:])
+            and not given.intersection(n.writes)
+            and in_region(n)
+        ]
+        ends = {v for n in self._able for v in (*n.reads[:1], *n.writes)}
+        self._makers: dict[Value, Node | If] = {}
+        self._readers: dict[Value, list[Node | If]] = {v: [] for v in ends}
+        for node in graph.nodes if ends else ():
+            self._makers |= {v: node for v in node.writes if v in ends}
+            for value in node.reads:
+                if value in ends:
+                    self._readers[value].append(node)
+
+    def beside(self, kernels: Set[Node | If]) -> Set[Node | If]:
+        """Those beside nodes that kernels run, or beside other views, that do not stand in a region."""
+        found: set[Node | If] = set()
+        rest: Sequence[Node] = self._able if kernels else ()
+        while rest:
+            more = [n for n in rest if self._is_view(n, kernels | found)]
+            if not more:
+                break
+            found.update(more)
+            rest = [n for n in rest if n not in found]
+        return found
+
+    def _is_view(self, node: Node, others: Set[Node | If]) -> bool:
+        maker, readers = self._makers.get(node.reads[0]), self._readers[node.writes[0]]
+        around = [n in others or not self._in_region(n) for n in readers]
+        begins = maker is None or maker in others or not self._in_region(maker)
+        return (maker in others or any(n in others for n in readers)) and (begins or all(around))

@@ -35,16 +35,6 @@ PROCESSORS = {
     ),
     "x86-64-v4": _V4,
     "znver4": replace(_V4, halves=True, fours=True),
-    "alderlake": Target(
-        32,
-        converts_half=True,
-        streams=True,
-        scales=False,
-        masks=True,
-        saturates=False,
-        scratch=SCRATCH,
-        fours=True,
-    ),
     "aarch64": Target(
         16, converts_half=True, streams=False, scales=False, masks=False, saturates=True, scratch=SCRATCH
     ),

@@ -99,6 +99,8 @@ def pairs_of_tensors(threads: int) -> Iterator[tuple[str, Call, Call]]:
         (96, 96, 56, 3, 1, 96),
     ):
         yield _convolution(*given, bound)
+    for sizes in ((64, 64, 3, 1), (256, 64, 1, 1), (96, 96, 3, 96)):
+        yield _quantized_convolution(*sizes, bound)
     x = _floats(1, 64, 112, 112)
     window: dict[str, Any] = {"strides": 2, "window_size": 3, "start_padding": 1, "end_padding": 1}
     same: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
@@ -135,6 +137,27 @@ def _convolution(
         + " by channel" * (groups > 1),
         lambda: dml.convolution(x, w, strides=stride, start_padding=pad, end_padding=pad, group_count=groups),
         bound("Conv", [x, w], strides=[stride] * 2, pads=[pad] * 4, group=groups),
+    )
+
+
+def _quantized_convolution(
+    channels: int, filters: int, window: int, groups: int, bound: Callable[..., Call]
+) -> tuple[str, Call, Call]:
+    x = _RNG.integers(0, 256, (1, channels, 56, 56)).astype(np.uint8)
+    w = _RNG.integers(-128, 128, (filters, channels // groups, window, window)).astype(np.int8)
+    one, pad = (1, 1, 1, 1), window // 2
+    scale, made = np.full(one, 0.02, np.float32), np.full(one, 1, np.float32)
+    x_zero, w_zero, y_zero = np.full(one, 7, np.uint8), np.zeros(one, np.int8), np.full(one, 3, np.uint8)
+    scales = np.full((1, filters, 1, 1), 0.02, np.float32)
+    padding: dict[str, Any] = {"start_padding": pad, "end_padding": pad, "group_count": groups}
+    numbers = [v.reshape(()) for v in (scale, x_zero, scale, w_zero, made, y_zero)]
+    return (
+        f"QUANTIZED_LINEAR_CONVOLUTION {channels} to {filters}, 56 x 56, {window} x {window}"
+        + " by channel" * (groups > 1),
+        lambda: dml.quantized_linear_convolution(
+            x, scale, x_zero, w, scales, None, None, made, y_zero, **padding
+        ),
+        bound("QLinearConv", [x, *numbers[:2], w, *numbers[2:]], pads=[pad] * 4, group=groups),
     )
 
 

@@ -53,7 +53,6 @@ class ViewFinder:
     def __init__(self, graph: Graph, in_region: Callable[[Node | If], bool]) -> None:
         """`in_region`: whether a library runs a node that no kernel does."""
         given, constants = {*graph.outputs}, graph.constants
-        self._in_region = in_region
         self._able = [
             n
             for n in graph.nodes
@@ -66,14 +65,16 @@ class ViewFinder:
             and not given.intersection(n.writes)
             and in_region(n)
         ]
-        ends = {v for n in self._able for v in (*n.reads[:1], *n.writes)}
+        around = {v for n in self._able for v in (*n.reads[:1], *n.writes)}
+        near = [n for n in graph.nodes if not around.isdisjoint((*n.reads, *n.writes))] if around else []
+        self._inside = {n for n in near if in_region(n)}
+        """Those that a library runs, as far as it matters."""
         self._makers: dict[Value, Node | If] = {}
-        self._readers: dict[Value, list[Node | If]] = {v: [] for v in ends}
-        for node in graph.nodes if ends else ():
-            self._makers |= {v: node for v in node.writes if v in ends}
-            for value in node.reads:
-                if value in ends:
-                    self._readers[value].append(node)
+        self._readers: dict[Value, list[Node | If]] = {v: [] for v in around}
+        for node in near:
+            self._makers |= {v: node for v in node.writes if v in around}
+            for value in around.intersection(node.reads):
+                self._readers[value].append(node)
 
     def beside(self, kernels: Set[Node | If]) -> Set[Node | If]:
         """Those beside nodes that kernels run, or beside other views, that do not stand in a region."""
@@ -89,6 +90,6 @@ class ViewFinder:
 
     def _is_view(self, node: Node, others: Set[Node | If]) -> bool:
         maker, readers = self._makers.get(node.reads[0]), self._readers[node.writes[0]]
-        around = [n in others or not self._in_region(n) for n in readers]
-        begins = maker is None or maker in others or not self._in_region(maker)
-        return (maker in others or any(n in others for n in readers)) and (begins or all(around))
+        inside = self._inside - others
+        within = maker in inside and not inside.isdisjoint(readers)
+        return not within and (maker in others or any(n in others for n in readers))

@@ -91,3 +91,17 @@ def test_what_does_not_fit_fails_whoever_decides(body, native):
                 session.run(None, {"c": c})
         else:
             np.testing.assert_array_equal(session.run(None, {"c": c})[0], wanted)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Div", "Equal", "Less"])
+def test_known_numbers_beside_those_of_open_number(op):
+    """How many indices NonZero gives is open, while what they meet is known."""
+    made = "bool" if op in ("Equal", "Less") else "int64"
+    model = parser.parse_model(
+        f"""{HEAD}(int64[1] x) => ({made}[a, b] z) <int64[3] y = {{1, 3, 4}}> {{
+        k = NonZero (x)  one = Mul (k, k)  j = Add (one, x)  z = {op} (y, j) }}"""
+    ).SerializeToString()
+    session = dml.load(model)
+    theirs = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for x in (np.int64([2]), np.int64([5]), np.int64([2])):
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], theirs.run(None, {"x": x})[0])

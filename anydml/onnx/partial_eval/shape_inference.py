@@ -303,7 +303,7 @@ class ShapeInference:
         if measures(node) and inputs:
             found = measure(node, self.sizes(inputs[0]))
         else:
-            found = compute_symbols(node, given, sizes) if fits or None not in given else None
+            found = compute_symbols(node, given, sizes) if fits or all(g is not None for g in given) else None
         if found is None or found.shape != sizes:
             return None, None
         known = numbers(found)

@@ -10,12 +10,13 @@ from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, iota, masked_load, masked_store
 from anydml.codegen.stages import (
     Reduction,
+    accumulator_of,
     kept_value,
     lanes_of,
 )
 from anydml.codegen.target import Target
 from anydml.codegen.writer import LoopEmitter, stream_alignment
-from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.dtypes import BOOL, FLOAT32, FLOAT64, SIZE, ScalarType
 from anydml.ops.expr import Expr, convert, read
 from anydml.ops.reductions import needed_for, stages_of
 
@@ -45,6 +46,12 @@ class BlockedLoopEmitter(LoopEmitter):
         pointers, strides = [f"%p{k}" for k in everything], [f"%s{k}" for k in everything]
         self.blocks("%n", pointers, strides, self._constants(), self.group.outputs, None, ())
 
+    def narrow(self, lanes: int) -> None:
+        """Memory for what becomes wide on its way from there."""
+        every = [Reduction(e, accumulator_of(e)) for stage in self.stages for e in stage]
+        if any(self.by_memory(r) for r in every):
+            self.emit_lines(f"%narrow = alloca {value_type(FLOAT32, lanes)}, align 64")
+
     def _constants(self) -> dict[Expr, str]:
         """What is the same for all elements, in every lane."""
 
@@ -60,6 +67,7 @@ class BlockedLoopEmitter(LoopEmitter):
         for k, dtype in enumerate(self.types):
             if not self._splat(k):
                 self.emit_lines(f"%block{k} = alloca [{self.lanes} x {element_type(dtype)}], align 64")
+        self.narrow(self.lanes)
         if self.scratch:
             self.emit_lines(f"%scratch = alloca [{self.target.scratch + 8 * self.lanes} x i8], align 64")
         everything = range(len(self.group.operands))
@@ -224,7 +232,7 @@ class BlockedLoopEmitter(LoopEmitter):
 
     def _accumulate(self, emitter: Emitter, b: str, j: int, r: Reduction) -> None:
         """The accumulator after this block; lanes beyond its end contribute nothing."""
-        (given,) = r.expr.args
+        given = r.argument
         kind, truths = value_type(given.dtype, self.lanes), value_type(BOOL, self.lanes)
         argument = emitter.value(given)
         p = f"{b}.r{j}"
@@ -247,18 +255,61 @@ class BlockedLoopEmitter(LoopEmitter):
 
     def _combine(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
         """The accumulator with a block's values; adds to the emitter's lines."""
-        (given,) = r.expr.args
-        wide = Emitter(self.target, self.lanes, {read(-1, given.dtype): argument}, f"{self.label()}.v")
-        value = wide.value(convert(read(-1, given.dtype), r.dtype))
-        emitter.lines += wide.lines
         lanes = r.lanes(self.lanes)
-        value = self.folded(emitter.lines, r, value, self.lanes, lanes)
+        value = self.widened(emitter.lines, r, argument, self.lanes, lanes)
         other = read(-2, r.dtype)
         inner = Emitter(self.target, lanes, {r.leaf: accumulator, other: value}, f"{self.label()}.v")
         combined = inner.value(r.combined(r.leaf, other))
         emitter.lines += inner.lines
-        emitter.declared |= wide.declared | inner.declared
+        emitter.declared |= inner.declared
         return combined
+
+    def widened(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
+        """A vector of the argument as the accumulator's type, folded to so many lanes; adds to `lines`."""
+        given, piece = r.argument, self.target.vector_bytes // 8
+        if self.by_memory(r) and to % piece == 0:
+            return self._widened_by_memory(lines, r, value, lanes, to)
+        wide = Emitter(self.target, lanes, {read(-1, given.dtype): value}, f"{self.label()}.v")
+        value = wide.value(convert(read(-1, given.dtype), r.dtype))
+        lines += wide.lines
+        self.declared |= wide.declared
+        return self.folded(lines, r, value, lanes, to)
+
+    def by_memory(self, r: Reduction) -> bool:
+        """Whether what is summed up becomes FLOAT64 on its way from memory, where it is put for that:
+        conversions of registers take the room of arithmetic. With vectors of 64 bytes nothing is won."""
+        computed = r.argument.opcode != "read" and r.expr.opcode == "row_sum"
+        return computed and r.argument.dtype is FLOAT32 and self.target.vector_bytes == 32
+
+    def _widened_by_memory(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
+        p, piece, x, y = self.label(), self.target.vector_bytes // 8, read(-1, FLOAT64), read(-2, FLOAT64)
+        given, wide = value_type(FLOAT32, piece), value_type(FLOAT64, piece)
+        lines.append(f"  store {value_type(FLOAT32, lanes)} {value}, ptr %narrow, align 64")
+        sums = []
+        for first in range(0, to, piece):
+            parts = []
+            for at in range(first, lanes, to):
+                lines += [
+                    f"  %{p}.{at}.p = getelementptr float, ptr %narrow, i64 {at}",
+                    f"  %{p}.{at}.n = load {given}, ptr %{p}.{at}.p, align 4",
+                    f"  %{p}.{at} = fpext {given} %{p}.{at}.n to {wide}",
+                ]
+                parts.append(f"%{p}.{at}")
+            while len(parts) > 1:
+                half = len(parts) // 2
+                for k in range(half):
+                    emitter = self.emitter({x: parts[k], y: parts[half + k]}, piece)
+                    parts[k] = emitter.value(r.combined(x, y))
+                    lines += emitter.lines
+                del parts[half:]
+            sums += parts
+        while len(sums) > 1:
+            kind, places = value_type(FLOAT64, piece), ", ".join(f"i32 {k}" for k in range(2 * piece))
+            for k in range(0, len(sums), 2):
+                both = f"{kind} {sums[k]}, {kind} {sums[k + 1]}"
+                lines.append(f"  %{p}.both.{k} = shufflevector {both}, <{2 * piece} x i32> <{places}>")
+            sums, piece = [f"%{p}.both.{k}" for k in range(0, len(sums), 2)], 2 * piece
+        return sums[0]
 
     def folded(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
         """A vector's upper half combined with its lower one, until `to` lanes are left; adds to `lines`."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
-from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of, kept_value, same_for_a_row
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import BOOL, SIZE
-from anydml.ops.expr import Expr, convert, read
+from anydml.ops.expr import Expr, read
 from anydml.ops.reductions import stages_of
 
 MOST_VECTORS = 4
@@ -60,6 +59,7 @@ class RegisterRowEmitter(BlockedLoopEmitter):
 
     def write(self) -> None:
         everything, last = range(len(self.group.operands)), self.parts[-1]
+        self.narrow(max(part.lanes for part in self.parts))
         self.operands(everything)
         for k in everything:
             self.word(f"s{k}", "%strides", k)
@@ -128,7 +128,7 @@ class RegisterRowEmitter(BlockedLoopEmitter):
 
     def _reduced(self, r: Reduction) -> str:
         """The row's elements as one number."""
-        (argument,) = r.expr.args
+        argument = r.argument
         width = self.target.vector_bytes // SIZE[r.dtype]
         total = f"splat ({element_type(r.dtype)} {r.start(r.dtype)})"
         for part in self.parts:
@@ -138,10 +138,7 @@ class RegisterRowEmitter(BlockedLoopEmitter):
                 given, name = f"{value_type(BOOL, part.lanes)} %given", f"%{self.label()}"
                 self.emit_lines(f"{name} = select {given}, {kind} {value}, {kind} {nothing}")
                 value = name
-            wide = Emitter(self.target, part.lanes, {read(-1, argument.dtype): value}, f"{self.label()}.v")
-            value = wide.value(convert(read(-1, argument.dtype), r.dtype))
-            self.flush(wide)
-            value = self.folded(self.lines, r, value, part.lanes, width)
+            value = self.widened(self.lines, r, value, part.lanes, width)
             sums = self.emitter({r.leaf: total, read(-2, r.dtype): value}, width)
             total = sums.value(r.combined(r.leaf, read(-2, r.dtype)))
             self.flush(sums)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import literal
 from anydml.codegen.target import Target
-from anydml.ops.dtypes import FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
+from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
 from anydml.ops.reductions import REDUCTIONS, needed_for
 
@@ -20,6 +20,16 @@ class Reduction:
     expr: Expr
     dtype: ScalarType
     """Of the accumulator."""
+
+    @property
+    def argument(self) -> Expr:
+        """What is accumulated, before it is as wide as the accumulator."""
+        (argument,) = self.expr.args
+        exact = argument.opcode == "convert" and (argument.dtype, argument.args[0].dtype) == (
+            FLOAT64,
+            FLOAT32,
+        )
+        return argument.args[0] if exact else argument
 
     @property
     def leaf(self) -> Expr:

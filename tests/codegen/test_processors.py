@@ -313,6 +313,11 @@ graph = g.compile({"y": dml.tanh(x) * 2 + x})
 text = graph.emit("asm")
 given = np.linspace(-3, 3, 1000, dtype=np.float32).reshape(1, 1, 1, 1000)
 print("zmm" in text, "ymm" in text, graph({"x": given})["y"].tobytes().hex()[:2000])
+for length in (5, 20, 33, 64, 77, 197, 1000):
+    rows = np.sin(np.arange(30 * length, dtype=np.float32)).reshape(30, length) * 4
+    for f in (dml.activation_softmax, dml.activation_log_softmax):
+        print(f(rows).tobytes().hex())
+    print(dml.reduce(rows * rows + 1, "SUM", [1]).tobytes().hex())
 """
 
 
@@ -329,7 +334,7 @@ def test_code_for_older_processors(tmp_path):
     assert found["x86-64-v3"][0] == "False"
     assert found["x86-64-v2"][:2] == ["False", "False"]
     assert found["x86-64-v3"][1] == str(host().vector_bytes >= 32)
-    assert found[""][2] == found["x86-64-v3"][2]
+    assert found[""][2:] == found["x86-64-v3"][2:]
     env = os.environ | {"ANYDML_PROCESSOR": "x86-64-v4"}
     done = subprocess.run([sys.executable, "-c", LEVELS], env=env, capture_output=True, text=True)
     assert "$ANYDML_PROCESSOR: expected x86-64-v3 | x86-64-v2, but got 'x86-64-v4'" in done.stderr

@@ -5,7 +5,9 @@ import platform
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -232,6 +234,21 @@ def test_products_of_matrices(processor):
         taken(text, processor)
         if spec.parts == 4 and max(spec.columns, 8 * spec.dots) > 3:
             assert ("vpdpbusd" in assembly(text, processor)) is target.fours
+
+
+def test_products_of_bytes_without_avx512():
+    """Processors with AVX2 have the instruction for fours, too, if they are new."""
+    emit_object_file("define void @f() {\n  ret void\n}\n", "x86-64-v3")  # LLVM knows its targets then
+    target = replace(PROCESSORS["x86-64-v3"], fours=True)
+    made = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="alderlake", opt=2)
+    for spec in (
+        MatrixSpec(*tile_of(100, 100, target), read(0, INT32), parts=4, terms=2, a_signed=True),
+        MatrixSpec(*tile_of_dots(9, 1), read(0, INT32), parts=4, dots=True),
+        MatrixSpec(1, 20, read(0, INT32), parts=4),
+    ):
+        text = made.emit_assembly(llvm.parse_assembly(body_text(MatrixWriter, spec, target)))
+        assert "vpdpbusd" in text
+        assert "%zmm" not in text
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -168,3 +168,33 @@ def test_a_child_waits_for_no_thread_of_its_parents(tmp_path):
         os._exit(0)
     """
     assert ended(script, tmp_path)[:2] == (0, "5")
+
+
+IMPORT = """
+import sys, threading, time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+import anydml.onnx.providers
+
+assert "onnxruntime" not in sys.modules
+library = sys.modules["onnxruntime"] = ModuleType("onnxruntime")
+library.__spec__ = ModuleSpec("onnxruntime", None)
+library.__spec__._initializing = True
+
+def work():
+    time.sleep(0.5)
+    print("imported", flush=True)
+    library.__spec__._initializing = False
+    time.sleep(60)
+
+threading.Thread(target=work, daemon=True).start()
+sys.exit(3)
+"""
+
+
+def test_an_import_of_a_library_comes_to_its_end():
+    """It lets go of Python's lock, and would abort the process where it cannot have it back."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "imported\n", "")

@@ -6,7 +6,7 @@ channels, as in what people export. Each model is a folder with model.onnx and f
 
 from __future__ import annotations
 
-import sys
+import argparse
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,7 +224,11 @@ def models() -> Iterator[Exported]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ordinary", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     warnings.filterwarnings("ignore")
     torch.manual_seed(0)
     for name, module, feeds, axes in models():

@@ -130,7 +130,6 @@ def _requantized(total: Expr, scales: tuple[Expr, Expr], t: _Terms, made: Tensor
     def ended(whole: Expr) -> Expr:
         point = t.get("output_zero_point")
         x = whole if point is None else add(whole, convert(point, whole.dtype))
-        x = select(is_nan(x), 0.0, x)
         return minimum(maximum(x, float(info.min)), float(info.max))
 
     exact_total = _exact(total) if bias is None else add(_exact(total), _exact(bias))
@@ -145,7 +144,9 @@ def _requantized(total: Expr, scales: tuple[Expr, Expr], t: _Terms, made: Tensor
     known = and_(usual, or_(near, ge(absolute(x), _BEYOND)))
     if bias is not None:  # and what wraps around
         known = and_(known, ge(and_(xor(total, so_far), xor(bias, so_far)), 0))
-    return select_lazy(not_(known), convert(ended(exact), FLOAT32), ended(whole))
+    exact = ended(exact)
+    exact = select(is_nan(exact), 0.0, exact)
+    return select_lazy(not_(known), convert(exact, FLOAT32), ended(whole))
 
 
 _ENDS: Mapping[str, tuple[Mapping[str, str], Callable[[Expr, _Terms, TensorDataType], Expr]]] = {

@@ -148,9 +148,7 @@ class Partition:
 
     def place(self, node: Node | If) -> str:
         """Who runs a node: the fast library's "region", our "kernels", or a "single" step."""
-        if node in self.kernels:
-            return "kernels"
-        return "single" if node in self.views else self._place_without_kernels(node)
+        return self._place_beside(node, self.kernels, self.views)
 
     def _able_to_move(self) -> dict[Node | If, Reduction | Turn]:
         found: dict[Node | If, Reduction | Turn] = {}
@@ -183,11 +181,7 @@ class Partition:
         fixed = {n for n in moved if all(v.known_sizes is not None for v in n.reads[:1])}
         every = {*able, *fixed}
         views = self._finder.beside(every)
-        rest = [
-            n
-            for n in self.graph.nodes
-            if n not in every and n not in views and self._place_without_kernels(n) == "region"
-        ]
+        rest = [n for n in self.graph.nodes if n not in every and n not in views and self._in_region(n)]
         if able and not rest and not integers_pay(able):
             return every
         left = {n for n in able if not self._primary_takes(n)}
@@ -231,6 +225,14 @@ class Partition:
     def _settled(self) -> Collection[Node | If]:
         return settled(self.graph)
 
+    def _place_beside(self, node: Node | If, kernels: Set[Node | If], views: Set[Node | If]) -> str:
+        if node in kernels:
+            return "kernels"
+        return "single" if node in views else self._place_without_kernels(node)
+
+    def _in_region(self, node: Node | If) -> bool:
+        return self._place_without_kernels(node) == "region"
+
     def _place_without_kernels(self, node: Node | If) -> str:
         if node in self.own_ifs:
             return "single"
@@ -242,9 +244,7 @@ class Partition:
         views = self._finder.beside(kernels)
 
         def place(node: Node | If) -> str:
-            if node in kernels:
-                return "kernels"
-            return "single" if node in views else self._place_without_kernels(node)
+            return self._place_beside(node, kernels, views)
 
         regions = [level for level in levels(self.graph.nodes, place) if place(level[0]) == "region"]
         times = sorted(map(seconds, regions))
@@ -256,7 +256,7 @@ class Partition:
 
     @cached_property
     def _finder(self) -> ViewFinder:
-        return ViewFinder(self.graph, lambda n: self._place_without_kernels(n) == "region")
+        return ViewFinder(self.graph, self._makers, self._readers, self._in_region)
 
     @cached_property
     def _makers(self) -> Mapping[Value, Node | If]:

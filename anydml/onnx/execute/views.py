@@ -6,7 +6,7 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,8 +50,15 @@ class ViewStep:
 class ViewFinder:
     """Which nodes of a graph are to be views."""
 
-    def __init__(self, graph: Graph, in_region: Callable[[Node | If], bool]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        makers: Mapping[Value, Node | If],
+        readers: Mapping[Value, Sequence[Node | If]],
+        in_region: Callable[[Node | If], bool],
+    ) -> None:
         """`in_region`: whether a library runs a node that no kernel does."""
+        self._makers, self._readers = makers, readers
         given, constants = {*graph.outputs}, graph.constants
         self._able = [
             n
@@ -65,16 +72,14 @@ class ViewFinder:
             and not given.intersection(n.writes)
             and in_region(n)
         ]
-        around = {v for n in self._able for v in (*n.reads[:1], *n.writes)}
-        near = [n for n in graph.nodes if not around.isdisjoint((*n.reads, *n.writes))] if around else []
+        near = [n for able in self._able for n in self._around(able)]
         self._inside = {n for n in near if in_region(n)}
         """Those that a library runs, as far as it matters."""
-        self._makers: dict[Value, Node | If] = {}
-        self._readers: dict[Value, list[Node | If]] = {v: [] for v in around}
-        for node in near:
-            self._makers |= {v: node for v in node.writes if v in around}
-            for value in around.intersection(node.reads):
-                self._readers[value].append(node)
+
+    def _around(self, node: Node) -> Sequence[Node | If]:
+        """Who makes what a node reads, and who reads what it makes."""
+        maker, readers = self._makers.get(node.reads[0]), self._readers.get(node.writes[0], ())
+        return [*readers] if maker is None else [maker, *readers]
 
     def beside(self, kernels: Set[Node | If]) -> Set[Node | If]:
         """Those beside nodes that kernels run, or beside other views, that do not stand in a region."""
@@ -89,7 +94,7 @@ class ViewFinder:
         return found
 
     def _is_view(self, node: Node, others: Set[Node | If]) -> bool:
-        maker, readers = self._makers.get(node.reads[0]), self._readers[node.writes[0]]
+        maker, readers = self._makers.get(node.reads[0]), self._readers.get(node.writes[0], ())
         inside = self._inside - others
         within = maker in inside and not inside.isdisjoint(readers)
-        return not within and (maker in others or any(n in others for n in readers))
+        return not within and not others.isdisjoint(self._around(node))

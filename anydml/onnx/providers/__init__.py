@@ -5,19 +5,19 @@ import os
 import sys
 import time
 
+from anydml.runtime.process import MAX_EXIT_DELAY_SECONDS
+
 # From 1.29 on onnxruntime's telemetry has a thread, which a forked child that ends by sys.exit waits for, for
 # ever. It is read when onnxruntime is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-LONGEST = 5.0
-"""Seconds that the end of the process waits for an import of onnxruntime."""
 _CALLS = "anydml.onnx.providers.bound_memory"
 
 
 def _end() -> None:
     """Wait where another thread imports onnxruntime: it lets go of Python's lock meanwhile, and would end the
     process with SIGABRT when it does not get it back. Then keep it out of onnxruntime."""
-    until = time.monotonic() + LONGEST
+    until = time.monotonic() + MAX_EXIT_DELAY_SECONDS
     while any(map(_is_imported_now, ("onnxruntime", _CALLS))) and time.monotonic() < until:
         time.sleep(0.001)
     calls = getattr(sys.modules.get(_CALLS), "calls", None)

@@ -174,9 +174,8 @@ def host() -> Target:
     scratch = SCRATCH if _probes_stack() else 0
     scales, halves = width == 64, width == 64 and _processor().name == "znver4"
     fours = bool((features.get("avx512vnni") and features.get("avx512vl")) or features.get("avxvnni"))
-    return Target(
-        width, half, not arm, scales, width >= 32, saturates=arm, scratch=scratch, halves=halves, fours=fours
-    )
+    ends = bool(width == 64 and features.get("avx512bw") and features.get("avx512vl"))
+    return Target(width, half, not arm, scales, width >= 32, arm, scratch, halves, fours, ends)
 
 
 def _probes_stack() -> bool:

@@ -3,10 +3,10 @@
     void row(ptr operands, ptr strides, i64 n)
 
 computes n neighbouring elements; `operands` holds each operand's address and `strides` its bytes from one
-element to the next. Two kinds are written. A *plain* one, for cheap expressions, is a vector loop between
-two scalar ones. A *block* one, for expensive expressions, contains their code only once, in a loop over
-blocks of `lanes` elements: what is shorter or not packed is copied through a block on the stack. Where rows
-of cheap expressions are short, an "element" is a row.
+element to the next. Two kinds are written. A *plain* one, for cheap expressions, is loops over vectors, and
+one for what is before and behind these. A *block* one, for expensive expressions, contains their code only
+once, in a loop over blocks of `lanes` elements: what is shorter or not packed is copied through a block on
+the stack. Where rows of cheap expressions are short, an "element" is a row.
 
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is

@@ -18,11 +18,14 @@ class Target:
     scratch: int  # bytes that a function may take of the stack
     halves: bool = False  # vectors of 64 bytes are two of 32 to it, which memory takes sooner
     fours: bool = False  # one instruction for sums of four products of integers of 8 bits
+    ends: bool = False  # vector loads and stores of the first lanes only, of elements of any size
 
 
 SCRATCH = 1 << 17
 
-_V4 = Target(64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH)
+_V4 = Target(
+    64, converts_half=True, streams=True, scales=True, masks=True, saturates=False, scratch=SCRATCH, ends=True
+)
 PROCESSORS = {
     "x86-64": Target(
         16, converts_half=False, streams=True, scales=False, masks=False, saturates=False, scratch=SCRATCH

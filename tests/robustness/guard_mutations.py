@@ -18,6 +18,7 @@ bind: Any = import_module("anydml.runtime.bind")
 call: Any = import_module("anydml.runtime.call")
 plan: Any = import_module("anydml.runtime.plan")
 tensors: Any = import_module("anydml.ops.tensor_desc")
+vector_loop: Any = import_module("anydml.codegen.vector_loop")
 
 
 def arrays_may_be_too_short() -> None:
@@ -117,13 +118,19 @@ def _in_rows(pattern: str, becomes: Callable[[re.Match[str]], str]) -> None:
 
 
 def vectors_to_the_end() -> None:
-    """plain.py rounds the vector loop's end up to a whole vector."""
+    """vector_loop.py rounds the vector loop's end up to a whole vector."""
 
     def rounded(match: re.Match[str]) -> str:
         lanes = int(match[1])
-        return f"%longer = add i64 %span, {lanes - 1}\n  %full = and i64 %longer, {-lanes}"
+        return f"%longer{lanes} = add i64 %span{lanes}, {lanes - 1}\n  %full{lanes} = and i64 %longer{lanes}, {-lanes}"
 
-    _in_rows(r"%full = and i64 %span, -(\d+)", rounded)
+    _in_rows(r"%full(\d+) = and i64 %span\1, -\1", rounded)
+
+
+def ends_are_whole_vectors() -> None:
+    """vector_loop.py leaves out no lanes before and behind the whole vectors."""
+    first = vector_loop.first_lanes
+    vector_loop.first_lanes = lambda name, count, lanes: first(name, str(lanes), lanes)
 
 
 def blocks_are_always_whole() -> None:
@@ -197,6 +204,7 @@ MUTATIONS: Mapping[str, Callable[[], None]] = {
         rows_are_one_longer,
         backwards_begins_one_too_far,
         vectors_to_the_end,
+        ends_are_whole_vectors,
         blocks_are_always_whole,
         columns_are_always_whole,
         streams_do_not_wait_for_alignment,

@@ -62,9 +62,9 @@ def target_of(block: int) -> Target:
     """The machine that a block makes code for: every other time this one, else one of other vectors."""
     native = jit.host()
     others = (
-        replace(native, vector_bytes=16, masks=False),
-        replace(native, vector_bytes=32, scratch=0),
-        replace(native, vector_bytes=64),
+        replace(native, vector_bytes=16, masks=False, ends=False),
+        replace(native, vector_bytes=32, scratch=0, ends=False),
+        replace(native, vector_bytes=64, ends=True),
     )
     return native if block % 2 == 0 else others[block // 2 % len(others)]
 

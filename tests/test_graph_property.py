@@ -132,7 +132,7 @@ def same(a, b):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs())
 def test_fused_unfused_and_reference_agree(drawn):
     g, arrays, outputs, made = drawn

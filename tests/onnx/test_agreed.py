@@ -32,7 +32,7 @@ def plainly(proto, x):
 def test_windows_that_would_begin_in_the_padding(op):
     rng = np.random.default_rng(0)
     ran = changed = 0
-    for _ in range(150):
+    for _ in range(80):
         kernel, stride, size = (int(rng.integers(1, k)) for k in (5, 5, 9))
         pads = [int(n) for n in rng.integers(0, kernel, 2)]
         attributes = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": 1}
@@ -56,5 +56,5 @@ def test_windows_that_would_begin_in_the_padding(op):
                 np.testing.assert_allclose(y, right[0], rtol=1e-5)
                 np.testing.assert_array_equal(s, right[0].shape)
         changed += inferred.dim_value not in (0, right[0].shape[2])
-    assert ran > 80
+    assert ran > 40
     assert changed or op == "LpPool"

@@ -153,7 +153,7 @@ def test_sileros_other_models(name):
 
 
 @settings(
-    max_examples=35,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

@@ -227,7 +227,7 @@ def assert_equal(got, expected):
 
 
 @settings(
-    max_examples=45,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # shrinking a model takes minutes

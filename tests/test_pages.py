@@ -18,6 +18,7 @@ from anydml.cli.main import cli
 from anydml.dxdispatch.model import DispatchModel
 from anydml.ops.catalog import CATALOG
 from tests.browser import needs_browser, said_by
+from tools.site import CONTENTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -185,6 +186,10 @@ def test_the_site_builds(site):
     assert ended == (0, "")
     for page in ("index", "reference/functions", "reference/cli", "operators/ELEMENT_WISE_IF"):
         assert (folder / f"{page}.html").stat().st_size > 5000
+    operator = (folder / "operators" / "ELEMENT_WISE_IF.html").read_text(encoding="utf-8")
+    (current,) = re.findall(r'<li class="toctree-l1 current[^>]*><a [^>]*href="([^"]*)">(\w+)</a>', operator)
+    assert current == ("README.html", "Operators")
+    assert operator.count('<li class="toctree-l1') == sum(map(len, CONTENTS.values()))
     functions = (folder / "reference" / "functions.html").read_text(encoding="utf-8")
     assert functions.count("DirectML: ELEMENT_WISE_") == 65
     for picture in ("speech", "flatten"):

@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 from sphinx.application import Sphinx
@@ -27,56 +28,42 @@ _FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CH
 _FOLDERS = {"docs/decisions": "docs/decisions/README.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
-_CONTENTS = """
-```{toctree}
-:hidden:
-:caption: Begin
-
-A first hour <tutorial>
-```
-
-```{toctree}
-:hidden:
-:caption: How to
-
-Check and run operators <howto/operators>
-Run DxDispatch models <howto/dxdispatch>
-Make one kernel of many <howto/graphs>
-Port a program from DirectML <howto/porting>
-Check what a WebNN graph computes <howto/webnn>
-Look into a model, measure it <howto/models>
-A model as a C function <howto/c-function>
-More than one machine takes <howto/many-machines>
-Get rid of If <flatten>
-See what another runtime takes <check>
-Add an operator <contributing>
-```
-
-```{toctree}
-:hidden:
-:caption: Reference
-
-Operators <operators/README>
-Functions <reference/functions>
-Devices, graphs, sessions <reference/api>
-Command line <reference/cli>
-Errors <reference/errors>
-How fast <benchmarks>
-How exact <accuracy>
-How it was abused <reliability>
-```
-
-```{toctree}
-:hidden:
-:caption: Inside
-
-Sessions <sessions>
-Programs <programs>
-Where everything is <map>
-Why it is so <decisions/README>
-What changed <changelog>
-```
-"""
+CONTENTS = {
+    "Begin": {
+        "A first hour": "tutorial",
+    },
+    "How to": {
+        "Check and run operators": "howto/operators",
+        "Run DxDispatch models": "howto/dxdispatch",
+        "Make one kernel of many": "howto/graphs",
+        "Port a program from DirectML": "howto/porting",
+        "Check what a WebNN graph computes": "howto/webnn",
+        "Look into a model, measure it": "howto/models",
+        "A model as a C function": "howto/c-function",
+        "More than one machine takes": "howto/many-machines",
+        "Get rid of If": "flatten",
+        "See what another runtime takes": "check",
+        "Add an operator": "contributing",
+    },
+    "Reference": {
+        "Operators": "operators/README",
+        "Functions": "reference/functions",
+        "Devices, graphs, sessions": "reference/api",
+        "Command line": "reference/cli",
+        "Errors": "reference/errors",
+        "How fast": "benchmarks",
+        "How exact": "accuracy",
+        "How it was abused": "reliability",
+    },
+    "Inside": {
+        "Sessions": "sessions",
+        "Programs": "programs",
+        "Where everything is": "map",
+        "Why it is so": "decisions/README",
+        "What changed": "changelog",
+    },
+}
+"""Titles of pages, and where they are, by what stands above them."""
 
 _SETTINGS = {
     "project": "anydml",
@@ -126,9 +113,25 @@ def build(target: Path) -> None:
             warning=told,
             freshenv=True,
         )
+        site.connect("html-page-context", _list_pages, priority=400)  # before the theme's
         site.build()
     if told.getvalue():
         raise SystemExit(told.getvalue())
+
+
+def _list_pages(site: Sphinx, page: str, template: str, context: dict[str, Any], document: object) -> None:
+    """Make the sidebar's list of what is told here: Sphinx would look through all pages for each of them, in
+    half of its time. Single operators and decisions are left to the pages that list them."""
+    listed = {path for pages in CONTENTS.values() for path in pages.values()}
+    shown = page if page in listed else f"{posixpath.dirname(page)}/README"
+    lines = []
+    for caption, pages in CONTENTS.items():
+        lines.append(f'<p class="caption" role="heading"><span class="caption-text">{caption}</span></p><ul>')
+        for title, path in pages.items():
+            at = f'<a class="reference internal" href="{context["pathto"](path)}">{title}</a>'
+            lines.append(f'<li class="toctree-l1{" current" * (path == shown)}">{at}</li>')
+        lines.append("</ul>")
+    context["toctree"] = lambda **options: "\n".join(lines)
 
 
 def assemble(pages: Path) -> None:
@@ -141,7 +144,7 @@ def assemble(pages: Path) -> None:
         _write(page, page.read_text(encoding="utf-8"), f"docs/{path}", path)
     for source, path in _FROM_ROOT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        _write(pages / path, text + (_CONTENTS if path == "index.md" else ""), source, path)
+        _write(pages / path, text + (_contents() if path == "index.md" else ""), source, path)
     (pages / "reference" / "cli.md").write_text(command_line(), encoding="utf-8")
     for part in ("operators", "decisions"):
         names = sorted(p.stem for p in (pages / part).glob("*.md") if p.stem != "README")
@@ -166,6 +169,15 @@ def _led(match: re.Match[str], source: str, page: str) -> str:
     if there is None:
         return text
     return f"{image}[{text}]({posixpath.relpath(there, posixpath.dirname(page) or '.')}{hash_}{anchor})"
+
+
+def _contents() -> str:
+    """All pages as Sphinx wants to be told them."""
+    parts = (
+        [":caption: " + caption, "", *(f"{title} <{path}>" for title, path in pages.items())]
+        for caption, pages in CONTENTS.items()
+    )
+    return "".join("\n".join(["", "```{toctree}", ":hidden:", *part, "```", ""]) for part in parts)
 
 
 def command_line() -> str:

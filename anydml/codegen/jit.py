@@ -175,7 +175,18 @@ def host() -> Target:
     scales, halves = width == 64, width == 64 and _processor().name == "znver4"
     fours = bool((features.get("avx512vnni") and features.get("avx512vl")) or features.get("avxvnni"))
     ends = bool(width == 64 and features.get("avx512bw") and features.get("avx512vl"))
-    return Target(width, half, not arm, scales, width >= 32, arm, scratch, halves, fours, ends)
+    return Target(
+        width,
+        converts_half=half,
+        streams=not arm,
+        scales=scales,
+        masks=width >= 32,
+        saturates=arm,
+        scratch=scratch,
+        halves=halves,
+        fours=fours,
+        ends=ends,
+    )
 
 
 def _probes_stack() -> bool:

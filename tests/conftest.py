@@ -19,6 +19,9 @@ os.environ.setdefault("ANYDML_DETERMINISTIC", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="anydml-kernels-", ignore_cleanup_errors=True)
     os.environ["ANYDML_CACHE_DIR"] = _folder.name
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        # Hundreds of processes that tests start would compile every module anew. They leave nothing behind:
+        os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_folder.name, "bytecode")
 
 
 LONG = ("test_pages.py", "test_many_machines.py", "test_hostile_structure.py", "test_abuse.py")

@@ -193,9 +193,9 @@ class _Lowering:
         quirk = self.placement.quirk(node)
         if quirk is not None:
             if quirk.empty and not has_empty_input(node) and not self._probe(node, None):
-                fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.reason)
+                fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.told)
                 return UnlessEmptyStep(fast, slow)
-            return self._slow(node, f"onnxruntime: {quirk.reason}")
+            return self._slow(node, f"onnxruntime: {quirk.told}")
         why = self.placement.refusal(node)
         if node in self.apart and not why:
             return self._region([node], self.libraries.fast, because=self.apart[node])

@@ -319,7 +319,7 @@ class Partition:
         if not (node.op.domain or knows_opset(node.op.version) or alike(node, newest_opset())):
             return f"onnxruntime knows opsets up to {newest_opset()}"
         if (quirk := self.quirk(node)) is not None:
-            return quirk.reason
+            return quirk.told
         if not typed:
             node = with_typed_bodies(node, self._constants, self.libraries.opsets, self.libraries.fast)
         return self._obstacle_in(node.bodies.values(), True)

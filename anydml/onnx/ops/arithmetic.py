@@ -124,14 +124,19 @@ def is_64_bit(n: KnownNode) -> bool:
 
 
 def _may_overflow(n: KnownNode) -> bool:
-    """Of 32 and 64 bits, unless known not to be of the smallest integer by -1; by 0 in older releases."""
-    if n.dtype() not in (None, "int32", "int64") or (n.op.name == "Mod" and n.attribute("fmod") == 1):
+    """Of 32 and 64 bits, unless known not to be of the smallest integer by -1; in older releases of all
+    integers, unless known not to be by 0 either."""
+    wide = n.dtype() in (None, "int32", "int64")
+    if n.op.name == "Mod" and n.attribute("fmod") == 1:
+        return False
+    if not wide and (_fails_at_zero() or not is_integer(n, 0)):
         return False
     dividend, divisor = n.content(0), n.content(1)
-    worst = (-1,) if _fails_at_zero() else (0, -1)
-    if divisor is not None and not np.isin(divisor, worst).any():
-        return False
-    return divisor is not None or dividend is None or bool((dividend == np.iinfo(dividend.dtype).min).any())
+    by_zero = not _fails_at_zero() and (divisor is None or not divisor.all())
+    by_minus_one = wide and (divisor is None or bool(np.isin(divisor, -1).any()))
+    if divisor is None and dividend is not None and dividend.dtype.kind in "iu":
+        by_minus_one &= bool(np.isin(dividend, np.iinfo(dividend.dtype).min).any())
+    return by_zero or by_minus_one
 
 
 def is_mended_division(n: KnownNode) -> bool:
@@ -145,7 +150,7 @@ def _fails_at_zero() -> bool:
 
 
 _DIVISION = partly_mended(
-    "onnxruntime ends the process when the smallest integer is divided by -1",
+    "onnxruntime ends the process when the smallest integer is divided by -1, and before 1.25 by 0",
     _may_overflow,
     is_mended_division,
     fatal=True,

@@ -17,7 +17,6 @@ from anydml.onnx.ops import native_indexing, result_types, safe
 from anydml.onnx.ops.native import MOVING, Inputs, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
-from anydml.onnx.ops.releases import onnxruntime_since
 from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
@@ -418,14 +417,6 @@ OPS = (
         fold=_top_k,
         speculatable=if_run,
         moves_first=True,
-        quirks=(
-            Quirk(
-                "onnxruntime before 1.31 ends the process on an empty input",
-                lambda n: n.may_be_empty(0) and not onnxruntime_since(1, 31),
-                fatal=True,
-                empty=True,
-            ),
-        ),
     ),
     OpInfo(
         "Unique",

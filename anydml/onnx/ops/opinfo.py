@@ -23,6 +23,7 @@ from anydml.cached import cached_property
 from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
+from anydml.onnx.ops.releases import onnxruntime_since
 from anydml.onnx.schema import form_of
 from anydml.ops.enums import ReduceFunction
 
@@ -196,6 +197,19 @@ class Quirk:
     """Whether it does so only where an input has no elements, which can be looked at when it runs."""
     mended: bool = False
     """Whether it does not in regions, as they are made: only where it is given a whole file."""
+    before: tuple[int, int] | None = None
+    """The release that does it right at last."""
+
+    @property
+    def told(self) -> str:
+        """The reason, with the releases that it holds for."""
+        if self.before is None:
+            return self.reason
+        return f"{self.reason}, before {'.'.join(map(str, self.before))}"
+
+    def holds(self, node: KnownNode) -> bool:
+        """Whether the installed onnxruntime may do this with a node."""
+        return (self.before is None or not onnxruntime_since(*self.before)) and self.when(node)
 
 
 def partly_mended(

@@ -13,8 +13,7 @@ from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Type
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, operand, padded
-from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
-from anydml.onnx.ops.releases import onnxruntime_since
+from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
 
 
@@ -151,12 +150,5 @@ OPS = (
         impossible=_reflects_too_much,
         speculatable=_pads_known,
         moves_first=True,
-        quirks=(
-            Quirk(
-                "onnxruntime before 1.31 reads beyond the memory of what it wraps around",
-                lambda n: n.mode("mode") == "wrap" and not onnxruntime_since(1, 31),
-                fatal=True,
-            ),
-        ),
     ),
 )

@@ -2,7 +2,8 @@
 while they run, or end the process. Something else has to run these nodes. Each `OpInfo` lists its own.
 
 Found with `python -m tools.search_provider_quirks` and the test suite of the onnx package. Left out is what
-nobody would notice as wrong: the sign of a NaN or of a zero, and what ONNX leaves undefined.
+nobody would notice as wrong: the sign of a NaN or of a zero, and what ONNX leaves undefined. What only
+releases of before do wrong stands in `older_releases`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import MappingProxyType
 
 from anydml.ir.graph import Constant, Graph, Node, Value
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.older_releases import OLDER
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
 SEEN = "1.31"
@@ -34,10 +36,12 @@ def has_empty_input(node: Node) -> bool:
 def quirks_of(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
     """All that onnxruntime may do wrong with this node."""
     info = info_of(node.op)
-    if info is None or not info.quirks:
+    listed = () if info is None else info.quirks
+    older = OLDER.get(node.op.name, ()) if not node.op.domain else ()
+    if not listed and not older:
         return []
     known = KnownNode(node, constants)
-    return [quirk for quirk in info.quirks if quirk.when(known)]
+    return [quirk for quirk in (*listed, *older) if quirk.holds(known)]
 
 
 def reference_error(node: Node) -> str | None:

@@ -309,6 +309,8 @@ def _one_way(
     return [whole, *(b.reshape(s, (1, batch, hidden)) for s in last)]
 
 
+_OF_DOUBLES = Quirk("onnxruntime fails on doubles", lambda n: n.dtype() == "float64")
+
 OPS = (
     OpInfo(
         "LSTM",
@@ -319,7 +321,7 @@ OPS = (
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
-        quirks=(_EMPTY,),
+        quirks=(_EMPTY, _OF_DOUBLES),
         reference_error=_LENGTHS,
         moves_first=True,
     ),
@@ -332,7 +334,7 @@ OPS = (
         wrong_ranks=_no_batch,
         speculatable=if_run,
         flops=_flops,
-        quirks=(_EMPTY,),
+        quirks=(_EMPTY, _OF_DOUBLES),
         reference_error=_LENGTHS,
         moves_first=True,
     ),

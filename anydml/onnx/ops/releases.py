@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import re
 from functools import cache
-from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def onnxruntime_since(major: int, minor: int) -> bool:
+    """Whether it is this release or a later one; where nobody tells, it may be older."""
+    return _release() >= (major, minor)
 
 
 @cache
-def onnxruntime_since(major: int, minor: int) -> bool:
-    """Whether it is this release or a later one; where nobody tells, it may be older."""
-    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino"):
-        with suppress(metadata.PackageNotFoundError, ValueError):
-            one, two, *_ = metadata.version(name).split(".")
-            return (int(one), int(two)) >= (major, minor)
-    return False
+def _release() -> tuple[int, int]:
+    """As its package says: several distributions bring that (onnxruntime-directml, ...), and where two are
+    installed their own records do not tell which one wrote it last."""
+    package = find_spec("onnxruntime")
+    if package is None or package.origin is None:
+        return 0, 0
+    found = re.search(r'^__version__ = "(\d+)\.(\d+)', Path(package.origin).read_text("utf-8"), re.MULTILINE)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -16,7 +16,6 @@ from onnx import numpy_helper, parser
 
 import anydml as dml
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops import indexing, padding
 from anydml.onnx.ops.arithmetic import _fails_at_zero
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.quirks import SEEN, quirk_of, quirks_of, reference_error
@@ -153,8 +152,6 @@ INVALID = {"ConcatFromSequence", "OneHot", "Tile"}
 """Of which the cases are no valid models: tensors of different ranks, negative lengths."""
 OF_PARTS_OF_BYTES = {"Cast", "CastLike"}
 """Of which the cases, whose results onnxruntime gives nobody, are in test_casts.py."""
-OF_OLDER_RELEASES = {"Pad", "TopK"}
-"""Of which the cases are at the end."""
 WITH_BODIES = {"Loop", "Scan"}
 """Of which the cases are in test_loop_ifs.py and test_minimal_cases.py."""
 NO_RULE = {"regions of no image", "transposed convolution of nothing"}
@@ -271,7 +268,7 @@ def ends_the_process(node, constants=MappingProxyType({})):
 
 
 def test_every_entry_has_a_case():
-    elsewhere = BY_THE_SUITE | RANDOM | INVALID | OF_PARTS_OF_BYTES | WITH_BODIES | OF_OLDER_RELEASES
+    elsewhere = BY_THE_SUITE | RANDOM | INVALID | OF_PARTS_OF_BYTES | WITH_BODIES
     assert {this.op for this, _ in NEEDED.values()} | elsewhere == set(QUIRKS)
     reasons = {q.reason for quirks in QUIRKS.values() for q in quirks}
     assert all(r.startswith("onnxruntime ") and not r.endswith(".") for r in reasons)
@@ -372,34 +369,3 @@ def test_where_onnx_reference_is_wrong_it_is_not_asked():
     assert reference_error(node) == "onnx.reference is wrong but for two dimensions and equal pads"
     assert reference_error(node_of(case("MaxPool", some(1, 1, 4, 4), kernel_shape=[2, 2]))[0]) is None
     assert reference_error(node_of(case("Neg", some(3)))[0]) is None
-
-
-def test_the_best_of_nothing_in_older_releases(monkeypatch):
-    """They divide by its size, and end the process."""
-    monkeypatch.setattr(indexing, "onnxruntime_since", lambda *_: False)
-    graph = parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 17]> m (float[2, 3] x, bool[2] c) => (float[n, k] y, int64[n, k] i) {
-            k = Constant <value_ints = [2]> ()  a = Compress <axis = 0> (x, c)  y, i = TopK (a, k)
-        }"""
-    )
-    session = dml.load(graph.SerializeToString(), native=False)
-    x = np.float32([[1, 3, 2], [6, 5, 4]])
-    for chosen, wanted in (([1, 1], [[3, 2], [6, 5]]), ([0, 0], np.zeros((0, 2))), ([0, 1], [[6, 5]])):
-        y, places = session.run(None, {"x": x, "c": np.array(chosen, bool)})
-        np.testing.assert_array_equal(y, wanted)
-        assert places.shape == y.shape
-    assert "without elements NumPy: TopK" in session.explain()
-
-
-def test_what_is_wrapped_around_twice_in_older_releases(monkeypatch):
-    """They read beyond its memory."""
-    monkeypatch.setattr(padding, "onnxruntime_since", lambda *_: False)
-    graph = parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 21]> m (float[n] x, int64[2] ends) => (float[k] y) {
-            a = Relu (x)  y = Pad <mode = "wrap"> (a, ends)
-        }"""
-    )
-    session = dml.load(graph.SerializeToString(), native=False)
-    (y,) = session.run(None, {"x": np.float32([1, 2, 3]), "ends": np.array([4, 5])})
-    np.testing.assert_array_equal(y, np.pad([1, 2, 3], (4, 5), "wrap"))
-    assert "reads beyond the memory" in session.explain()

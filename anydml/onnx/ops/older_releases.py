@@ -1,0 +1,174 @@
+"""What older releases of onnxruntime do wrong with valid nodes, and the installed one may not any more.
+
+onnxruntime-directml ends with 1.24, and programs pin what they were tested with. Found with the onnx
+package's suite and with the cases of `python -m tools.search_provider_quirks`, as sessions ran them with
+1.20, 1.24 and 1.32, and then release by release. Left out is what becomes of NaN (Erf before 1.27 makes 1 of
+it), and of indices that are out of range (RoiAlign before 1.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anydml.onnx.ops.opinfo import KnownNode, Quirk
+from anydml.onnx.ops.reduction import axes_of
+
+
+def _wraps(n: KnownNode) -> bool:
+    return n.mode("mode") == "wrap"
+
+
+def _may_stay(n: KnownNode) -> bool:
+    """Whether a sequence may have no length."""
+    lengths = n.integers(1)
+    return lengths is None or 0 in lengths
+
+
+def _counts_pads_of_more(n: KnownNode) -> bool:
+    """Whether the mean of a window that ends beyond the padding counts that."""
+    return bool(n.attribute("ceil_mode")) and bool(n.attribute("count_include_pad"))
+
+
+def _reduces_nothing(n: KnownNode) -> bool:
+    return bool(n.attribute("noop_with_empty_axes")) and axes_of(n) in ([], None)
+
+
+def _repeats_scale(n: KnownNode) -> bool:
+    """Whether a scale or bias is known to have other sizes than what is normalized."""
+    sizes, axis = n.sizes(0), n.attribute("axis")
+    if sizes is None or not isinstance(axis, int):
+        return False
+    wanted = sizes[axis:]
+    for given in (n.sizes(1), n.sizes(2)):
+        if given is None:
+            continue
+        known = (p for p in zip(given, wanted, strict=False) if all(isinstance(size, int) for size in p))
+        if len(given) != len(wanted) or any(a != b for a, b in known):
+            return True
+    return False
+
+
+def _gives_weights(n: KnownNode) -> bool:
+    return n.outputs[3:4] == (True,)
+
+
+def _caps(n: KnownNode) -> bool:
+    return bool(n.attribute("softcap")) and (n.value(3) is not None or _gives_weights(n))
+
+
+def _may_hide_all(n: KnownNode) -> bool:
+    return n.value(3) is not None and n.dtype(3) in ("bool", None)
+
+
+_NOTHING_REDUCED = (
+    Quirk(
+        "onnxruntime reduces an empty tensor without axes to one element",
+        lambda n: _reduces_nothing(n) and n.may_be_empty(0),
+        empty=True,
+        before=(1, 30),
+    ),
+    Quirk("onnxruntime does not take empty axes", _reduces_nothing, before=(1, 24)),
+)
+_BEST_OF_NOTHING = Quirk(
+    "onnxruntime has no extreme of nothing", lambda n: n.may_be_empty(0), empty=True, before=(1, 27)
+)
+_OTHER_REDUCTIONS = "L1 L2 LogSum LogSumExp Mean Prod Sum SumSquare"
+
+OLDER: Mapping[str, tuple[Quirk, ...]] = {
+    "Attention": (
+        Quirk("onnxruntime caps scores after the mask, and those that it gives", _caps, before=(1, 27)),
+        Quirk("onnxruntime makes NaN of what a mask hides all keys from", _may_hide_all, before=(1, 28)),
+        Quirk(
+            "onnxruntime rounds weights that it gives otherwise",
+            lambda n: _gives_weights(n) and n.attribute("qk_matmul_output_mode") == 3,
+            before=(1, 28),
+        ),
+        Quirk(
+            "onnxruntime counts padded keys among those that a query may see",
+            lambda n: n.value(6) is not None and bool(n.attribute("is_causal")),
+            before=(1, 28),
+        ),
+    ),
+    "AveragePool": (
+        Quirk(
+            "onnxruntime counts what is beyond the padding",
+            lambda n: n.version < 19 and _counts_pads_of_more(n),
+            before=(1, 29),
+        ),
+        Quirk("onnxruntime counts what is beyond the padding", _counts_pads_of_more, before=(1, 23)),
+    ),
+    "ConvTranspose": (
+        Quirk(
+            "onnxruntime ends the process on an empty tensor",
+            lambda n: n.may_be_empty(0, 2),
+            fatal=True,
+            empty=True,
+            before=(1, 31),
+        ),
+    ),
+    "GatherND": (
+        Quirk(
+            "onnxruntime reads beyond the memory of an empty tensor",
+            lambda n: n.may_be_empty(0),
+            fatal=True,
+            empty=True,
+            before=(1, 26),
+        ),
+    ),
+    "LayerNormalization": (
+        Quirk("onnxruntime does not repeat a scale or bias", _repeats_scale, before=(1, 24)),
+    ),
+    "MatMul": (
+        Quirk(
+            "onnxruntime does not multiply one matrix by none",
+            lambda n: n.rank(0) == 2 and n.may_be_empty(1, 0, -2),
+            empty=True,
+            before=(1, 32),
+        ),
+    ),
+    "MaxUnpool": (
+        Quirk("onnxruntime writes wherever an index leads", lambda n: True, fatal=True, before=(1, 25)),
+    ),
+    "OneHot": (
+        Quirk(
+            "onnxruntime ends the process without indices",
+            lambda n: n.may_be_empty(0),
+            fatal=True,
+            empty=True,
+            before=(1, 27),
+        ),
+    ),
+    "Pad": (
+        Quirk(
+            "onnxruntime reads beyond the memory of what it wraps around",
+            _wraps,
+            fatal=True,
+            before=(1, 31),
+        ),
+    ),
+    "Resize": (
+        Quirk(
+            "onnxruntime takes axes that are counted from the end for places in its memory",
+            lambda n: any(axis < 0 for axis in n.ints("axes") or ()),
+            fatal=True,
+            before=(1, 27),
+        ),
+    ),
+    "ReverseSequence": (
+        Quirk("onnxruntime does not write rows of which nothing is reversed", _may_stay, before=(1, 28)),
+    ),
+    "StringNormalizer": (
+        Quirk("onnxruntime wants a locale that many machines have not", lambda n: True, before=(1, 27)),
+    ),
+    "TopK": (
+        Quirk(
+            "onnxruntime ends the process on an empty input",
+            lambda n: n.may_be_empty(0),
+            fatal=True,
+            empty=True,
+            before=(1, 31),
+        ),
+    ),
+    "ReduceMax": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),
+    "ReduceMin": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),
+} | {f"Reduce{name}": _NOTHING_REDUCED for name in _OTHER_REDUCTIONS.split()}

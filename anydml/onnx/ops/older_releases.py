@@ -29,6 +29,11 @@ def _counts_pads_of_more(n: KnownNode) -> bool:
     return bool(n.attribute("ceil_mode")) and bool(n.attribute("count_include_pad"))
 
 
+def _has_wide_zero_point(n: KnownNode) -> bool:
+    known = n.integers(2)
+    return n.dtype() == "int32" and n.value(2) is not None and (known is None or any(known))
+
+
 def _reduces_nothing(n: KnownNode) -> bool:
     return bool(n.attribute("noop_with_empty_axes")) and axes_of(n) in ([], None)
 
@@ -105,6 +110,9 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
             empty=True,
             before=(1, 31),
         ),
+    ),
+    "DequantizeLinear": (
+        Quirk("onnxruntime takes no zero point of 32 bits but 0", _has_wide_zero_point, before=(1, 24)),
     ),
     "GatherND": (
         Quirk(

@@ -120,6 +120,7 @@ FOUND = {
     "hidden keys": (attends(HIDDEN), (1, 28)),
     "weights": (attends(None, None, None, outputs=4, qk_matmul_output_mode=3), (1, 28)),
     "padded keys": (attends(None, None, None, np.array([2]), is_causal=1), (1, 28)),
+    "a zero point": (one("DequantizeLinear", [np.int32([1, 2]), np.float32(0.5), np.int32(3)]), (1, 24)),
     "axes from the end": (
         one("Resize", [np.ones((1, 1, 2, 3), np.float32), None, None, np.array([4, 5])], axes=[-1, -2]),
         (1, 27),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
-from anydml.onnx.ops.reduction import axes_of
 
 
 def _wraps(n: KnownNode) -> bool:
@@ -35,7 +34,7 @@ def _has_wide_zero_point(n: KnownNode) -> bool:
 
 
 def _reduces_nothing(n: KnownNode) -> bool:
-    return bool(n.attribute("noop_with_empty_axes")) and axes_of(n) in ([], None)
+    return bool(n.attribute("noop_with_empty_axes")) and (n.value(1) is None or n.size(1, 0) == 0)
 
 
 def _repeats_scale(n: KnownNode) -> bool:

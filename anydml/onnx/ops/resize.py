@@ -7,15 +7,17 @@ computed in float64, in float32, and for every scale that the texts could mean, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.resampling import between
 from anydml.codegen.program.values import NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
+from anydml.ir.graph import Node
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
@@ -320,9 +322,23 @@ def _resized_sizes(node: NodeView, sizes: Any, contents: Any) -> list[Affine] | 
     return result
 
 
+def _from_the_front(node: Node) -> Node:
+    """A node whose axes are counted from the front, as not all libraries take others; but for one that keeps
+    an aspect, of which onnxruntime has an idea of its own."""
+    view, source = NodeView(node), node.inputs[0]
+    axes, rank = view.ints("axes") or [], None if source is None else source.rank
+    if rank is None or min(axes, default=0) >= 0 or not all(-rank <= axis < rank for axis in axes):
+        return node
+    if view.mode("keep_aspect_ratio_policy") not in ("", "stretch"):
+        return node
+    found = helper.make_attribute("axes", [axis % rank for axis in axes])
+    return replace(node, attributes={**node.attributes, "axes": found})
+
+
 OPS = (
     OpInfo(
         "Resize",
+        agreed=_from_the_front,
         native=_native_resize,
         safe=safe.resized,
         result=result_types.resized,

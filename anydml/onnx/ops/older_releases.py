@@ -64,6 +64,11 @@ def _may_hide_all(n: KnownNode) -> bool:
     return n.value(3) is not None and n.dtype(3) in ("bool", None)
 
 
+def _dies(reason: str, before: tuple[int, int], first: int = 0) -> Quirk:
+    """Of what has no elements, by axes from `first` on."""
+    return Quirk(reason, lambda n: n.may_be_empty(0, first), fatal=True, empty=True, before=before)
+
+
 _NOTHING_REDUCED = (
     Quirk(
         "onnxruntime reduces an empty tensor without axes to one element",
@@ -101,27 +106,11 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
         ),
         Quirk("onnxruntime counts what is beyond the padding", _counts_pads_of_more, before=(1, 23)),
     ),
-    "ConvTranspose": (
-        Quirk(
-            "onnxruntime ends the process on an empty tensor",
-            lambda n: n.may_be_empty(0, 2),
-            fatal=True,
-            empty=True,
-            before=(1, 31),
-        ),
-    ),
+    "ConvTranspose": (_dies("onnxruntime ends the process on an empty tensor", (1, 31), first=2),),
     "DequantizeLinear": (
         Quirk("onnxruntime takes no zero point of 32 bits but 0", _has_wide_zero_point, before=(1, 24)),
     ),
-    "GatherND": (
-        Quirk(
-            "onnxruntime reads beyond the memory of an empty tensor",
-            lambda n: n.may_be_empty(0),
-            fatal=True,
-            empty=True,
-            before=(1, 26),
-        ),
-    ),
+    "GatherND": (_dies("onnxruntime reads beyond the memory of an empty tensor", (1, 26)),),
     "LayerNormalization": (
         Quirk("onnxruntime does not repeat a scale or bias", _repeats_scale, before=(1, 24)),
     ),
@@ -136,15 +125,7 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
     "MaxUnpool": (
         Quirk("onnxruntime writes wherever an index leads", lambda n: True, fatal=True, before=(1, 25)),
     ),
-    "OneHot": (
-        Quirk(
-            "onnxruntime ends the process without indices",
-            lambda n: n.may_be_empty(0),
-            fatal=True,
-            empty=True,
-            before=(1, 27),
-        ),
-    ),
+    "OneHot": (_dies("onnxruntime ends the process without indices", (1, 27)),),
     "Pad": (
         Quirk(
             "onnxruntime reads beyond the memory of what it wraps around",
@@ -167,15 +148,7 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
     "StringNormalizer": (
         Quirk("onnxruntime wants a locale that many machines have not", lambda n: True, before=(1, 27)),
     ),
-    "TopK": (
-        Quirk(
-            "onnxruntime ends the process on an empty input",
-            lambda n: n.may_be_empty(0),
-            fatal=True,
-            empty=True,
-            before=(1, 31),
-        ),
-    ),
+    "TopK": (_dies("onnxruntime ends the process on an empty input", (1, 31)),),
     "ReduceMax": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),
     "ReduceMin": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),
 } | {f"Reduce{name}": _NOTHING_REDUCED for name in _OTHER_REDUCTIONS.split()}

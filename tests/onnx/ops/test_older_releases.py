@@ -35,6 +35,10 @@ def test_the_package_tells_its_release(monkeypatch, tmp_path):
         releases._release.cache_clear()
         assert releases._release() == found
         assert releases.onnxruntime_since(1, 25) is (found >= (1, 25))
+    for unread in (lambda: file.write_bytes(b"\xff\xfe"), file.unlink):  # bytecode, and a packed program
+        unread()
+        releases._release.cache_clear()
+        assert releases._release() == (0, 0)
     monkeypatch.setattr(releases, "find_spec", lambda name: None)
     releases._release.cache_clear()
     assert releases._release() == (0, 0)

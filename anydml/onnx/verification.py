@@ -31,6 +31,7 @@ from anydml.ir.transforms import replace_values
 from anydml.onnx.execute.own_plans import OwnPlans
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.older_releases import nests_too_deep
 from anydml.onnx.ops.opinfo import KnownNode, NodeView
 from anydml.onnx.ops.quirks import quirks_in
 from anydml.onnx.partial_eval.annotate import annotate_types
@@ -129,6 +130,7 @@ def verify(
         _declare_sizes(original, graph)
     # a rank that nobody expects can end onnxruntime's process
     fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
+    fast_too = fast_too and not any(map(nests_too_deep, graph.nodes))
     typed = annotate_types(graph, opsets, OnnxRuntime())
     worst = _worst(graph, typed, opsets)
     # nobody knows on what an operator of a library's own ends the process

@@ -27,6 +27,7 @@ from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.execute.reductions import Reduction, goes_well, reduction_of
 from anydml.onnx.execute.turns import Turn, turn_of
 from anydml.onnx.execute.views import ViewFinder
+from anydml.onnx.ops.older_releases import nests_too_deep
 from anydml.onnx.ops.opinfo import Quirk
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.ops.revisions import alike
@@ -305,6 +306,8 @@ class Partition:
         for type in passed:  # constants are written into the region's model
             if type is not None and leaf(type).dtype not in DTYPES:
                 return f"onnxruntime has no {leaf(type).dtype} here"
+        if node.subgraphs and nests_too_deep(node):
+            return "onnxruntime before 1.29 takes twice as long to open it for each graph in another"
         if isinstance(node, If):
             sizes = node.condition.known_sizes
             if sizes is not None and prod(sizes) != 1:

@@ -8,9 +8,27 @@ it), and of indices that are out of range (RoiAlign before 1.24).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from anydml.ir.graph import Graph, If, Node
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
+from anydml.onnx.ops.releases import onnxruntime_since
+
+MAX_NESTED = 8
+"""Graphs in each other that releases before 1.29 open: each one more doubles the time, which is 5 ms then."""
+
+
+def nests_too_deep(node: Node | If) -> bool:
+    """Whether the installed release would take very long to open what has graphs in graphs."""
+    return not onnxruntime_since(1, 29) and _depth(node.subgraphs) > MAX_NESTED
+
+
+def _depth(graphs: Iterable[Graph]) -> int:
+    """How many graphs stand in each other, but no more than matters."""
+    depth, here = 0, list(graphs)
+    while here and depth <= MAX_NESTED:
+        depth, here = depth + 1, [inner for graph in here for n in graph.nodes for inner in n.subgraphs]
+    return depth
 
 
 def _wraps(n: KnownNode) -> bool:

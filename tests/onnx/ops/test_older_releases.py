@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, parser
 
 import anydml as dml
 from anydml.onnx.ops import releases
+from anydml.session import _recent
 
 
 @pytest.fixture
@@ -14,6 +15,7 @@ def release(monkeypatch):
 
     def take(*numbers):
         monkeypatch.setattr(releases, "_release", lambda: numbers)
+        _recent.clear()  # plans are another release's
 
     return take
 
@@ -212,3 +214,26 @@ def test_axes_from_the_end(scales, release):
     for rank in (1, 3):  # of the file it is not known, but of what is fed
         (y,) = session.run(None, {"x": np.ones([4] * rank, np.float32), "s": np.float32([2])})
         assert y.shape == (*[4] * (rank - 1), 8)
+
+
+def test_graphs_in_graphs(release):
+    """Each one more doubles the time in which they are opened: with 30 of them, days."""
+    text = "y = Neg (x)"
+    for k in range(10):
+        text = f"""n{k} = Constant <value_float = {k}.0> ()  c{k} = Greater (sum, n{k})  y = If (c{k}) <
+            then_branch = t{k} () => (float[N] y{k}) {{ {text.replace("y =", f"y{k} =")} }},
+            else_branch = e{k} () => (float[N] z{k}) {{ z{k} = Softmax (x) }}>"""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> m (float[N] x) => (float[N] y) {{
+            sum = ReduceSum <keepdims = 0> (x)  {text}
+        }}"""
+    ).SerializeToString()
+    deep, shallow = np.float32([10, 10]), np.float32([3, 1.5])
+    for numbers, told in (((1, 28), True), ((1, 29), False)):
+        release(*numbers)
+        session = dml.load(model, native=False)
+        np.testing.assert_array_equal(session.run(None, {"x": deep})[0], -deep)
+        np.testing.assert_allclose(session.run(None, {"x": shallow})[0], [0.8175745, 0.1824255], 1e-6)
+        assert ("takes twice as long to open it for each graph in another" in session.explain()) is told
+        _, report = dml.flatten(model, convert="never")
+        assert report.verified.provider == ("anydml" if told else "onnxruntime")

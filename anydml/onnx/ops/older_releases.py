@@ -166,6 +166,14 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
     "StringNormalizer": (
         Quirk("onnxruntime wants a locale that many machines have not", lambda n: True, before=(1, 27)),
     ),
+    "Trilu": (
+        Quirk(
+            "onnxruntime writes beyond the memory of a matrix for the lowest int64 as its diagonal",
+            lambda n: n.value(1) is not None and n.integers(1) in (None, [-(2**63)]),
+            fatal=True,
+            before=(1, 30),
+        ),
+    ),
     "TopK": (_dies("onnxruntime ends the process on an empty input", (1, 31)),),
     "ReduceMax": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),
     "ReduceMin": (*_NOTHING_REDUCED, _BEST_OF_NOTHING),

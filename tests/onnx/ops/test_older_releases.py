@@ -141,6 +141,7 @@ FOUND = {
     "the largest of nothing": (one("ReduceMax", [np.zeros((0, 3), np.int64)], opset=17, axes=[0]), (1, 27)),
     "nothing, not reduced": (one("ReduceSum", [np.zeros((2, 0), np.float32)], noop_with_empty_axes=1), (1, 30)),
     "something, not reduced": (one("ReduceMean", [np.ones((2, 3), np.float32), np.zeros(0, np.int64)], noop_with_empty_axes=1), (1, 24)),
+    "the lowest diagonal": (one("Trilu", [np.ones((2, 3), np.float32), np.array(-(2**63))], upper=1), (1, 30)),
     "zero among divisors": (one("Div", [np.uint8([7, 8]), np.uint8([2, 3])]), (1, 25)),
 }  # fmt: skip
 

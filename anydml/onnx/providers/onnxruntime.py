@@ -24,7 +24,7 @@ from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
-from anydml.onnx.providers.ort_values import over_array
+from anydml.onnx.providers.ort_values import lends, over_array, with_copies
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
@@ -59,7 +59,8 @@ class OnnxRuntime:
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        return _Session(region, self._asked(threads, alone), self._seconds)
+        kind = _LendingSession if lends(region.model) else _Session
+        return kind(region, self._asked(threads, alone), self._seconds)
 
     def _asked(self, threads: int, alone: bool = True) -> Asked:
         return Asked(threads, alone, self._providers, self._literal, self._given)
@@ -361,6 +362,13 @@ class _Session:
             calls.leave(options)
             if again is not None and not again.terminate:  # nobody has told it to end, late
                 _spare_options.append(again)
+
+
+class _LendingSession(_Session):
+    """One whose lists are to be copied."""
+
+    def __call__(self, values: list[Any]) -> list[Any]:
+        return [with_copies(result) for result in super().__call__(values)]
 
 
 @contextmanager

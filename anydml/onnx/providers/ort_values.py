@@ -13,6 +13,7 @@ from onnxruntime import SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import InvalidInput, Problem, Unsupported, short_repr, type_name
+from anydml.onnx.ops.releases import onnxruntime_since
 
 
 def content_of(value: object) -> object:
@@ -80,6 +81,23 @@ def _of_texts(x: np.ndarray) -> OrtValue:
     session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (value,) = session.run_with_ort_values(None, {})
     return value
+
+
+_LENDING = (b"\x0eSequenceInsert", b"\x0dSequenceErase")
+"""As files write their names; a weight that has these bytes does no harm."""
+
+
+def lends(model: bytes) -> bool:
+    """Whether lists that the installed release makes may hold what a model was fed, and no copies of that: a
+    caller's memory, or some that the next run writes over."""
+    return not onnxruntime_since(1, 26) and any(name in model for name in _LENDING)
+
+
+def with_copies(result: Any) -> Any:
+    """A list with arrays of its own; anything else as it is."""
+    if not isinstance(result, list):
+        return result
+    return [x.copy() if isinstance(x, np.ndarray) else x for x in result]
 
 
 def check_device(where: str, device: str) -> None:

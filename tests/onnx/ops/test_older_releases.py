@@ -217,6 +217,35 @@ def test_axes_from_the_end(scales, release):
         assert y.shape == (*[4] * (rank - 1), 8)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y = SequenceErase (s, first)",
+        "y = SequenceInsert (s, x)",
+        "l = SequenceConstruct (x)  n = Neg (x)  y = SequenceInsert (l, n)",
+        "y = Loop (m, t, s) <body = b (int64 i, bool q, seq(float[]) u) => (bool r, seq(float[]) v) {"
+        " r = Identity (q)  v = SequenceInsert (u, x) }>",
+    ],
+)
+def test_lists_of_what_others_have(text, release):
+    """What a run gives is memory of nobody else's, and no later run's."""
+    release(1, 25)
+    model = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 21]> m (seq(float[]) s, float[n] x) => (seq(float[]) y)
+        <int64 first = {{0}}, int64 m = {{2}}, bool t = {{1}}> {{ {text} }}"""
+    )
+    session = dml.load(model, native=False)
+    s, x = [np.float32([1, 2]), np.float32([3])], np.float32([4, 5])
+    (first,) = session.run(None, {"s": s, "x": x})
+    before = [a.copy() for a in first]
+    session.run(None, {"s": [np.float32([7, 7]), np.float32([7])], "x": np.float32([8, 8])})
+    for a in (*s, x):
+        a[...] = 9
+    for a, b in zip(first, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert not any(np.shares_memory(a, given) for given in (*s, x))
+
+
 def test_graphs_in_graphs(release):
     """Each one more doubles the time in which they are opened: with 30 of them, days."""
     text = "y = Neg (x)"

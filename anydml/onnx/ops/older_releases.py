@@ -82,6 +82,12 @@ def _may_hide_all(n: KnownNode) -> bool:
     return n.value(3) is not None and n.dtype(3) in ("bool", None)
 
 
+def _has_no_rows(n: KnownNode) -> bool:
+    axis = n.attribute("axis")
+    end = axis + 1 if isinstance(axis, int) and axis != -1 else None
+    return n.may_be_empty(0, axis if isinstance(axis, int) else -1, end)
+
+
 def _dies(reason: str, before: tuple[int, int], first: int = 0) -> Quirk:
     """Of what has no elements, by axes from `first` on."""
     return Quirk(reason, lambda n: n.may_be_empty(0, first), fatal=True, empty=True, before=before)
@@ -131,6 +137,15 @@ OLDER: Mapping[str, tuple[Quirk, ...]] = {
     "GatherND": (_dies("onnxruntime reads beyond the memory of an empty tensor", (1, 26)),),
     "LayerNormalization": (
         Quirk("onnxruntime does not repeat a scale or bias", _repeats_scale, before=(1, 24)),
+    ),
+    "LpNormalization": (
+        Quirk(
+            "onnxruntime ends the process on rows of nothing",
+            _has_no_rows,
+            fatal=True,
+            empty=True,
+            before=(1, 30),
+        ),
     ),
     "MatMul": (
         Quirk(

@@ -133,6 +133,8 @@ FOUND = {
         one("LayerNormalization", [np.float32([[1, 2, 4]]), np.float32([2]), np.float32([1])]),
         (1, 24),
     ),
+    "the length of nothing": (one("LpNormalization", [np.zeros((3, 0), np.float32)], opset=17), (1, 30)),
+    "the length of nothing, by columns": (one("LpNormalization", [np.zeros((0, 3), np.float32)], axis=0, opset=17), (1, 30)),
     "no matrices": (one("MatMul", [np.ones((4, 5), np.float32), np.zeros((0, 5, 2), np.float32)]), (1, 32)),
     "places of the largest": (
         one("MaxUnpool", [np.ones((1, 1, 1, 2), np.float32), np.array([[[[1, 6]]]])], kernel_shape=[2, 2], strides=[2, 2]),

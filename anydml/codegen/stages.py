@@ -10,7 +10,7 @@ from anydml.codegen.llvm_types import literal
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
-from anydml.ops.reductions import REDUCTIONS, needed_for
+from anydml.ops.reductions import REDUCTIONS, needed_for, stages_of
 
 
 @dataclass
@@ -60,9 +60,22 @@ class Reduction:
 
 def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     """Elements of one block: as many vectors as hide latencies without spilling too much."""
-    wide = any(SIZE[e.dtype] == 8 for e in group.words)
+    wide = any(SIZE[e.dtype] == 8 for e in _for_each_element(group))
     vectors = 2 if wide and not shape.long else 4
     return vectors * target.vector_bytes // 4
+
+
+def _for_each_element(group: KernelSpec) -> set[Expr]:
+    """What is computed element by element: not what follows from reductions alone, nor how these take it."""
+    stages = stages_of(group.outputs)
+    every = [e for stage in stages for e in stage]
+    wanted = [*group.outputs, *(Reduction(e, accumulator_of(e)).argument for e in every)]
+    varying: set[Expr] = set()
+    for e in walk(*wanted):
+        below = e.opcode not in REDUCTIONS and not varying.isdisjoint(e.args)
+        if below or e.opcode in ("read", "row_index"):
+            varying.add(e)
+    return varying
 
 
 def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:

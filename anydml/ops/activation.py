@@ -285,7 +285,7 @@ _AXES = attr("Axes", AxesKind())
 
 def _softmax(x: Expr, axes: Axes) -> Expr:
     e = elementary.exp_above(elementary.wide(x), elementary.wide(row_max(x, axes)))
-    return elementary.quotient(e, row_sum(e, axes))  # the common factor of e falls out
+    return elementary.quotient(e, row_sum(convert(e, FLOAT64), axes))  # the common factor of e falls out
 
 
 def _log_softmax(x: Expr, axes: Axes) -> Expr:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, nan
 
-from anydml.ops.dtypes import FLOAT16, FLOAT32, INT32, INT64, UINT32
+from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32
 from anydml.ops.elementary_tables import (
     ERF_LARGE,
     ERF_SMALL,
@@ -39,6 +39,7 @@ from anydml.ops.expr import (
     ge,
     gt,
     lt,
+    make,
     mul,
     neg,
     or_,
@@ -201,13 +202,19 @@ def exp_above(x: Expr, most: Expr) -> Expr:
     return select(lt(near, sub(rest, 104.0)), 0.0, grown)
 
 
-@single
 def quotient(x: Expr, total: Expr) -> Expr:
-    """x / total for many x of one total. It is exactly 1 where x is all, as what the quotient of 1 lacks is
-    added."""
+    """x / total for many x of one total in FLOAT64, of which nothing is lost: exactly 1 where x is all."""
+    return make("call", FLOAT32, (x, total), _QUOTIENT)
+
+
+def _quotient(x: Expr, total: Expr) -> Expr:
     share = div(1.0, total)
-    rest = mul(fma(neg(total), share, 1.0), share)
-    return fma(x, share, mul(x, rest))
+    near = convert(share, FLOAT32)
+    rest = convert(sub(share, convert(near, FLOAT64)), FLOAT32)
+    return fma(x, near, mul(x, rest))
+
+
+_QUOTIENT = Function("quotient", _quotient)
 
 
 def _expm1(x: Expr, low: Expr | None = None) -> Expr:

@@ -91,7 +91,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def make(opcode: str, dtype: ScalarType, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
-    """The one expression of these parts; for the functions below and in ops.reductions."""
+    """The one expression of these parts; for the functions below, and others like them."""
     if opcode in _TRUTHFUL and (simpler := _simpler(opcode, dtype, args)) is not None:
         return simpler
     # Numbers by their bits: -0.0 is not 0.0, and a NaN is itself.

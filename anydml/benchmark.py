@@ -9,12 +9,12 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass
 from anydml.errors import AnyDMLError, InvalidInput, Unsupported
 from anydml.onnx.input_shapes import sized, unknown_names
 from anydml.onnx.partial_eval.annotate import read_typed

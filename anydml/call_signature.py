@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from anydml.codegen.group import KernelSpec
 from anydml.codegen.kernel import group
+from anydml.dataclass import dataclass
 from anydml.directml.type_inference import infer_types
 from anydml.errors import InvalidOperator
 from anydml.ops.attributes import ScaleBias

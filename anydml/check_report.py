@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any, Literal
 
 from anydml.cached import cached_property
+from anydml.dataclass import asdict, dataclass, field
 from anydml.display import page, table, text
 from anydml.errors import counted
 from anydml.ir.graph import OnnxOp

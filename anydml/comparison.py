@@ -6,9 +6,9 @@ print(compare("model.onnx", "flat.onnx").same)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from anydml.dataclass import asdict, dataclass, replace
 from anydml.display import page, table
 from anydml.errors import InvalidInput, Problem, VerificationFailed, counted, translate_memory_error
 from anydml.flatten_report import Size, not_compared, size_of

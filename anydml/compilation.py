@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
 from anydml.codegen.program.values import NotNative
 from anydml.codegen.target import PROCESSORS
+from anydml.dataclass import dataclass, field
 from anydml.errors import (
     InvalidInput,
     Problem,

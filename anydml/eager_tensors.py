@@ -8,7 +8,6 @@ stands for a list of equal ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from inspect import Signature
 from itertools import combinations
@@ -18,6 +17,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass
 from anydml.directml.arguments import (
     attributes_of,
     do_not_go_together,

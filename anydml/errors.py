@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import ClassVar, NoReturn, ParamSpec, TypeVar
+
+from anydml.dataclass import dataclass
 
 E_INVALIDARG = 0x80070057
 """The HRESULT that DirectML itself answers an invalid description with."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 from typing import Any
 
 from onnx import ModelProto
 
+from anydml.dataclass import asdict, dataclass, replace
 from anydml.display import page, table, text
 from anydml.errors import counted
 from anydml.ir.graph import If, Node, TensorType

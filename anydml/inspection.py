@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from onnx import GraphProto
 
+from anydml.dataclass import asdict, dataclass
 from anydml.display import page, signature, table
 from anydml.drawing import Drawing, written
 from anydml.errors import AnyDMLError, counted, translate_memory_error

@@ -8,11 +8,11 @@ before somebody comes with an array of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.eager import reduced_axes
 from anydml.errors import AnyDMLError, InvalidInput, Problem, Unsupported
 from anydml.ops.opdef import Operator

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
@@ -19,6 +18,7 @@ import click
 import numpy as np
 
 from anydml.cli.common import quoted
+from anydml.dataclass import dataclass
 from anydml.files import MAX_MODEL, check_writable, read_file, read_stream, short_path, write_atomically
 
 MODEL_PATH = click.Path(exists=True, dir_okay=False, allow_dash=True)

@@ -9,12 +9,12 @@ An "element" of the iteration space is a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from anydml.codegen.llvm_types import element_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOATING, INT32, INT64, SIGNED, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, bitcast, convert, is_nan, lt, read, select, xor

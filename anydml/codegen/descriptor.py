@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from anydml.dataclass import dataclass
 from anydml.errors import require
 
 

@@ -14,11 +14,11 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from struct import Struct, error
 from typing import Any
 
+from anydml.dataclass import dataclass
 from anydml.errors import OutOfMemory, Problem
 
 _HEADER = Struct("<4sBBB9xHHI3QI6H")

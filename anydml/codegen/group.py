@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from anydml.cached import cached_property
 from anydml.codegen.descriptor import DescriptorTemplate
 from anydml.codegen.division import branches
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import BOOL, FLOAT64, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, walk

@@ -12,7 +12,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -25,6 +24,7 @@ from anydml.codegen.compiling import compiling, uninterrupted
 from anydml.codegen.descriptor import with_layout
 from anydml.codegen.elf import NotLinkable, link
 from anydml.codegen.target import PROCESSORS, SCRATCH, Target
+from anydml.dataclass import asdict, dataclass
 from anydml.errors import InvalidInput, Problem, nearest, short_repr
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -20,6 +19,7 @@ from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.register_rows import registers_of
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
+from anydml.dataclass import dataclass
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr
 from anydml.ops.reductions import MIN_COLUMNS

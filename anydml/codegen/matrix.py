@@ -14,12 +14,12 @@ it would not be full.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anydml.codegen.llvm_types import value_type
 from anydml.codegen.masks import first_lanes, masked_load
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOAT32, INT32, SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, fma, mul, read

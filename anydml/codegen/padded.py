@@ -9,10 +9,10 @@ number) is all the value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import INT64, SIZE
 from anydml.ops.enums import TensorDataType
 

@@ -9,12 +9,12 @@ vectors; of others, each is read as vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from anydml.codegen.llvm_types import element_type, literal, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import add, and_, bitcast, convert, mul, ne, or_, read, select, shr, sub

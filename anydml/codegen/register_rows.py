@@ -6,14 +6,13 @@ beyond its end contributes nothing. Several rows are under way at once, since no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_load, masked_store
 from anydml.codegen.stages import Reduction, accumulator_of, kept_value, same_for_a_row
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass, field
 from anydml.ops.dtypes import BOOL, SIZE
 from anydml.ops.expr import Expr, read
 from anydml.ops.reductions import stages_of

@@ -6,12 +6,12 @@ vectors, others some at a time, so that none waits for the sum of another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from anydml.codegen.llvm_types import element_type, literal, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOAT64, FLOATING, SIZE, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import add, convert, mul, read

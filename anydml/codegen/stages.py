@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import literal
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, SIGNED, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, gt, lt, read, select, walk
 from anydml.ops.reductions import REDUCTIONS, needed_for, stages_of

@@ -10,11 +10,11 @@ An "element" of the iteration space is a row of the target: the elements behind 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import SIZE
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import add, mul, read

@@ -7,10 +7,9 @@ An "element" of the iteration space is a row of the target: elements that move t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import INT64, SIZE
 from anydml.ops.enums import TensorDataType
 

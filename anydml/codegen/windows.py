@@ -14,12 +14,12 @@ of equal values the one of the first place is the greatest; a NaN is greater tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from anydml.codegen.emit import Emitter
 from anydml.codegen.llvm_types import element_type, literal, value_type
 from anydml.codegen.row_writer import RowWriter
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import FLOATING, SIZE, UINT32, ScalarType
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, and_, convert, eq, gt, is_nan, lt, not_, or_, read, select, sub

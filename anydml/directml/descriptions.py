@@ -7,10 +7,10 @@ their prefix, and a tensor needs only "DataType" and "Sizes".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+from anydml.dataclass import dataclass, field
 from anydml.directml.validation import check
 from anydml.errors import AnyDMLError, InvalidOperator, Problem, nearest, short_repr, type_name
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidModel, Problem, counted
 
 MAX_DEPTH = 32

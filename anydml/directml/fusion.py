@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 
+from anydml.dataclass import dataclass, field, replace
 from anydml.directml.node_meaning import NodeMeaning, meaning_of, views_of
 from anydml.directml.weights import (
     MAX_KERNEL_OPS,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass, field
 from anydml.directml.descriptions import Checked, Description, OperatorDesc, read_desc
 from anydml.errors import InvalidOperator, Problem, Unsupported, nearest, short_repr, type_name
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, TensorType, Value

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydml.dataclass import dataclass
 from anydml.directml.weights import has_rows, replace_reads
 from anydml.ir.graph import DirectMLNode, TensorType
 from anydml.ops.attributes import Activation

@@ -8,13 +8,13 @@ Relaxed, NumPy's rules hold alone: the elements that are reached must be there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass
 from anydml.device import Binding
 from anydml.dxdispatch.buffers import Resource
 from anydml.errors import InvalidModel, Problem, short_repr

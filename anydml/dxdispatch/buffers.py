@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass
 from anydml.dxdispatch import images
 from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, short_repr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from anydml.dataclass import dataclass, field
 from anydml.dxdispatch.bindings import (
     VIEW_FIELDS,
     BoundRange,

@@ -9,7 +9,6 @@ by what they denote, too: {"freeDimensionDenotationOverrides": {"DATA_BATCH": 8}
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydml.dataclass import dataclass
 from anydml.dxdispatch.buffers import MAX_BYTES, Resource, find_file
 from anydml.dxdispatch.unknown_fields import UnknownFields
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, nearest, short_repr

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import mean, median
+
+from anydml.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ its sizes anything, `2*n` and `{x.0}` included, and two files may call different
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from operator import attrgetter
+
+from anydml.dataclass import dataclass
 
 MAX_TERMS = 6
 """Symbols of one sum; more is unknown."""

@@ -14,13 +14,13 @@ Everything is frozen: a pass builds a new graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass, field
 from anydml.ir.dims import Dim
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass
 from anydml.errors import counted, nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.types import onnx_name

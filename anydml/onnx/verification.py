@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import AnyDMLError, Problem, Unsupported, VerificationFailed, counted
 from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import (

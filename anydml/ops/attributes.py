@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ops.dtypes import FLOATING, NUMPY, ScalarType
 from anydml.ops.enums import FeatureLevel, parse

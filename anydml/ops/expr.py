@@ -42,11 +42,11 @@ import os
 import struct
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.locks import Lock
 from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOATING, NUMPY, SIZE, ScalarType
 

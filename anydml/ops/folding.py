@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
 import numpy as np
 
+from anydml.dataclass import dataclass, replace
 from anydml.ops.attributes import UINTS
 from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import UP_TO_64_BIT

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.ops.call import Array
 from anydml.ops.enums import AxisDirection
 

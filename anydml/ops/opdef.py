@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass, field, replace
 from anydml.errors import Problem, Unsupported
 from anydml.ops.attributes import AxesKind, EnumKind, FloatKind, Kind, ScaleBiasKind
 from anydml.ops.enums import FeatureLevel, OperatorType, TensorDataType

@@ -10,8 +10,7 @@ follow from data), one kernel serves all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from anydml.dataclass import dataclass, field
 from anydml.ops.dtypes import BOOL
 from anydml.ops.expr import Expr, read, with_args
 

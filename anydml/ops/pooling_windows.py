@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.ops.attributes import BOOLEAN, UINTS
 from anydml.ops.call import Array, Call
 from anydml.ops.opdef import Rule, attr

@@ -5,11 +5,11 @@ Samples lie on a grid, so that each axis has its own. An image is {height, width
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.ops.call import Array, Call
 from anydml.ops.enums import InterpolationMode, ReduceFunction
 

@@ -7,10 +7,10 @@ beside each other; a reduction has one element for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log, nan, prod
 from typing import Any
 
+from anydml.dataclass import dataclass
 from anydml.ops import elementary
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, FLOATING, UINT32
 from anydml.ops.enums import AxisDirection, ReduceFunction, TensorDataType

@@ -6,10 +6,10 @@ All arithmetic is on Python integers, so nothing wraps around.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from operator import index
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidOperator, Problem, short_repr
 from anydml.ops.dtypes import BITS
 from anydml.ops.enums import TensorDataType, TensorFlags, parse

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from anydml.codegen.compiling import compiling
 from anydml.codegen.jit import assembly
 from anydml.codegen.kernel import MIN_SPLIT_BYTES
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr, translate_memory_error
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8, is_masked

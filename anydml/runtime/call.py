@@ -12,7 +12,6 @@ import ctypes
 import re
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from importlib.resources import files
@@ -50,6 +49,7 @@ from anydml.codegen.python_objects import (
     register_functions,
     register_new_array,
 )
+from anydml.dataclass import dataclass
 from anydml.errors import require
 from anydml.runtime.launch import address, threads_for
 from anydml.runtime.process import RenewedLock, renew_after_fork

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_descriptor, streams
 from anydml.codegen.python_objects import DATA
+from anydml.dataclass import dataclass
 from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY
 from anydml.ops.enums import TensorDataType

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Problem
 
 MIN_FILE_BYTES = 1 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -13,6 +12,7 @@ from anydml.codegen.group import KernelSpec
 from anydml.codegen.jit import driver, host
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, shape_of
 from anydml.codegen.kernel_body import kernel_body
+from anydml.dataclass import dataclass
 from anydml.directml.fusion import Kernel, TensorWork, fuse, intermediates
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import SIZE

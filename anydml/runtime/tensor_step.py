@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from anydml.dataclass import dataclass
 from anydml.errors import require
 from anydml.ir.graph import DirectMLNode, TensorType, Value
 from anydml.ops.call import Call, Computation, fields, takes_results

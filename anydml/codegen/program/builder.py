@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -34,6 +33,7 @@ from anydml.codegen.program.values import (
     Tensor,
 )
 from anydml.codegen.target import Target
+from anydml.dataclass import dataclass, replace
 from anydml.ops.dtypes import BOOL, INT32, SIZE, UINT8, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 

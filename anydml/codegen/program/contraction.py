@@ -8,7 +8,6 @@ wrap around. Known factors are packed as tiles read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from anydml.codegen.llvm_types import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides, over, starts
 from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor, work_of
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, read
 from anydml.ops.expr import sub as subtract

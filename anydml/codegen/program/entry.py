@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -31,6 +30,7 @@ from anydml.codegen.python_objects import (
     register_functions,
     register_new_array,
 )
+from anydml.dataclass import dataclass
 
 Entry = Callable[..., list[Any] | None]
 MAX_CONTENT_BYTES = 128

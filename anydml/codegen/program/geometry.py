@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.program.values import Memory
+from anydml.dataclass import dataclass, replace
 
 MAX_PIECES = 64
 """Copies of parts, of elements in an order that no strides have."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
 from weakref import WeakValueDictionary
@@ -21,6 +20,7 @@ from anydml.codegen.program.entry import Fed, Made, NativeEntry, can_enter, entr
 from anydml.codegen.program.layout import ALIGNMENT, ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
 from anydml.codegen.program.values import Bounded, Memory, NotNative, Pending, Tensor, array_type
 from anydml.codegen.python_objects import DATA, SIZES, register_functions
+from anydml.dataclass import dataclass, replace
 from anydml.ops.dtypes import INT64, SIZE, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,6 +12,7 @@ from anydml.codegen.program.bounded import expect_some, masked
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import strides_like
 from anydml.codegen.program.values import Bounded, Memory, Register, Tensor
+from anydml.dataclass import dataclass, replace
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT64, FLOATING, INT64, NUMPY, SIZE, ScalarType
 from anydml.ops.expr import Expr, constant, convert, read

@@ -7,7 +7,6 @@ gone through once for each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import loops, over, reshaped_strides, strides_like
 from anydml.codegen.program.reductions import Folding, fold_axes, folded_row
 from anydml.codegen.program.values import Bounded, Memory, Pending, Tensor, work_of
+from anydml.dataclass import dataclass
 from anydml.ops.dtypes import SIZE, ScalarType
 from anydml.ops.expr import Expr, read
 

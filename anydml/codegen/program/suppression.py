@@ -8,7 +8,6 @@ selected  if none of those that are selected overlaps it much, a vector of which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -19,6 +18,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import LARGEST, folded_lanes, least
 from anydml.codegen.program.sorting import key_of
 from anydml.codegen.program.values import Bounded, Known, Memory, Tensor
+from anydml.dataclass import dataclass
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, FLOAT32, INT64, SIZE
 from anydml.ops.expr import Expr, read

@@ -13,7 +13,6 @@ All others have sizes that are numbers. A tensor is never written to once it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.llvm_types import element_type
+from anydml.dataclass import dataclass, field, replace
 from anydml.ops.dtypes import BFLOAT16, BOOL, FROM_NUMPY, NUMPY, ScalarType
 from anydml.ops.expr import Expr, bitcast, constant, read, walk
 from anydml.ops.tensor_desc import packed_strides

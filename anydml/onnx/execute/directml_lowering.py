@@ -11,12 +11,12 @@ A truth is a UINT8; a bfloat16, of which kernels know how to compute with it, a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from anydml.dataclass import dataclass
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, If, Node, TensorType, Value
 from anydml.onnx.execute.reductions import Reduction

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeGuard
 
+from anydml.dataclass import dataclass
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.onnx.ops.opinfo import NodeView

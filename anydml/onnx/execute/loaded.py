@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, replace
 from enum import Enum
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass, replace
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Graph, If, Node, TensorType, Value
 from anydml.locks import Lock

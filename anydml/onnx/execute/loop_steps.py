@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import numpy as np
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Node
 from anydml.onnx.execute.steps import single

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.entry import Entry, Fed
 from anydml.codegen.program.module import Input, NativeProgram, ProgramFailed
 from anydml.codegen.program.values import NotNative
+from anydml.dataclass import dataclass, replace
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
 from anydml.onnx.execute.directml_lowering import may_have_form

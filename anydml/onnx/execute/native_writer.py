@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from anydml.codegen.program.values import (
     scalar_type,
     seen_as,
 )
+from anydml.dataclass import dataclass, replace
 from anydml.directml.weights import row_axes
 from anydml.errors import InvalidModel
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value

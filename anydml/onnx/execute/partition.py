@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from weakref import WeakSet, WeakValueDictionary
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass, field
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.execute.cost_model import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from anydml.dataclass import dataclass
 from anydml.onnx.execute.native import NativeStep
 from anydml.onnx.execute.plan_keys import Key
 from anydml.onnx.execute.steps import Plan

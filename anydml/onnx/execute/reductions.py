@@ -6,10 +6,10 @@ A library walks element by element along most axes, and for most functions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from anydml.dataclass import dataclass
 from anydml.ir.dims import likely
 from anydml.ir.graph import Constant, Node, Value
 from anydml.onnx.ops.catalog import info_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from anydml.cached import cached_property
 from anydml.codegen.program.entry import Entry
+from anydml.dataclass import dataclass
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
 from anydml.onnx.execute.ownership import copied, make_owned

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydml.dataclass import dataclass
 from anydml.ir.graph import Node, TensorType
 from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.ops.opinfo import NodeView, NotFoldable

@@ -7,9 +7,9 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Any
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.steps import MAX_KERNEL_SHAPES, Shape

@@ -10,10 +10,10 @@ is never multiplied with, only not chosen. Nodes that both branches have in comm
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
+from anydml.dataclass import dataclass, field, replace
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import (
     eliminate_dead_code,

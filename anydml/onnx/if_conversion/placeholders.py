@@ -7,10 +7,10 @@ sees an array of other sizes, its witness, on which ONNX's rules prove that noth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from anydml.dataclass import dataclass
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, Graph, If, TensorType, Type, Value
 from anydml.onnx.if_conversion.speculation import no_sizes_help, speculation_hazard

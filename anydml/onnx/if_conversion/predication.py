@@ -9,12 +9,12 @@ since it holds while the branch is not taken, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
 
+from anydml.dataclass import dataclass, replace
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph
 from anydml.onnx.if_conversion.speculation import body_cannot_fail, speculation_hazard

@@ -6,10 +6,10 @@ Add of float32    is    ELEMENT_WISE_ADD
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from anydml.dataclass import dataclass
 from anydml.ops.opdef import Operator
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ Element-wise operators need none: they compute what their DirectML operators say
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.dataclass import dataclass
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable
 from anydml.onnx.ops.windows import Windows
 from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY

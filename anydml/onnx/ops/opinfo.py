@@ -11,7 +11,6 @@ it, and which DirectML operator computes the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, helper
 
 from anydml.cached import cached_property
+from anydml.dataclass import dataclass, field
 from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm

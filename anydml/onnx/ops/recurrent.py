@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -12,6 +11,7 @@ from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product
 from anydml.codegen.program.control import Iterated, repeat
 from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
+from anydml.dataclass import dataclass, replace
 from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, Native, known, operand
 from anydml.onnx.ops.opinfo import Array, Content, Fold, KnownNode, NodeView, NotFoldable, OpInfo, Quirk

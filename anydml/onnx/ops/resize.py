@@ -7,7 +7,6 @@ computed in float64, in float32, and for every scale that the texts could mean, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from onnx import helper
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.resampling import between
 from anydml.codegen.program.values import NotNative, Tensor
+from anydml.dataclass import dataclass, replace
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.ir.graph import Node
 from anydml.onnx.ops import result_types, safe

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import EllipsisType
 
+from anydml.dataclass import dataclass
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Type
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable

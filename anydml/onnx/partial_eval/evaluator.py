@@ -14,13 +14,13 @@ Sizes that are not known are symbols, and what is computed from them is known in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 from onnx import helper
 
+from anydml.dataclass import dataclass, replace
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import make_subgraph, read_values, replace_uses

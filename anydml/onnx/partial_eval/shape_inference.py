@@ -6,7 +6,6 @@ Shape(%x: float32[2,n])  ->  int64[2], of content [2, n]
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, as_affine, as_dim
 from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value

@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -19,6 +18,7 @@ from onnx import TypeProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
+from anydml.dataclass import dataclass, replace
 from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock

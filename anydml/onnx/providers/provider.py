@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from onnx import TypeProto
 
+from anydml.dataclass import dataclass
 from anydml.ir.graph import Constant, Node, OnnxOp
 
 Call = Callable[[list[Any]], list[Any]]

@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler, nearest, short_repr, type_name
 from anydml.onnx.providers.words import first_line
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
+from anydml.dataclass import dataclass, field, replace
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.transforms import replace_uses
 

@@ -10,10 +10,10 @@ Devices have no sequences, and loops that were unrolled are full of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from anydml.dataclass import dataclass, field, replace
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, SequenceType, TensorType, Value
 from anydml.ir.transforms import eliminate_dead_code, make_subgraph, read_values

@@ -14,10 +14,10 @@ Types are left to be inferred.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from anydml.dataclass import dataclass, replace
 from anydml.ir.graph import Body, Constant, Graph, If, Node, Value
 from anydml.ir.transforms import make_subgraph, replace_values
 from anydml.onnx.node_builder import NodeBuilder

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation

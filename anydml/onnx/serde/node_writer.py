@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +17,7 @@ from onnx import (
     numpy_helper,
 )
 
+from anydml.dataclass import dataclass, replace
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.ir.transforms import replace_uses

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.files import MAX_MODEL, read_file
 from anydml.onnx.serde.external_data import home_of

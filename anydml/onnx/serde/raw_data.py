@@ -11,8 +11,8 @@ from __future__ import annotations
 import mmap
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from anydml.dataclass import dataclass, field
 from anydml.runtime.mapped_file import InFile, MappedFile
 
 MAX_DEPTH = 100

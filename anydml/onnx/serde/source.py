@@ -7,11 +7,11 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto
 
+from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Problem
 from anydml.onnx.serde.parse import ModelSource
 

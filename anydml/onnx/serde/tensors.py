@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -21,6 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
+from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidModel, Problem, by_a_handler, counted, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
 from anydml.onnx.serde.external_data import resolve

@@ -6,11 +6,11 @@ directml.tsv: what onnxruntime's DirectML provider registers. The others: what t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from anydml.dataclass import dataclass
 from anydml.ir.graph import OnnxOp
 from anydml.onnx.schema import form_of
 

@@ -1,13 +1,14 @@
-"""Dataclasses whose methods are made when they are first called.
+"""Dataclasses whose methods are made when they have been called some times.
 
 The standard ones write up to seven functions as text and compile them, for each class that is defined. A
-process imports 140 classes of ours, which took half of the time of `import`, and calls the methods of few.
+process imports 140 classes of ours, which took half of the time of `import`, and calls the methods of few, of
+most of these once or twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields, replace
+from dataclasses import MISSING, FrozenInstanceError, asdict, field, fields, replace
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +26,16 @@ else:
         own, documented = cls.__dict__, cls.__doc__
         lazy = {}
         if init and "__init__" not in own:
-            lazy["__init__"] = _init
+            lazy["__init__"] = _few_init, _init
         if eq and "__eq__" not in own:
-            lazy["__eq__"] = _eq
+            lazy["__eq__"] = _few_eq, _eq
         if eq and own.get("__hash__") is None:  # as it is beside an __eq__ of a class's own, too
-            lazy["__hash__"] = _hash if frozen else None
+            lazy["__hash__"] = (_few_hash, _hash) if frozen else None
         cls.__doc__ = documented or cls.__name__  # else that module writes the signature there
         _standard(init=False, repr=False, eq=False)(cls)
         cls.__doc__ = documented
-        for name, make in lazy.items():
-            setattr(cls, name, make and _made_later(cls, name, make))
+        for name, both in lazy.items():
+            setattr(cls, name, both and _made_later(cls, name, *both))
         if "__init__" in lazy:
             cls.__signature__ = _Signature(cls)
         if repr and "__repr__" not in own:
@@ -44,19 +45,78 @@ else:
         return cls
 
 
-def _made_later(cls: type, name: str, make: Callable[[type], Callable[..., Any]]) -> Callable[..., Any]:
-    """A method that puts the real one in its own place, and calls that."""
+Maker = Callable[[type], Callable[..., Any]]
+FEW = 8
+"""Calls of a method that take less time by themselves than it takes to compile it: 0.2 ms."""
+
+
+def _made_later(cls: type, name: str, few: Maker, make: Maker) -> Callable[..., Any]:
+    """A method that does the work itself, and then puts the real one in its place."""
+    left, work = FEW, None
 
     def method(*args: Any, **named: Any) -> Any:
+        nonlocal left, work
+        left -= 1
+        if left >= 0:
+            work = work or few(cls)
+            return work(*args, **named)
         made = cls.__dict__[name]
         if made is method:
             made = make(cls)
-            made.__qualname__ = f"{cls.__qualname__}.{name}"
             setattr(cls, name, made)
         return made(*args, **named)
 
     method.__name__, method.__qualname__ = name, f"{cls.__qualname__}.{name}"
     return method
+
+
+def _few_init(cls: type) -> Callable[..., None]:
+    every, put = fields(cls), object.__setattr__
+    names = [f.name for f in every if f.init]
+    optional = {f.name for f in every if f.default is not MISSING or f.default_factory is not MISSING}
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
+        given = dict(zip(names, args, strict=False)) | named
+        told = len(given) == len(args) + len(named) and given.keys() <= {*names}
+        if not told or not {*names} <= given.keys() | optional:
+            _init(cls)(self, *args, **named)  # which says what is wrong
+        for f in every:
+            if f.name in given:
+                put(self, f.name, given[f.name])
+            elif f.default_factory is not MISSING:
+                put(self, f.name, f.default_factory())
+            elif f.init:
+                put(self, f.name, f.default)
+
+    return __init__
+
+
+def _few_eq(cls: type) -> Callable[..., Any]:
+    names = _compared(cls)
+
+    def __eq__(self: Any, other: Any) -> Any:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return [getattr(self, n) for n in names] == [getattr(other, n) for n in names]
+
+    return __eq__
+
+
+def _few_hash(cls: type) -> Callable[..., int]:
+    names = _hashed(cls)
+
+    def __hash__(self: Any) -> int:
+        return hash(tuple([getattr(self, n) for n in names]))
+
+    return __hash__
+
+
+def _compared(cls: type) -> list[str]:
+    return [f.name for f in fields(cls) if f.compare]
+
+
+def _hashed(cls: type) -> list[str]:
+    return [f.name for f in fields(cls) if (f.compare if f.hash is None else f.hash)]
 
 
 class _Missing:
@@ -75,48 +135,42 @@ def _init(cls: type) -> Callable[..., Any]:
     parameters, lines = ["self"], []
     frozen = "__setattr__" in cls.__dict__
     for f in fields(cls):
-        value = f.name
+        value, default = f.name, ""
         if f.default is not MISSING:
-            known[f"_default_{f.name}"] = f.default
+            known[f"_default_{f.name}"], default = f.default, f"=_default_{f.name}"
         if f.default_factory is not MISSING:
-            known[f"_new_{f.name}"] = f.default_factory
+            known[f"_new_{f.name}"], default = f.default_factory, "=_missing"
             value = f"_new_{f.name}()" + (f" if {f.name} is _missing else {f.name}" if f.init else "")
         elif not f.init:
             continue  # it has its default by its class
         if f.init:
-            parameters.append(f.name + _default(f))
+            parameters.append(f.name + default)
         lines.append(f"_set(self, {f.name!r}, {value})" if frozen else f"self.{f.name} = {value}")
-    return _function(f"__init__({', '.join(parameters)})", lines or ["pass"], known)
-
-
-def _default(f: Field[Any]) -> str:
-    if f.default is not MISSING:
-        return f"=_default_{f.name}"
-    return "=_missing" if f.default_factory is not MISSING else ""
+    return _function(cls, f"__init__({', '.join(parameters)})", lines or ["pass"], known)
 
 
 def _eq(cls: type) -> Callable[..., Any]:
-    compared = [f.name for f in fields(cls) if f.compare]
+    names = _compared(cls)
     lines = [
         "if other.__class__ is not self.__class__: return NotImplemented",
-        f"return {_tuple('self', compared)} == {_tuple('other', compared)}",
+        f"return {_tuple('self', names)} == {_tuple('other', names)}",
     ]
-    return _function("__eq__(self, other)", lines, {})
+    return _function(cls, "__eq__(self, other)", lines, {})
 
 
 def _hash(cls: type) -> Callable[..., Any]:
-    hashed = [f.name for f in fields(cls) if (f.compare if f.hash is None else f.hash)]
-    return _function("__hash__(self)", [f"return hash({_tuple('self', hashed)})"], {})
+    return _function(cls, "__hash__(self)", [f"return hash({_tuple('self', _hashed(cls))})"], {})
 
 
 def _tuple(thing: str, names: list[str]) -> str:
     return "(" + "".join(f"{thing}.{name}, " for name in names) + ")"
 
 
-def _function(head: str, lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
+def _function(cls: type, head: str, lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
     made: dict[str, Any] = {}
     exec("\n  ".join([f"def {head}:", *lines]), known, made)
     (function,) = made.values()
+    function.__qualname__ = f"{cls.__qualname__}.{function.__name__}"
     return function  # type: ignore[no-any-return]
 
 

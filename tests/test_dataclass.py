@@ -114,8 +114,10 @@ def made(c, arguments):
     return outcome(lambda: c(*positional, **named))
 
 
+@pytest.mark.parametrize("few", [0, 3, 10**6])
 @pytest.mark.parametrize("name", NAMES)
-def test_as_the_standard_one(name):
+def test_as_the_standard_one(name, few, monkeypatch):
+    monkeypatch.setattr(ours, "FEW", few)
     theirs, mine = (classes(d)[name] for d in BOTH)
     assert [f.name for f in dataclasses.fields(mine)] == [f.name for f in dataclasses.fields(theirs)]
     assert mine.__match_args__ == theirs.__match_args__

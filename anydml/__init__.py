@@ -216,7 +216,8 @@ def __getattr__(name: str) -> Any:
         typed = name.lower().removeprefix("element_wise_")
         guess = "" if name.startswith("_") else import_module("anydml.errors").nearest(typed, __all__)
         raise AttributeError(f"module 'anydml' has no attribute {name!r}" + (f"; {guess}" if guess else ""))
-    value = getattr(import_module(module), name)
+    with import_module("anydml.runtime.collector").collector_paused():  # which an import would wake in vain
+        value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 

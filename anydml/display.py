@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from html import escape
 
 
 def page(title: str, *parts: str) -> str:
@@ -28,6 +27,12 @@ def signature(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> str:
     """Types by name, as `(x float32[n,4]) -> (y float32[n])`."""
     listed = (", ".join(f"{name} {type}" for name, type in ends.items()) for ends in (inputs, outputs))
     return "({}) -> ({})".format(*listed)
+
+
+def escape(content: str) -> str:
+    import html  # large, and of no use to who has no notebook
+
+    return html.escape(content)
 
 
 def _cells(tag: str, content: Iterable[object]) -> str:

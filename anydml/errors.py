@@ -6,7 +6,6 @@ raises them together as one of the errors below.
 
 from __future__ import annotations
 
-import difflib
 import signal
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
@@ -179,6 +178,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 def close_names(name: object, known: Iterable[str]) -> list[str]:
     """Up to three names that somebody may have meant who wrote another one."""
+    import difflib  # when something is wrong
+
     names = list(known)[:_MOST_COMPARED]
     name = name[:_LONGEST_COMPARED] if isinstance(name, str) else ""
     folded = {n.lower(): n for n in names}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import numpy_helper
@@ -21,9 +20,14 @@ from anydml.onnx.ops.shared import affordable, no_flops, single, sizes_in, texts
 from anydml.onnx.ops.speculation import always
 from anydml.ops.dtypes import INT64, NUMPY
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
     """start + k * delta; how many there are is computed exactly."""
+    from fractions import Fraction
+
     first, end, step = (single(x) for x in (start, limit, delta))
     if start.dtype not in FLOATS:
         if step == 0:

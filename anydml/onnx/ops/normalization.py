@@ -305,6 +305,13 @@ OPS = (
         result=result_types.same,
         native=native_normalization.mean_variance,
         fold=_mean_variance,
+        quirks=(
+            Quirk(
+                "onnxruntime divides 0 by 0 where there is no variance",
+                lambda n: n.dtype() in ("float32", "float64", None) and bool(n.ints("axes")),
+                mended=True,
+            ),
+        ),
     ),
     OpInfo(
         "LRN",

@@ -31,6 +31,12 @@ class PartWriter:
         return self.made("Cast", word, x, dtype=dtype, to=CODES[dtype])
 
     def integers(self, word: str, content: int | list[int], dtype: str = "int64") -> Value:
+        return self._constant(word, content, dtype)
+
+    def number(self, word: str, content: float, dtype: str) -> Value:
+        return self._constant(word, content, dtype)
+
+    def _constant(self, word: str, content: object, dtype: str) -> Value:
         tensor = numpy_helper.from_array(np.array(content, dtype))
         return self.made("Constant", word, dtype=dtype, value=tensor)
 

@@ -22,6 +22,7 @@ from anydml.onnx.serde.divisions import right_divisions
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.front_axes import with_front_axes
 from anydml.onnx.serde.node_writer import LISTS_PASSED_ON, NodeWriter, tensor_proto
+from anydml.onnx.serde.variance import right_normalization
 from anydml.onnx.types import CODES
 from anydml.runtime.mapped_file import InFile
 
@@ -108,6 +109,9 @@ def region(
 def _right(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
     """The node, or what stands for it where the library would be wrong."""
     parts = right_divisions(node, constants)
+    if parts != [node]:
+        return parts
+    parts = right_normalization(node)
     if parts != [node]:
         return parts
     before, node, constants = with_front_axes(node, constants)

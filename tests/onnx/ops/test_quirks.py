@@ -125,6 +125,7 @@ NEEDED: dict[str, tuple[Case, list[np.ndarray] | None]] = {
     "the largest truth": (case("ScatterElements", TRUTHS, f([0], I), f([True], B), reduction="max"), [f([True, True, False], B)]),
     "the smallest truth": (case("ScatterND", TRUTHS, f([[1]], I), none(1, dtype=B), reduction="min"), [none(3, dtype=B)]),
     "local responses along a line": (case("LRN", some(2, 4, 5), size=3, alpha=0.0), [some(2, 4, 5)]),
+    "no variance": (case("MeanVarianceNormalization", f([[[[2, 2]], [[5, 5]]]])), [np.zeros((1, 2, 1, 2), F)]),
     "long remainders": (case("Mod", f([2**62 + 3], I), f([4], I), fmod=1), [f([3], I)]),
     "long powers": (case("Pow", f([3], I), f([39], I)), [f([3**39], I)]),
     "long integers": (case("Shrink", f([2**62 + 1], I), bias=0.0), [f([2**62 + 1], I)]),
@@ -157,7 +158,7 @@ WITH_BODIES = {"Loop", "Scan"}
 NO_RULE = {"regions of no image", "transposed convolution of nothing"}
 """Cases that nothing runs rightly: a session says so."""
 
-MENDED = {"the greatest of nothing", "the least of nothing"}
+MENDED = {"the greatest of nothing", "the least of nothing", "no variance"}
 if _fails_at_zero():
     MENDED |= {"division", "remainder", "remainder of 32 bits"}
 """Cases that are rewritten, so that onnxruntime runs them rightly."""

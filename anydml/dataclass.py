@@ -87,6 +87,8 @@ def _few_init(cls: type) -> Callable[..., None]:
                 put(self, f.name, f.default_factory())
             elif f.init:
                 put(self, f.name, f.default)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
 
     return __init__
 
@@ -146,6 +148,8 @@ def _init(cls: type) -> Callable[..., Any]:
         if f.init:
             parameters.append(f.name + default)
         lines.append(f"_set(self, {f.name!r}, {value})" if frozen else f"self.{f.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
     return _function(cls, f"__init__({', '.join(parameters)})", lines or ["pass"], known)
 
 

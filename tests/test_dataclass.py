@@ -88,12 +88,20 @@ def classes(dataclass):
         a: int
         number: int = dataclasses.field(default_factory=lambda: 11, init=False)
 
+    @dataclass(frozen=True)
+    class Checked:
+        a: int
+
+        def __post_init__(self):
+            if self.a == 2:
+                raise ValueError("2")
+
     @dataclass
     class Nothing:
         pass
 
     found = [Plain, Frozen, Derived, Undecorated, WithInit, Identity, Mutable, Shown, Own, OwnEq, OwnHash]
-    return {c.__name__: c for c in (*found, Numbered, Nothing)}
+    return {c.__name__: c for c in (*found, Numbered, Checked, Nothing)}
 
 
 NAMES = list(classes(dataclasses.dataclass))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import literal
@@ -65,17 +65,15 @@ def lanes_of(group: KernelSpec, shape: KernelVariant, target: Target) -> int:
     return vectors * target.vector_bytes // 4
 
 
-def _for_each_element(group: KernelSpec) -> set[Expr]:
-    """What is computed element by element: not what follows from reductions alone, nor how these take it."""
-    stages = stages_of(group.outputs)
-    every = [e for stage in stages for e in stage]
-    wanted = [*group.outputs, *(Reduction(e, accumulator_of(e)).argument for e in every)]
-    varying: set[Expr] = set()
-    for e in walk(*wanted):
-        below = e.opcode not in REDUCTIONS and not varying.isdisjoint(e.args)
-        if below or e.opcode in ("read", "row_index"):
-            varying.add(e)
-    return varying
+def _for_each_element(group: KernelSpec) -> list[Expr]:
+    """What is computed element by element, functions written out: not what follows from reductions alone, nor
+    how these take it."""
+    every = [Reduction(e, accumulator_of(e)) for stage in stages_of(group.outputs) for e in stage]
+    known = {r.expr for r in every}
+    taken = {r.expr.args[0] for r in every} - {r.argument for r in every}
+    words = [e for e in group.words if e not in known and e not in taken]
+    varies = _varies(words, known)
+    return [e for e in words if varies(e)]
 
 
 def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
@@ -98,21 +96,28 @@ def same_for_a_row(known: Collection[Expr], wanted: Sequence[Expr]) -> list[Expr
 
     What elements are reduced to that is not known yet does not, though all of them may be the same.
     """
+    words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
+    varies = _varies(words, known)
+    found = [
+        a
+        for e in words
+        if varies(e)
+        for a in e.args
+        if a not in known and a.opcode != "constant" and not varies(a)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _varies(words: Iterable[Expr], known: Collection[Expr]) -> Callable[[Expr], bool]:
+    """What tells whether one of these words, functions written out, or a call of theirs is another value from
+    one element to the next."""
     varying: set[Expr] = set()
 
     def varies(e: Expr) -> bool:
         """A call does if any of its arguments does; whatever else, `varying` tells."""
         return e in varying or (e.opcode == "call" and e not in known and any(map(varies, e.args)))
 
-    words = [e for e in walk(*wanted, deep=True) if e not in known and e.opcode != "constant"]
     for e in words:
         if e.opcode in ("read", "row_index", *REDUCTIONS) or any(map(varies, e.args)):
             varying.add(e)
-    found = [
-        a
-        for e in words
-        if e in varying
-        for a in e.args
-        if a not in known and a.opcode != "constant" and not varies(a)
-    ]
-    return list(dict.fromkeys(found))
+    return varies

@@ -5,7 +5,13 @@ import pytest
 
 import anydml as dml
 from anydml.codegen import kernel
-from anydml.codegen.group import Hold
+from anydml.codegen.group import Access, Hold, KernelVariant
+from anydml.codegen.jit import host
+from anydml.codegen.stages import lanes_of
+from anydml.ops import angles, elementary
+from anydml.ops.activation import ACTIVATION_LOG_SOFTMAX, ACTIVATION_SOFTMAX
+from anydml.ops.dtypes import FLOAT32
+from anydml.ops.expr import read
 from anydml.runtime.reference import run_reference
 
 LENGTHS = [1, 2, 5, 16, 31, 32, 33, 64, 77, 128, 511, 512, 600, 1024, 1030, 5000, 40_000]
@@ -145,3 +151,19 @@ def test_log_softmax_beside_a_large_maximum(most):
     """The sum's logarithm is not lost in it."""
     got = dml.activation_log_softmax(np.full((3, 8), most, np.float32))
     np.testing.assert_allclose(got, -np.log(8), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scalar", "vectors"),
+    [
+        (angles.sin, 2),  # which is reduced by integers of 64 bits, within the function
+        (elementary.exp, 4),
+        (ACTIVATION_SOFTMAX.scalar, 4),  # sums are wide, but a number for each row
+        (ACTIVATION_LOG_SOFTMAX.scalar, 4),
+    ],
+)
+def test_vectors_of_a_block(scalar, vectors):
+    """Two where elements are of 64 bits on the way, or registers would not do; four else."""
+    spec = kernel.group((FLOAT32,), (scalar(read(0, FLOAT32)),))
+    variant = KernelVariant((Access.PACKED, Access.PACKED), False)
+    assert lanes_of(spec, variant, host()) == vectors * host().vector_bytes // 4

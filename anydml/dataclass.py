@@ -80,6 +80,7 @@ def _few_init(cls: type) -> Callable[..., None]:
         told = len(given) == len(args) + len(named) and given.keys() <= {*names}
         if not told or not {*names} <= given.keys() | optional:
             _init(cls)(self, *args, **named)  # which says what is wrong
+            return
         for f in every:
             if f.name in given:
                 put(self, f.name, given[f.name])

@@ -31,13 +31,6 @@ def make_owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]
     return results
 
 
-def copied(value: Any) -> Any:
-    """An input or a constant, as nobody else has it."""
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
 def _own(result: Any, taken: set[int]) -> Any:
     if isinstance(result, list):
         return [_own(item, taken) for item in result]

@@ -12,8 +12,8 @@ from anydml.codegen.program.entry import Entry
 from anydml.dataclass import dataclass
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
-from anydml.onnx.execute.ownership import copied, make_owned
-from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed
+from anydml.onnx.execute.ownership import make_owned
+from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed, copied
 from anydml.onnx.serde.region_model import every_node
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.arena import Arena

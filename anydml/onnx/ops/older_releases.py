@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from anydml.ir.dims import may_be_zero
 from anydml.ir.graph import Graph, If, Node
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 from anydml.onnx.ops.releases import onnxruntime_since
@@ -83,9 +84,7 @@ def _may_hide_all(n: KnownNode) -> bool:
 
 
 def _has_no_rows(n: KnownNode) -> bool:
-    axis = n.attribute("axis")
-    end = axis + 1 if isinstance(axis, int) and axis != -1 else None
-    return n.may_be_empty(0, axis if isinstance(axis, int) else -1, end)
+    return may_be_zero(n.size(0, n.int("axis")))
 
 
 def _dies(reason: str, before: tuple[int, int], first: int = 0) -> Quirk:

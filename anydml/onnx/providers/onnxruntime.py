@@ -24,8 +24,8 @@ from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
-from anydml.onnx.providers.ort_values import lends, over_array, with_copies
-from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes
+from anydml.onnx.providers.ort_values import lends, over_array
+from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes, copied
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
 from anydml.onnx.providers.words import first_line
@@ -368,7 +368,7 @@ class _LendingSession(_Session):
     """One whose lists are to be copied."""
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        return [with_copies(result) for result in super().__call__(values)]
+        return [copied(r) if isinstance(r, list) else r for r in super().__call__(values)]
 
 
 @contextmanager

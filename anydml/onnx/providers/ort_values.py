@@ -93,13 +93,6 @@ def lends(model: bytes) -> bool:
     return not onnxruntime_since(1, 26) and any(name in model for name in _LENDING)
 
 
-def with_copies(result: Any) -> Any:
-    """A list with arrays of its own; anything else as it is."""
-    if not isinstance(result, list):
-        return result
-    return [x.copy() if isinstance(x, np.ndarray) else x for x in result]
-
-
 def check_device(where: str, device: str) -> None:
     if device.lower() != "cpu":
         message = f"expected memory of the host, 'cpu', but got {short_repr(device)}"

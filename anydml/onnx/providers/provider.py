@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from onnx import TypeProto
 
 from anydml.dataclass import dataclass
@@ -17,6 +18,13 @@ arguments that tells whether it went well, or None."""
 Sizes = tuple[int, ...]
 GIVEN = "given with the model"
 """The place of weights that are in memory, or in the mapped file of a model."""
+
+
+def copied(value: Any) -> Any:
+    """An input, a constant or a result, as nobody else has it."""
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ Names are loaded when first used: importing the package imports neither onnx nor
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -216,8 +217,12 @@ def __getattr__(name: str) -> Any:
         typed = name.lower().removeprefix("element_wise_")
         guess = "" if name.startswith("_") else import_module("anydml.errors").nearest(typed, __all__)
         raise AttributeError(f"module 'anydml' has no attribute {name!r}" + (f"; {guess}" if guess else ""))
-    with import_module("anydml.runtime.collector").collector_paused():  # which an import would wake in vain
+    collector = import_module("anydml.runtime.collector")
+    new = module not in sys.modules
+    with collector.collector_paused():  # which an import would wake in vain
         value = getattr(import_module(module), name)
+        if new:
+            collector.keep_for_good()
     globals()[name] = value
     return value
 

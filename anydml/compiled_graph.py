@@ -19,7 +19,7 @@ from anydml.runtime.bind import Binding, Compiled
 from anydml.runtime.tensor_step import pack, unpacked
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from anydml.onnx.protos import ModelProto
 
 Array = NDArray[Any]
 MAX_COPIED_BYTES = 1 << 20

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
-import onnx
-from onnx import AttributeProto
 
 from anydml.ir.graph import Constant, Graph, If, Node, Value
 from anydml.ir.names import Names
 from anydml.onnx.conditions import origin
+from anydml.onnx.protos import AttributeProto, TensorProto, attribute_value
 from anydml.onnx.types import DTYPES, type_text
 
 _HERE = Path(__file__).parent
@@ -133,8 +132,8 @@ class Drawing:
 
 
 def _attribute_text(attribute: AttributeProto) -> str:
-    content = onnx.helper.get_attribute_value(attribute)
-    if isinstance(content, onnx.TensorProto):
+    content = attribute_value(attribute)
+    if isinstance(content, TensorProto):
         return f"{DTYPES.get(content.data_type, 'unknown')}{list(content.dims)}"
     text = content.decode(errors="replace") if isinstance(content, bytes) else str(content)
     return text if len(text) <= 200 else f"{text[:200]}..."

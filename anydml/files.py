@@ -9,10 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
-import shutil
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -232,6 +229,8 @@ class Pending:
         self._temporary: Path | None = None
         self._spooled: IO[bytes] | None = None
         if status is not None and not _is_replaced(self._place, status):
+            import tempfile  # which pipes and devices need
+
             self._spooled = tempfile.SpooledTemporaryFile(_MAX_SPOOLED_BYTES)  # noqa: SIM115
             with self._or_not_at_all():
                 write(self._spooled)
@@ -253,6 +252,8 @@ class Pending:
             OSError: that cannot be done; a regular file is as it was then.
         """
         if self._spooled is not None:
+            import shutil
+
             self._spooled.seek(0)
             try:
                 with os.fdopen(_open_end(self._place), "wb") as file:
@@ -365,7 +366,7 @@ def _new_file(folder: Path, mode: int) -> tuple[int, Path]:
     """A file that was not there, with what the umask leaves of a mode."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     while True:
-        path = folder / f".anydml-{secrets.token_hex(8)}"
+        path = folder / f".anydml-{os.urandom(8).hex()}"
         with suppress(FileExistsError):
             return os.open(path, flags, mode), path
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from onnx import ModelProto
-
 from anydml.dataclass import asdict, dataclass, replace
 from anydml.display import page, table, text
 from anydml.errors import counted
@@ -16,6 +14,7 @@ from anydml.ir.graph import If, Node, TensorType
 from anydml.onnx.conditions import Condition
 from anydml.onnx.if_conversion.convert import Decision
 from anydml.onnx.partial_eval.evaluator import FoldedIf
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.rewrites.unroll import Unrolled
 from anydml.onnx.serde.local_functions import called
 from anydml.onnx.types import FileSymbols, from_proto, leaf, type_text

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from onnx import ModelProto
-
 from anydml.errors import VerificationFailed, translate_memory_error
 from anydml.flatten_report import (
     IfReport,
@@ -43,6 +41,7 @@ from anydml.onnx.partial_eval.annotate import annotate_types, refused_inside, wi
 from anydml.onnx.partial_eval.bodies import with_nodes_of
 from anydml.onnx.partial_eval.evaluator import specialize
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.rewrites.duplicates import merge_duplicates
 from anydml.onnx.rewrites.empty_constants import make_empty_constants

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from onnx import GraphProto
-
 from anydml.dataclass import asdict, dataclass
 from anydml.display import page, signature, table
 from anydml.drawing import Drawing, written
@@ -22,6 +20,7 @@ from anydml.ir.graph import Graph, If, Node, Value
 from anydml.onnx.conditions import Condition, conditions, origin
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.partial_eval.annotate import read_typed
+from anydml.onnx.protos import GraphProto
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.local_functions import called
 from anydml.onnx.serde.parse import ModelSource

@@ -16,7 +16,7 @@ from tools import generate_docs, generate_functions
 ROOT = Path(anydml.__file__).parent
 LAYERS = """
 cached dataclass locks errors files display ops ir directml codegen runtime
-onnx.types onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.from_directml onnx.serde onnx.partial_eval
+onnx.protos onnx.types onnx.arrays onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.from_directml onnx.serde onnx.partial_eval
 onnx.targets onnx.node_builder onnx.input_shapes onnx.conditions onnx.feeds onnx.rewrites onnx.opsets onnx.if_conversion onnx.execute onnx.inference_session onnx.random_inputs onnx.verification
 heavy expression call_signature eager lazy templates eager_tensors names functions compiled_graph device builder session flatten_report flattening check_report checking comparison compilation drawing inspection benchmark backend sample
 dxdispatch cli __init__ __main__
@@ -25,19 +25,7 @@ dxdispatch cli __init__ __main__
 LIBRARIES = {
     "llvmlite": {"codegen"},
     "onnxruntime": {"onnx.providers"},
-    "onnx": {n for n in LAYERS if n.startswith("onnx.")}
-    | {
-        "session",
-        "flattening",
-        "flatten_report",
-        "checking",
-        "comparison",
-        "drawing",
-        "inspection",
-        "backend",
-        "compiled_graph",
-        "sample",
-    },
+    "onnx": {n for n in LAYERS if n.startswith("onnx.")} | {"backend", "sample"},
 }
 """Which layers import libraries that take long to load."""
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -81,6 +69,15 @@ def test_imports_point_one_way(path):
         if package == "anydml" and (its := layer_of(inner)) is not None:
             assert LAYERS.index(its) <= LAYERS.index(layer), f"{name} imports {target}, a layer below"
         assert layer in LIBRARIES.get(package, {layer}), f"{name} imports {package}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.stem not in ("backend", "sample")], ids=module_name)
+def test_onnx_is_imported_by_those_who_call_it_only(path):
+    """It takes longer than to load and run a small model; its messages are in anydml.onnx.protos."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+            assert "onnx" not in {name.partition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)

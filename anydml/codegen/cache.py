@@ -16,7 +16,6 @@ import logging
 import os
 import stat
 import sys
-import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -61,6 +60,8 @@ def store(key: str, content: bytes) -> None:
     folder = directory()
     if folder is None:
         return
+    import tempfile  # only those who write need it
+
     try:
         _make_room(folder)
         handle, name = tempfile.mkstemp(prefix=".new-", dir=folder)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from anydml.dataclass import dataclass
@@ -48,8 +49,9 @@ MAX_OPERANDS = 320
 _PLACES = {**{name: str(k) for k, name in enumerate(Fields._fields)}, "addresses": str(ADDRESSES)}
 
 
-def with_layout(ir: str) -> str:
-    """IR that reads descriptors, with numbers for `FIELD(name)`."""
+def ir_file(name: str) -> str:
+    """A file of IR that stands beside this one, with numbers for `FIELD(name)`."""
+    ir = Path(__file__).with_name(name).read_text("utf-8")
     ir = re.sub(r"FIELD\((\w+)\)", lambda found: _PLACES[found[1]], ir)
     return ir.replace("MAX_OPERANDS", str(MAX_OPERANDS))
 

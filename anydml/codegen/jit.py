@@ -13,7 +13,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from anydml.codegen import cache
 from anydml.codegen.compiling import compiling, uninterrupted
-from anydml.codegen.descriptor import with_layout
+from anydml.codegen.descriptor import ir_file
 from anydml.codegen.elf import NotLinkable, link
 from anydml.codegen.target import PROCESSORS, SCRATCH, Target
 from anydml.dataclass import asdict, dataclass
@@ -388,19 +387,19 @@ def places_workers() -> bool:
 
 @lru_cache
 def driver() -> Driver:
-    folder, api = files("anydml.codegen"), ctypes.pythonapi
+    api = ctypes.pythonapi
     for ours, theirs in (("acquire", api.PyThread_acquire_lock), ("release", api.PyThread_release_lock)):
         add_function(f"anydml_{ours}", theirs)
-    (drive,) = compile_ir(with_layout(folder.joinpath("nest.ll").read_text()), ["anydml_drive"], level=0)
+    (drive,) = compile_ir(ir_file("nest.ll"), ["anydml_drive"], level=0)
     add_symbol("anydml_drive", drive)
     machine = platform.machine().lower()
     pause = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}.get(machine, "")
-    text = with_layout(folder.joinpath("forkjoin.ll").read_text())
+    text = ir_file("forkjoin.ll")
     text = text.replace("PAUSE_INSTRUCTION", pause).replace("SPINS", str(SPINS))
     clock = "call i64 @llvm.readcyclecounter()" if HAS_CLOCK else "add i64 0, 0"
     text = text.replace("CLOCK", clock).replace("WORTH", str(WORTH))
     if places_workers():
-        text += folder.joinpath("placement.ll").read_text()
+        text += ir_file("placement.ll")
     else:
         text += "define internal void @place(ptr %pool, i64 %w) {\n  ret void\n}\n"
     entries = ("anydml_run", "anydml_run_arrays", "anydml_work", "anydml_stop")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.schema import INTERNAL_DOMAIN, allowed_types
 from anydml.onnx.types import onnx_name
 
@@ -88,7 +88,7 @@ class NodeBuilder:
     def _make(
         self, name: str, inputs: Sequence[Value], result: Value, attributes: Mapping[str, Any], nofail: bool
     ) -> Value:
-        protos = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
+        protos = {n: make_attribute(n, a) for n, a in attributes.items()}
         domain = INTERNAL_DOMAIN if self.own and name == "Where" else ""
         op = OnnxOp(domain, name, self.opset)
         self.add(Node(op, tuple(inputs), (result,), protos, result.name, self._path, nofail=nofail))

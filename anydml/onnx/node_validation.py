@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import AttributeProto, GraphProto
-
 from anydml.errors import InvalidModel, Problem, counted, nearest
 from anydml.ir.graph import Node, OnnxOp
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import OpInfo
+from anydml.onnx.protos import AttributeProto, GraphProto
 from anydml.onnx.schema import MAX_VARIADIC, Form, form_of, wrong_type
 
 _KINDS = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}

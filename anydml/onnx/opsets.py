@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import onnx
-from onnx import ModelProto
-
 from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler
 from anydml.ir.graph import Graph, OnnxOp
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.rewrites.opset import OLDEST, lower_opset
 from anydml.onnx.schema import schema_of
 from anydml.onnx.serde.serialize import model_proto
@@ -31,8 +29,10 @@ def at_opset(graph: Graph, original: ModelProto, opset: int) -> ModelProto:
     lower, refused = lower_opset(graph, opset)
     if not refused:
         return model_proto(lower, original, opset)
+    from onnx import version_converter
+
     try:
-        converted: ModelProto = onnx.version_converter.convert_version(model_proto(graph, original), opset)
+        converted: ModelProto = version_converter.convert_version(model_proto(graph, original), opset)
         return converted
     except Exception as error:  # whatever it does not know
         if by_a_handler(error):

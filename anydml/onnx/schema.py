@@ -1,7 +1,7 @@
 """ONNX's schemas: what an operator's inputs, outputs and attributes are at an opset.
 
 Those of ONNX's own two domains stand in schemas.txt, which `python -m tools.generate_schemas` writes from the
-onnx package: that takes 15 ms to make its registry of all operators when it is first asked for one.
+onnx package: that takes long to import, and 15 ms more to make its registry of all operators.
 What is newer than the table is asked of the package.
 """
 
@@ -11,16 +11,17 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import onnx
-from onnx import AttributeProto, helper
+from typing import TYPE_CHECKING, Any
 
 from anydml.cached import cached_property
 from anydml.dataclass import dataclass
 from anydml.errors import counted, nearest
 from anydml.ir.graph import Node, OnnxOp
+from anydml.onnx.protos import AttributeProto, attribute_value
 from anydml.onnx.types import onnx_name
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
 
 INTERNAL_DOMAIN = "anydml"
 """The domain of operators that only our kernels run: onnxruntime's Where makes 0.0 of -0.0."""
@@ -37,12 +38,14 @@ _LIBRARY_DOMAINS = frozenset(
 
 
 @cache
-def schema_of(op: OnnxOp) -> onnx.defs.OpSchema | None:
+def schema_of(op: OnnxOp) -> OpSchema | None:
     if op.domain in _LIBRARY_DOMAINS:  # of which the package has none: it is not asked, which may take 10 ms
         return None
+    from onnx import defs
+
     try:
-        return onnx.defs.get_schema(op.name, op.version, op.domain)
-    except onnx.defs.SchemaError:  # an operator that ONNX does not know
+        return defs.get_schema(op.name, op.version, op.domain)
+    except defs.SchemaError:  # an operator that ONNX does not know
         return None
 
 
@@ -89,7 +92,9 @@ def unknown_operator(op: OnnxOp) -> str:
             f"{op.domain!r} is a domain of custom operators: load with sess_options on which "
             "register_custom_ops_library was called; `inspect`, `flatten` and `check` do not run them"
         )
-    known = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain]
+    from onnx import defs
+
+    known = [s for s in defs.get_all_schemas_with_history() if not s.domain]
     if later := [s.since_version for s in known if s.name == op.name]:
         return f"it exists from opset {min(later)} on"
     return nearest(op.name, {s.name for s in known}) or "ONNX has no such operator"
@@ -163,9 +168,11 @@ def is_custom(op: OnnxOp) -> bool:
     return bool(op.domain) and op.domain not in _LIBRARY_DOMAINS and is_foreign(op)
 
 
-def form_from(schema: onnx.defs.OpSchema) -> Form:
+def form_from(schema: OpSchema) -> Form:
     """The form of one of ONNX's own objects, which are slow to look at."""
-    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    from onnx.defs import OpSchema
+
+    optional = OpSchema.FormalParameterOption.Optional
     given, made = (
         tuple(
             Formal(f.name, frozenset(f.types), f.type_str, f.is_homogeneous, f.option == optional)
@@ -183,7 +190,7 @@ def form_from(schema: onnx.defs.OpSchema) -> Form:
         {n: int(a.type.value) for n, a in attributes.items()},  # type: ignore[attr-defined]
         tuple(n for n, a in attributes.items() if a.required),
         {
-            n: helper.get_attribute_value(a.default_value)
+            n: attribute_value(a.default_value)
             for n, a in attributes.items()
             if a.default_value.type != AttributeProto.UNDEFINED
         },
@@ -206,6 +213,11 @@ class _Table:
         if start < 0:
             return []
         return json.loads(self.operators[start + len(name) : self.operators.index(b"\n", start + 1)])
+
+
+def newest_opset_of_onnx() -> int:
+    """The newest opset of ONNX's own domain in the table."""
+    return _table().newest[""]
 
 
 @cache

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from anydml.onnx.protos import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 _log = logging.getLogger("anydml.session")
 

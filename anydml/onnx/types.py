@@ -8,11 +8,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, TypeProto
 
 from anydml.ir.dims import Affine, Dim, Symbol, is_anonymous
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.protos import TensorProto, TensorShapeProto, TypeProto, make_tensor_type_proto
 
 _RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
 DTYPES: dict[int, str] = {
@@ -22,6 +21,23 @@ DTYPES: dict[int, str] = {
 }
 """ONNX's number of an element type -> its name as NumPy (and ml_dtypes) has it."""
 CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
+_EXTENSIONS = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float6e2m3": "float6_e2m3fn",
+    "float6e3m2": "float6_e3m2fn",
+    "float4e2m1": "float4_e2m1fn",
+    "bfloat16": "bfloat16",
+    "int4": "int4",
+    "uint4": "uint4",
+    "int2": "int2",
+    "uint2": "uint2",
+}
+"""Of the types that NumPy has not itself, what ml_dtypes calls them."""
+_ONNX_NAMES = {name: onnx for onnx, name in _EXTENSIONS.items()}
 
 
 def onnx_name(type: Type | None) -> str:
@@ -83,7 +99,7 @@ def from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = lambda name: Non
     return None
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension, dim_of: Callable[[str], Dim]) -> Dim:
+def _dim(dim: TensorShapeProto.Dimension, dim_of: Callable[[str], Dim]) -> Dim:
     if dim.HasField("dim_value"):  # below 0 it means, to some exporters, that it is not known
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     return dim_of(dim.dim_param) if dim.dim_param and isinstance(dim.dim_param, str) else None
@@ -103,13 +119,13 @@ def _to_proto(type: Type) -> TypeProto:
     """Of a type whose sizes are as a file has them: numbers, names or None."""
     match type:
         case SequenceType(element):
-            return onnx.helper.make_sequence_type_proto(_to_proto(element))
+            return TypeProto(sequence_type=TypeProto.Sequence(elem_type=_to_proto(element)))
         case OptionalType(element):
-            return onnx.helper.make_optional_type_proto(_to_proto(element))
+            return TypeProto(optional_type=TypeProto.Optional(elem_type=_to_proto(element)))
         case MapType(key, element):
-            return onnx.helper.make_map_type_proto(CODES[key], _to_proto(element))
+            return TypeProto(map_type=TypeProto.Map(key_type=CODES[key], value_type=_to_proto(element)))
         case TensorType(dtype, sizes):
-            return onnx.helper.make_tensor_type_proto(CODES[dtype], sizes)  # type: ignore[arg-type]
+            return make_tensor_type_proto(CODES[dtype], sizes)  # type: ignore[arg-type]
 
 
 def only_ranks(type: Type) -> Type:
@@ -181,13 +197,29 @@ def dtype_name(dtype: np.dtype) -> str:
     return _ONNX_NAMES.get(dtype.name, dtype.name)
 
 
+def code_of(dtype: np.dtype) -> int:
+    """ONNX's number of an array's type.
+
+    Raises:
+        ValueError: ONNX has no such type.
+    """
+    name = dtype_name(dtype)
+    if name not in CODES or (name != "string" and numpy_type(name) != dtype):  # of another order of bytes
+        raise ValueError(f"expected a type of ONNX's tensors, but got {dtype}")
+    return CODES[name]
+
+
+@cache
 def numpy_type(name: str) -> np.dtype:
     """The type that NumPy, or its extension, has for an element type."""
-    return onnx.helper.tensor_dtype_to_np_dtype(CODES[name])
+    if name == "string":
+        return np.dtype(object)
+    if name not in _EXTENSIONS:
+        return np.dtype(name)
+    import ml_dtypes  # which few models need
 
-
-_ONNX_NAMES = {onnx.helper.tensor_dtype_to_np_dtype(code).name: name for code, name in DTYPES.items()}
-"""Where NumPy's extensions name an element type otherwise: float4_e2m1fn is float4e2m1."""
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, _EXTENSIONS[name]))
+    return dtype
 
 
 def are_texts(value: np.ndarray) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from anydml.dataclass import dataclass, field
 from anydml.errors import AnyDMLError, Problem, Unsupported, VerificationFailed, counted
@@ -35,6 +34,7 @@ from anydml.onnx.ops.older_releases import nests_too_deep
 from anydml.onnx.ops.opinfo import KnownNode, NodeView
 from anydml.onnx.ops.quirks import quirks_in
 from anydml.onnx.partial_eval.annotate import annotate_types
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Provider, Region, RegionEnded, RegionFailed
 from anydml.onnx.random_inputs import (

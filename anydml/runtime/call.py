@@ -14,12 +14,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.descriptor import ADDRESSES, Fields, with_layout
+from anydml.codegen.descriptor import ADDRESSES, Fields, ir_file
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.jit import compile_ir, driver
 from anydml.codegen.kernel import (
@@ -439,5 +438,5 @@ def _text() -> str:
     words |= {k.name: int(k) for k in Kind}
     for name, places in {"context": _Context, "record": _Record, "layout": _Layout, "bound": _Bound}.items():
         words |= {f"{name}.{place.name.lower()}": int(place) for place in places}
-    text = with_layout(files("anydml.codegen").joinpath("call.ll").read_text())
+    text = ir_file("call.ll")
     return re.sub(r"WORD\((\w+(?:\.\w+)?)\)", lambda found: str(words[found[1]]), text)

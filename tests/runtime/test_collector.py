@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -134,3 +136,52 @@ def test_nothing_is_collected_while_a_plan_is_made(passes, monkeypatch):
     session.run(None, {"x": np.ones(4, np.float32)})
     assert seen == [(False, [])]
     assert gc.isenabled()
+
+
+def run_alone(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_what_an_import_makes_is_taken_for_old():
+    code = """
+import gc
+import anydml
+anydml.load
+print(len(gc.get_objects(generation=0)) < 1000, len(gc.get_objects(generation=2)) > 10_000, gc.get_freeze_count())
+"""
+    assert run_alone(code) == ["True", "True", "0"]
+
+
+def test_what_somebody_froze_stays_frozen():
+    code = """
+import gc
+import anydml
+gc.freeze()
+was = gc.get_freeze_count()
+anydml.load
+print(was > 1000, 0.9 * was < gc.get_freeze_count() <= was)
+"""
+    assert run_alone(code) == ["True", "True"]
+
+
+def test_garbage_among_it_is_still_found():
+    code = """
+import gc, weakref
+import anydml
+
+class Node:
+    pass
+
+gc.disable()
+a, b = Node(), Node()
+a.other, b.other = b, a
+seen = weakref.ref(a)
+del a, b
+anydml.load
+print(seen() is not None)
+gc.collect()
+print(seen() is None)
+"""
+    assert run_alone(code) == ["True", "True"]

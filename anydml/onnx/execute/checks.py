@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import onnx
-
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, by_a_handler
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.names import Names
@@ -65,10 +63,12 @@ def check_node(node: Node, opsets: Mapping[str, int]) -> None:
     """
     if schema_of(node.op) is None or node.bodies:  # whose surroundings it needs
         return
-    context = onnx.checker.C.CheckerContext()
+    from onnx import checker  # for what no library has looked at
+
+    context = checker.C.CheckerContext()
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
     try:
-        onnx.checker.check_node(node_proto(node, Names()), context)
+        checker.check_node(node_proto(node, Names()), context)
     except Exception as error:  # ValidationError, or what damaged bytes make of it
         if by_a_handler(error):
             raise

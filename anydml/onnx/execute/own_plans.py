@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, TypeProto
-
 from anydml.errors import AnyDMLError
 from anydml.ir.graph import OnnxOp
 from anydml.onnx.execute.loop_steps import ended_after
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
+from anydml.onnx.protos import ModelProto, TypeProto
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Call, Region, RegionFailed, Sizes
 from anydml.onnx.serde.deserialize import read_proto

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
+from anydml.onnx.arrays import from_array
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.onnx.from_directml.quantization import flat, limited, parameters, wide
 from anydml.ops.call import Call
@@ -86,7 +86,7 @@ def convolution_integer(c: Call, o: OnnxNodes) -> Any:
         of_filters = flat(o, "filter_zero_point", zero_points)
         return o("ConvInteger", x, "filter", start, of_filters, **_windows(c))
     made = o("ConvInteger", x, "filter", start, **_windows(c))
-    one = numpy_helper.from_array(np.ones(1, c.filter.dtype))
+    one = from_array(np.ones(1, c.filter.dtype))
     ones = o("ConstantOfShape", o.integers(c.filter.shape), value=one)
     seen = o("ConvInteger", x, ones, start, **_windows(c))
     return o("Sub", made, o("Mul", seen, o.cast(o.reshape("filter_zero_point", _of_channels(c)), INT32)))

@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
+from anydml.onnx.arrays import from_array
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.ops.attributes import as_type
 from anydml.ops.call import Call
@@ -140,7 +140,7 @@ def reverse_subsequences(c: Call, o: OnnxNodes) -> Any:
 
 def fill_constant(c: Call, o: OnnxNodes) -> Any:
     number = as_type(c.value, FROM_NUMPY[c.output.dtype])
-    value = numpy_helper.from_array(np.array([number], c.output.dtype))
+    value = from_array(np.array([number], c.output.dtype))
     return o("ConstantOfShape", o.integers(c.output.shape), value=value)
 
 

@@ -13,11 +13,10 @@ from threading import Lock
 from typing import Any
 from weakref import ref
 
-from onnx import ModelProto, helper
-
 from anydml.errors import Unsupported
 from anydml.onnx.from_directml.model import lowered
 from anydml.onnx.from_directml.nodes import IR_VERSION, OPSET, OnnxNodes, code_of
+from anydml.onnx.protos import ModelProto, make_opsetid, make_tensor_value_info
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Region
 from anydml.ops.call import Array, Call, empty, fields_of
@@ -52,14 +51,14 @@ def implementation(
         return None
     wanted = {name: str(edge) for name, edge in results.items()}
     model = ModelProto(ir_version=IR_VERSION)
-    model.opset_import.append(helper.make_opsetid("", OPSET))
+    model.opset_import.append(make_opsetid("", OPSET))
     model.graph.name = operator.name
     model.graph.node.extend(o.nodes)
     model.graph.initializer.extend(o.constants)
     for side, ends in ((model.graph.input, names.items()), (model.graph.output, wanted.items())):
         for name, edge in ends:
             desc = wide[name]
-            side.append(helper.make_tensor_value_info(edge, code_of(desc.data_type), desc.sizes))
+            side.append(make_tensor_value_info(edge, code_of(desc.data_type), desc.sizes))
     region = Region(model.SerializeToString(), tuple(names.values()), tuple(wanted.values()))
     try:
         run = OnnxRuntime().compile(region, threads, alone=False)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from onnx import ModelProto, NodeProto, helper
 
 from anydml.directml.fusion import dimensions
 from anydml.errors import Problem, Unsupported
@@ -23,6 +22,7 @@ from anydml.onnx.from_directml.softmax import softmax
 from anydml.onnx.from_directml.tensor_operators import LOWERINGS, OF_ONE_NODE, Lowering
 from anydml.onnx.ops.catalog import OPS
 from anydml.onnx.ops.directml import DirectMLForm, no_attributes
+from anydml.onnx.protos import ModelProto, NodeProto, make_node, make_opsetid, make_tensor_value_info
 from anydml.ops.attributes import Activation
 from anydml.ops.call import Call, described, fields
 from anydml.ops.dtypes import FLOAT16, FLOAT32
@@ -43,9 +43,9 @@ def to_model(graph: DirectMLGraph, inputs: Mapping[Value, str], outputs: Mapping
         writer.node(node)
     o = writer.o
     for value, name in outputs.items():
-        o.nodes.append(helper.make_node("Identity", [writer.edges[value]], [name]))
+        o.nodes.append(make_node("Identity", [writer.edges[value]], [name]))
     model = ModelProto(ir_version=IR_VERSION, producer_name="anydml")
-    model.opset_import.append(helper.make_opsetid("", OPSET))
+    model.opset_import.append(make_opsetid("", OPSET))
     model.graph.name = graph.name
     model.graph.node.extend(o.nodes)
     model.graph.initializer.extend(o.constants)
@@ -55,7 +55,7 @@ def to_model(graph: DirectMLGraph, inputs: Mapping[Value, str], outputs: Mapping
 
 
 def _declared(name: str, value: Value) -> Any:
-    return helper.make_tensor_value_info(name, code_of(value.data_type), value.tensor.static_sizes)
+    return make_tensor_value_info(name, code_of(value.data_type), value.tensor.static_sizes)
 
 
 class _Writer:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from anydml.onnx.arrays import from_array
+from anydml.onnx.protos import NodeProto, TensorProto, make_node
 from anydml.onnx.types import CODES
 from anydml.ops.dtypes import BOOL, ScalarType
 
@@ -42,7 +43,7 @@ class OnnxNodes:
         while given and not given[-1]:
             given.pop()
         kept = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(helper.make_node(op, given, names, domain=domain, **kept))
+        self.nodes.append(make_node(op, given, names, domain=domain, **kept))
         return names[0] if outputs == 1 else tuple(names)
 
     def fresh(self, word: str) -> str:
@@ -59,7 +60,7 @@ class OnnxNodes:
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = self.fresh("constant")
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+            self.constants.append(from_array(array, self._known[key]))
         return self._known[key]
 
     def integers(self, values: Sequence[int]) -> str:
@@ -90,7 +91,7 @@ class OnnxNodes:
         return str(self("Pad", x, self.integers([*starts, *ends]), self.constant(value, dtype)))
 
     def zeros(self, sizes: Sequence[int], dtype: Any) -> str:
-        value = numpy_helper.from_array(np.zeros(1, dtype))
+        value = from_array(np.zeros(1, dtype))
         return str(self("ConstantOfShape", self.integers(sizes), value=value))
 
     def reduce(self, op: str, x: str, axes: Sequence[int], rank: int) -> str:

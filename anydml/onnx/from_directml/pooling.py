@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
+from anydml.onnx.arrays import from_array
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.onnx.from_directml.quantization import parameters
 from anydml.ops.call import Call
@@ -61,7 +61,7 @@ def average_pooling_grad(c: Call, o: OnnxNodes) -> Any:
     """Each share is spread over its window: a transposed convolution with ones, channel by channel."""
     sizes, dtype = c.output_gradient.shape, c.input_gradient.dtype
     shares = o("Div", "input_gradient", o.constant(divisors(c, windows_of(c, sizes)), dtype))
-    one = numpy_helper.from_array(np.ones(1, dtype))
+    one = from_array(np.ones(1, dtype))
     ones = o("ConstantOfShape", o.integers([sizes[1], 1, *c.window_size]), value=one)
     spread = o("ConvTranspose", shares, ones, strides=c.strides, group=sizes[1])
     places = zip(c.input_gradient.shape[2:], c.strides, c.window_size, strict=True)

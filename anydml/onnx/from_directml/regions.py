@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
+from anydml.onnx.arrays import from_array
 from anydml.onnx.from_directml.indexing import bounded
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.ops.call import Call
@@ -85,7 +85,7 @@ def _aligned(c: Call, o: OnnxNodes, images: str, rois: str, batches: str, sample
 
 def _with_outside(c: Call, o: OnnxNodes, made: str, rois: str, samples: int) -> Any:
     """Of an image of ones, it makes the part of the samples that are within it."""
-    one = numpy_helper.from_array(np.ones(1, c.input.dtype))
+    one = from_array(np.ones(1, c.input.dtype))
     ones = o("ConstantOfShape", o.integers([1, 1, *c.input.shape[2:]]), value=one)
     batches = o.zeros([c.roi.shape[-2]], np.int64)
     inside = _aligned(c, o, ones, rois, batches, samples)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from anydml.dataclass import dataclass, replace
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph
+from anydml.onnx.arrays import zeros
 from anydml.onnx.if_conversion.speculation import body_cannot_fail, speculation_hazard
 from anydml.onnx.node_builder import PAD_TYPES, WHERE_TYPES, NodeBuilder
 from anydml.onnx.ops.catalog import info_of
@@ -177,7 +177,7 @@ class _Operands:
         shape = _value(f"{name}~shape", "int64", (len(sizes),))
         self.when.choose(made, shape.name, none, some, shape)
         dtype, open = _dtype(x), tuple(None if n == axis else size for n, size in enumerate(sizes))
-        zero = onnx.helper.make_tensor("", CODES[dtype], [1], [0])
+        zero = zeros(dtype, (1,))
         behind = made.nofail("ConstantOfShape", [shape], _value(f"{name}~behind", dtype, open), value=zero)
         return made.nofail("Concat", [x, behind], _value(f"{name}~longer", dtype, open), axis=axis)
 

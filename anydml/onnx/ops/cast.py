@@ -12,14 +12,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from anydml.onnx.ops import meanings, result_types
 from anydml.onnx.ops.directml import BOOL, FLOATING, NUMBERS, Attributes, DirectMLForm
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS
 from anydml.onnx.ops.shared import texts
-from anydml.onnx.types import DTYPES
+from anydml.onnx.protos import TensorProto
+from anydml.onnx.types import DTYPES, numpy_type
 from anydml.ops.enums import TensorDataType
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -59,9 +59,7 @@ def dtype_of(code: int) -> np.dtype[Any]:
     """An element type by ONNX's number."""
     if code not in DTYPES:
         raise ValueError(f"expected an element type of ONNX, but got number {code}")
-    if code == TensorProto.STRING:
-        return np.dtype(object)
-    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    return numpy_type(DTYPES[code])
 
 
 def _cast(node: NodeView, x: Array) -> Array:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import numpy_helper
 
 from anydml.codegen.program.bounded import filled
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
 from anydml.ir.dims import UNKNOWN, Affine
+from anydml.onnx.arrays import to_array
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.cast import dtype_of
 from anydml.onnx.ops.native import Inputs, operand
@@ -58,7 +58,7 @@ def _ceil(x: Fraction) -> int:
 
 def _constant_of_shape(node: NodeView, shape: Array) -> Array:
     proto = node.attribute("value")
-    value = np.zeros(1, np.float32) if proto is None else numpy_helper.to_array(proto)
+    value = np.zeros(1, np.float32) if proto is None else to_array(proto)
     if value.size != 1:
         raise ValueError(f"expected a value of one element, but got {value.shape}")
     return np.full(affordable(sizes_in(shape), value.dtype), value.reshape(-1)[0], value.dtype)
@@ -105,7 +105,7 @@ def _native_range(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
 def _constant(node: NodeView) -> Any:
     proto = node.attribute("value")
     if proto is not None:
-        return _strings(numpy_helper.to_array(proto))
+        return _strings(to_array(proto))
     for name, dtype in (("value_int", np.int64), ("value_float", np.float32)):
         found = node.attribute(name)
         if found is not None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from onnx import AttributeProto
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
@@ -19,6 +18,7 @@ from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpIn
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
 from anydml.onnx.ops.speculation import can_broadcast, if_run
+from anydml.onnx.protos import AttributeProto
 from anydml.ops import expr
 from anydml.ops.dtypes import INT32
 

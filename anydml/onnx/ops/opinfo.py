@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import AttributeProto, helper
 
 from anydml.cached import cached_property
 from anydml.dataclass import dataclass, field
@@ -24,6 +23,7 @@ from anydml.ir.dims import Affine, Dim, may_be_zero
 from anydml.ir.graph import Constant, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx.ops.directml import DirectMLForm
 from anydml.onnx.ops.releases import onnxruntime_since
+from anydml.onnx.protos import AttributeProto, attribute_value
 from anydml.onnx.schema import form_of
 from anydml.ops.enums import ReduceFunction
 
@@ -76,7 +76,7 @@ class NodeView:
         given = self._attributes.get(name)
         if given is not None:
             known = _FIELDS.get(given.type)
-            return helper.get_attribute_value(given) if known is None else known(given)
+            return attribute_value(given) if known is None else known(given)
         form = form_of(self.op)
         return None if form is None else form.defaults.get(name)
 

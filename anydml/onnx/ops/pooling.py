@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-from onnx import helper
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.reductions import AVERAGE, LARGEST, Folding, fold_axes
@@ -19,6 +18,7 @@ from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import Windows, window_too_long, windows
+from anydml.onnx.protos import make_attribute
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32
 
@@ -189,7 +189,7 @@ def _without_ceil_mode(node: Node) -> Node:
         return node  # pads would count as elements, or be more than libraries take
     attributes = {n: a for n, a in node.attributes.items() if n != "ceil_mode"}
     if changed:
-        attributes["pads"] = helper.make_attribute("pads", pads[:axes] + ends)
+        attributes["pads"] = make_attribute("pads", pads[:axes] + ends)
     return replace(node, attributes=attributes)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from anydml.onnx.ops.opinfo import Array, NotFoldable
+from anydml.onnx.types import numpy_type
 
-BFLOAT16: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+BFLOAT16: np.dtype[Any] = numpy_type("bfloat16")
 FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64)) | {BFLOAT16}
 """Floats that are calculated with; smaller ones are only stored."""
 _SHORT = (np.dtype(np.float16), BFLOAT16)

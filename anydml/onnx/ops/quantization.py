@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.values import NotNative, Tensor
@@ -32,7 +31,7 @@ from anydml.onnx.ops.precision import FLOATS, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import window_too_long
-from anydml.onnx.types import DTYPES
+from anydml.onnx.types import DTYPES, numpy_type
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, INT8, INT32, UINT8
 
@@ -55,7 +54,7 @@ _FLOATS_8 = {
 
 
 def _dtype(code: int) -> np.dtype[Any]:
-    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    return numpy_type(DTYPES[code])
 
 
 def _granular(node: NodeView, parameter: Array, x: Array) -> Array:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.resampling import between
@@ -25,6 +24,7 @@ from anydml.onnx.ops.precision import FLOATS, round_to, to_float64
 from anydml.onnx.ops.shared import axis_in
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.symbolic import at_least
+from anydml.onnx.protos import make_attribute
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, NUMPY
 
@@ -331,7 +331,7 @@ def _from_the_front(node: Node) -> Node:
         return node
     if view.mode("keep_aspect_ratio_policy") not in ("", "stretch"):
         return node
-    found = helper.make_attribute("axes", [axis % rank for axis in axes])
+    found = make_attribute("axes", [axis % rank for axis in axes])
     return replace(node, attributes={**node.attributes, "axes": found})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from anydml.errors import counted
 from anydml.ir.graph import OptionalType, SequenceType, TensorType, Type
@@ -13,6 +12,7 @@ from anydml.onnx.ops.opinfo import Array, Content, KnownNode, NodeView, NotFolda
 from anydml.onnx.ops.result_types import Types
 from anydml.onnx.ops.shared import axis_in, flag, numbers, single
 from anydml.onnx.ops.speculation import always
+from anydml.onnx.protos import TensorProto
 from anydml.onnx.types import DTYPES, leaf, only_ranks, without_sizes
 
 Sequence = list[Array]

@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from onnx import ModelProto
-
 from anydml.ir.dims import Affine, Dim, is_anonymous
 from anydml.ir.graph import Body, Constant, Graph, If, Node, SequenceType, TensorType, Type, Value
 from anydml.ir.transforms import read_values, replace_values
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.partial_eval.joined_types import common, either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.deserialize import Argument, Model, read_proto

@@ -18,7 +18,6 @@ from math import prod
 from types import MappingProxyType
 
 import numpy as np
-from onnx import helper
 
 from anydml.dataclass import dataclass, replace
 from anydml.ir.dims import Affine, whole
@@ -30,6 +29,7 @@ from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.joined_types import either, with_fresh_symbols
 from anydml.onnx.partial_eval.shape_errors import fails
 from anydml.onnx.partial_eval.shape_inference import AbstractValue, ShapeInference, small_content
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.types import of_content
 
@@ -341,7 +341,7 @@ class _Evaluator:
         axes, as_input = np.arange(len(sizes)), op.version >= 13
         told = Value(f"{condition.name}~axes", of_content(axes))
         self.facts[told] = AbstractValue(told, Constant(axes))
-        given = {} if as_input else {"axes": helper.make_attribute("axes", axes.tolist())}
+        given = {} if as_input else {"axes": make_attribute("axes", axes.tolist())}
         reads = (condition, told) if as_input else (condition,)
         self._node(Node(op, reads, (scalar,), given, scalar.name, node.path, nofail=True))
         return replace(node, inputs=(node.inputs[0], scalar, *node.inputs[2:]))

@@ -7,25 +7,35 @@ com.microsoft.FastGelu(float[n,64])    ->   float[n,64]      by onnxruntime
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-import onnx
-from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
+from typing import TYPE_CHECKING
 
 from anydml.errors import by_a_handler
 from anydml.ir.dims import Dim, as_dim, may_be_zero
 from anydml.ir.graph import Node
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import Symbols
+from anydml.onnx.protos import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.serde.region_model import IR_VERSION
 from anydml.onnx.types import from_proto, to_proto, without_sizes
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
 
 Types = dict[str, TypeProto]
 """By names of outputs; of those that are not known there is none."""
 
 
 def by_onnx(
-    schema: onnx.defs.OpSchema,
+    schema: OpSchema,
     node: NodeProto,
     inputs: Mapping[str, TypeProto],
     contents: Mapping[str, TensorProto],
@@ -33,9 +43,11 @@ def by_onnx(
 ) -> tuple[Types, bool]:
     """The types of an operator of ONNX's, and whether its sizes were refused; `contents`: of inputs that are
     known."""
+    from onnx.shape_inference import infer_node_outputs
+
     try:
         given = dict(inputs), dict(contents)
-        found = onnx.shape_inference.infer_node_outputs(schema, node, *given, opset_imports=list(imports))
+        found = infer_node_outputs(schema, node, *given, opset_imports=list(imports))
     except Exception as error:  # the node will fail when it runs, and then say how; or it is only sizes that
         if by_a_handler(error):
             raise
@@ -45,7 +57,7 @@ def by_onnx(
 
 
 def _element_types(
-    schema: onnx.defs.OpSchema,
+    schema: OpSchema,
     node: NodeProto,
     inputs: Mapping[str, TypeProto],
     imports: Sequence[OperatorSetIdProto],
@@ -53,8 +65,10 @@ def _element_types(
     """The outputs' types as far as they follow without sizes: their element types."""
     types = {name: from_proto(proto) for name, proto in inputs.items()}
     bare = {name: to_proto(without_sizes(type)) for name, type in types.items() if type is not None}
+    from onnx.shape_inference import infer_node_outputs
+
     try:
-        found = onnx.shape_inference.infer_node_outputs(schema, node, bare, {}, opset_imports=list(imports))
+        found = infer_node_outputs(schema, node, bare, {}, opset_imports=list(imports))
     except Exception as error:
         if by_a_handler(error):
             raise

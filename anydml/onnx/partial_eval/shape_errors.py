@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from onnx import TypeProto
-
 from anydml.ir.graph import Node, TensorType, Type
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.protos import TypeProto
 
 MAX_RANK = 8
 """What operators with axes of their own are asked about where ranks are not known."""

@@ -11,8 +11,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, TypeProto
 
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Unsupported
@@ -36,6 +34,7 @@ from anydml.onnx.partial_eval.symbolic import (
     measures,
     sized,
 )
+from anydml.onnx.protos import OperatorSetIdProto, TensorProto, TypeProto, make_opsetid
 from anydml.onnx.providers.onnxruntime import DTYPES
 from anydml.onnx.providers.provider import Provider, RegionEnded, RegionFailed
 from anydml.onnx.schema import INTERNAL_DOMAIN, is_custom, is_foreign, schema_of
@@ -440,5 +439,5 @@ def small_content(value: Value, constant: Constant | None) -> np.ndarray | None:
 
 
 @cache
-def _imports(opsets: tuple[tuple[str, int], ...]) -> list[onnx.OperatorSetIdProto]:
-    return [onnx.helper.make_opsetid(domain, version) for domain, version in opsets]
+def _imports(opsets: tuple[tuple[str, int], ...]) -> list[OperatorSetIdProto]:
+    return [make_opsetid(domain, version) for domain, version in opsets]

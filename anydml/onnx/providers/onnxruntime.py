@@ -12,9 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
-from onnx import TypeProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
@@ -22,6 +20,14 @@ from anydml.dataclass import dataclass, replace
 from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import OnnxOp, TensorType
 from anydml.locks import Lock
+from anydml.onnx.protos import (
+    TensorProto,
+    TypeProto,
+    make_node,
+    make_tensor_type_proto,
+    make_tensor_value_info,
+    model_of_one,
+)
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import lends, over_array
@@ -29,6 +35,7 @@ from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFail
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
 from anydml.onnx.providers.words import first_line
+from anydml.onnx.schema import newest_opset_of_onnx
 from anydml.onnx.types import CODES, onnx_name
 from anydml.runtime.process import leak, renew_after_fork
 
@@ -76,7 +83,7 @@ class OnnxRuntime:
             code = _CODES.get(output.type)
             if code is not None:
                 sizes = [n if isinstance(n, int | str) else None for n in output.shape] or None
-                found[output.name] = helper.make_tensor_type_proto(code, sizes)
+                found[output.name] = make_tensor_type_proto(code, sizes)
         return found
 
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
@@ -421,20 +428,21 @@ def may_have(op: OnnxOp) -> bool:
 
 def knows_opset(version: int) -> bool:
     """Whether the installed onnxruntime takes an opset of ONNX's own domain."""
-    return version <= OLDEST_NEWEST or version <= newest_opset()
+    return version <= OLDEST_NEWEST or _takes_opset(version)
 
 
 @cache
 def newest_opset() -> int:
-    """The newest opset of ONNX's own domain that the installed onnxruntime takes."""
-    node = helper.make_node("Identity", ["x"], ["y"])
-    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy")
-    graph = helper.make_graph([node], "probe", [x], [y])
-    for version in range(onnx.defs.onnx_opset_version(), 1, -1):
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
-        try:
-            OnnxRuntime().compile(Region(model.SerializeToString(), ("x",), ("y",)), 1)
-        except Unsupported:
-            continue
-        return version
-    return 1
+    """The newest opset of ONNX's own domain that the installed onnxruntime takes, of those known here."""
+    return next(filter(knows_opset, range(newest_opset_of_onnx(), 1, -1)))
+
+
+@cache
+def _takes_opset(version: int) -> bool:
+    node = make_node("Identity", ["x"], ["y"])
+    x, y = (make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    try:
+        OnnxRuntime().compile(Region(model_of_one(node, [x], y, version), ("x",), ("y",)), 1)
+    except Unsupported:
+        return False
+    return True

@@ -7,20 +7,21 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 from onnxruntime import OrtValue as OrtValue
 from onnxruntime import SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.errors import InvalidInput, Problem, Unsupported, short_repr, type_name
 from anydml.onnx.ops.releases import onnxruntime_since
+from anydml.onnx.protos import TensorProto, make_node, make_tensor_value_info, model_of_one
+from anydml.onnx.types import DTYPES, code_of, numpy_type
 
 
 def content_of(value: object) -> object:
     """An OrtValue's tensor as an array of its own; anything else as it is."""
     if not isinstance(value, OrtValue) or not value.has_value() or not value.is_tensor():
         return value
-    own = helper.tensor_dtype_to_np_dtype(value.element_type()).isbuiltin == 1
+    own = numpy_type(DTYPES[value.element_type()]).isbuiltin == 1
     if own or value.device_name().lower() != "cpu":
         return value.numpy()
     return array_over(value, "OrtValue").copy()  # of a type that NumPy has not itself
@@ -54,7 +55,7 @@ def as_ort_value(x: object) -> OrtValue:
         raise Unsupported(Problem("output", f"onnxruntime makes no OrtValue of a {type_name(x)}", "use run"))
     if x.dtype.hasobject:
         return _of_texts(x)
-    element_type = x.dtype.type if x.dtype.isbuiltin == 1 else helper.np_dtype_to_tensor_dtype(x.dtype)
+    element_type = x.dtype.type if x.dtype.isbuiltin == 1 else code_of(x.dtype)
     value = OrtValue.ortvalue_from_shape_and_type(x.shape, element_type)
     if x.size:
         array_over(value, "OrtValue")[...] = x
@@ -65,20 +66,19 @@ def over_array(x: np.ndarray) -> OrtValue:
     """An OrtValue over memory that is somebody's who keeps it."""
     if x.dtype.isbuiltin == 1:
         return OrtValue.ortvalue_from_numpy(x)
-    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    code = code_of(x.dtype)
     return OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(f"u{x.itemsize}"), code)
 
 
 def _of_texts(x: np.ndarray) -> OrtValue:
     """Only a session of onnxruntime makes an OrtValue of texts."""
     encoded: Any = [str(t).encode() for t in x.reshape(-1)]
-    texts = helper.make_tensor("x", TensorProto.STRING, x.shape, encoded)
-    y = helper.make_tensor_value_info("y", TensorProto.STRING, None)
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "texts", [], [y], [texts])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    texts = TensorProto(data_type=TensorProto.STRING, dims=x.shape, string_data=encoded)
+    y = make_tensor_value_info("y", TensorProto.STRING, None)
+    model = model_of_one(make_node("Constant", [], ["y"], value=texts), [], y, 13)
     options = SessionOptions()
     options.intra_op_num_threads = 1
-    session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
     (value,) = session.run_with_ort_values(None, {})
     return value
 
@@ -107,7 +107,7 @@ def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) 
     """The memory at an address as an array, which does not keep it."""
     try:
         known = isinstance(element_type, int)
-        dtype = helper.tensor_dtype_to_np_dtype(element_type) if known else np.dtype(element_type)
+        dtype = numpy_type(DTYPES[element_type]) if known else np.dtype(element_type)
     except (KeyError, TypeError) as error:
         message = f"expected a type of NumPy or of onnx.TensorProto, but got {short_repr(element_type)}"
         raise InvalidInput(Problem(where, message)) from error

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from onnx import TypeProto
 
 from anydml.dataclass import dataclass
 from anydml.ir.graph import Constant, Node, OnnxOp
+from anydml.onnx.protos import TypeProto
 
 Call = Callable[[list[Any]], list[Any]]
 """A compiled region: contents of its inputs to contents of its outputs. What has threads can be told to

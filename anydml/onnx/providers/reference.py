@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 
 from anydml.errors import Problem, Unsupported, by_a_handler
 from anydml.ir.graph import ExternalData, OnnxOp
+from anydml.onnx.protos import ModelProto, TypeProto
 from anydml.onnx.providers.provider import Call, Region, RegionFailed, Sizes
 from anydml.onnx.providers.words import first_line
 
@@ -23,17 +23,18 @@ class Reference:
     def fixed(self, call: Call, inputs: list[tuple[str, Sizes]], outputs: list[tuple[str, Sizes]]) -> Call:
         return call
 
-    def result_types(self, model: bytes, custom: bool = False) -> dict[str, onnx.TypeProto]:
+    def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
-        model = onnx.ModelProto.FromString(region.model)
+        from onnx import load_external_data_for_model  # slow to import, and rarely needed
+        from onnx.reference import ReferenceEvaluator
+
+        model = ModelProto.FromString(region.model)
         for folder in {c.source.folder for _, c in region.weights if isinstance(c.source, ExternalData)}:
-            onnx.load_external_data_for_model(model, str(folder))
+            load_external_data_for_model(model, str(folder))
         if any(n.op_type == "Loop" and not (len(n.input) > 1 and n.input[1]) for n in model.graph.node):
             raise Unsupported(Problem("onnx.reference", "it runs a Loop without a condition zero times"))
-        from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
-
         try:
             evaluator = ReferenceEvaluator(model)
         except Exception as error:

@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import Any
 
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, helper
 from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler, nearest, short_repr, type_name
+from anydml.onnx.protos import ModelProto, TensorProto, make_node, make_tensor_value_info, model_of_one
 from anydml.onnx.providers.words import first_line
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -131,11 +131,8 @@ def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> d
 
 @lru_cache(maxsize=16)
 def _model_of_sizes(symbols: tuple[str, ...]) -> bytes:
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, symbols) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
-    content: bytes = model.SerializeToString()
-    return content
+    x, y = (make_tensor_value_info(n, TensorProto.FLOAT, symbols) for n in "xy")
+    return model_of_one(make_node("Identity", ["x"], ["y"]), [x], y, 13)
 
 
 def write_optimized(model: Any, options: ort.SessionOptions | None, providers: ExecutionProviders) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from onnx import helper
 
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops.opinfo import KnownNode, NodeView
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.rewrites.matcher import Match, Result
 
 
@@ -22,7 +22,7 @@ def count_axis_from_the_front(match: Match) -> Result:
     axis = NodeView(node).attribute("axis")
     if sizes is None or not -len(sizes) <= axis < 0:
         return None
-    counted = helper.make_attribute("axis", axis % len(sizes))
+    counted = make_attribute("axis", axis % len(sizes))
     return [replace(node, attributes={**node.attributes, "axis": counted})]
 
 
@@ -36,6 +36,6 @@ def count_axes_from_the_front(match: Match) -> Result:
         return None
     axes = [k % rank for k in axes]
     if given is None:
-        return [replace(node, attributes={**node.attributes, "axes": helper.make_attribute("axes", axes)})]
+        return [replace(node, attributes={**node.attributes, "axes": make_attribute("axes", axes)})]
     counted = match.make_constant(given.name, np.array(axes, np.int64))
     return [replace(node, inputs=(match["x"], counted))]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx import helper
-
 from anydml.ir.graph import TensorType
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.rewrites.matcher import Match, Result
 from anydml.onnx.types import to_proto
 
@@ -18,6 +17,6 @@ def cast(match: Match) -> Result:
     node, type = match.root, match.output.type
     if not isinstance(type, TensorType):
         return None
-    to = helper.make_attribute("to", to_proto(type).tensor_type.elem_type)
+    to = make_attribute("to", to_proto(type).tensor_type.elem_type)
     op = node.op._replace(name="Cast")
     return [replace(node, op=op, inputs=(match["x"],), attributes={**node.attributes, "to": to})]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from onnx import helper
 
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.transforms import capture, replace_uses
-from anydml.onnx.types import CODES
+from anydml.onnx.arrays import zeros
+from anydml.onnx.protos import make_attribute
 
 DATA = frozenset("Add Concat Identity Max Min Mul SequenceConstruct SequenceInsert Sub Where".split())
 """Operators all of whose inputs are data; of others, the first one is."""
@@ -47,7 +47,7 @@ def make_empty_constants(graph: Graph, opset: int) -> Graph:
             continue
         shape = Value(f"{value.name}~sizes", TensorType("int64", (len(sizes),)))
         constants[shape] = Constant(np.array(sizes, np.int64))
-        zero = helper.make_attribute("value", helper.make_tensor("", CODES[value.tensor.dtype], [1], [0]))
+        zero = make_attribute("value", zeros(value.tensor.dtype, (1,)))
         op = OnnxOp("", "ConstantOfShape", opset)
         nodes.append(Node(op, (shape,), (value,), {"value": zero}, value.name, nofail=True))
     for node in graph.nodes:

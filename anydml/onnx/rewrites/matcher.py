@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper
 
 from anydml.dataclass import dataclass, field, replace
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.transforms import replace_uses
+from anydml.onnx.protos import make_attribute
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Match:
 
     def make(self, operator: str, inputs: Iterable[Value | None], output: Value, **attributes: Any) -> Node:
         """A node in the place of the root."""
-        made = {n: helper.make_attribute(n, a) for n, a in attributes.items()}
+        made = {n: make_attribute(n, a) for n, a in attributes.items()}
         op = OnnxOp("", operator, self.opset)
         return Node(op, tuple(inputs), (output,), made, self.root.name, self.root.path)
 

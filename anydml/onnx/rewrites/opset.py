@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from onnx import AttributeProto, helper
-
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, Value
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.protos import AttributeProto, attribute_value, make_attribute
 from anydml.onnx.schema import form_of, signature_of, wrong_type
 
 OLDEST = 13
@@ -66,7 +65,7 @@ def _in_older_form(node: Node, older: OnnxOp, constants: Mapping[Value, Constant
         if (given is not None and given not in constants) or "noop_with_empty_axes" in kept:
             return None
         axes = [] if given is None else constants[given].content.reshape(-1).tolist()
-        kept |= {"axes": helper.make_attribute("axes", axes)} if axes else {}
+        kept |= {"axes": make_attribute("axes", axes)} if axes else {}
         return replace(node, inputs=node.inputs[:1], attributes=kept)
     if not signature_of(node.op).extends(signature_of(older)):
         return None
@@ -78,4 +77,4 @@ def _in_older_form(node: Node, older: OnnxOp, constants: Mapping[Value, Constant
 
 
 def _is_default(attribute: AttributeProto, default: object) -> bool:
-    return default is not None and helper.get_attribute_value(attribute) == default
+    return default is not None and attribute_value(attribute) == default

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
-
 from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidModel, Problem, counted
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, TensorType, Type, Value
 from anydml.onnx import node_validation
+from anydml.onnx.protos import AttributeProto, GraphProto, ModelProto, NodeProto
 from anydml.onnx.schema import is_foreign
 from anydml.onnx.serde.local_functions import inline_functions
 from anydml.onnx.serde.loop_parameters import with_scalars

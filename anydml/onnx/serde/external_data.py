@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnx import ModelProto, StringStringEntryProto, TensorProto
-
+from anydml.onnx.protos import ModelProto, StringStringEntryProto, TensorProto
 from anydml.onnx.subgraphs import all_tensors
 
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from onnx import AttributeProto, helper
 
 from anydml.ir.graph import Constant, Node, TensorType, Value
 from anydml.onnx.ops.opinfo import NodeView
+from anydml.onnx.protos import AttributeProto, make_attribute
 from anydml.onnx.serde.parts import PartWriter, part
 
 OLDEST = 10
@@ -92,7 +92,7 @@ def _of_column(node: Node, x: Value, keepdims: bool) -> list[Node]:
     assert x.rank is not None
     w = PartWriter(node)
     column = w.made("Reshape", "column", x, w.integers("pillar", [-1, 1]))
-    first = {"axes": helper.make_attribute("axes", [0])} if node.op.version < 18 else {}
+    first = {"axes": make_attribute("axes", [0])} if node.op.version < 18 else {}
     inputs = (column,) if first else (column, w.integers("axis", [0]))
     extreme = w.value("extreme", "int64")
     w.nodes.append(replace(node, inputs=inputs, outputs=(extreme,), attributes=first))
@@ -106,7 +106,7 @@ def _by_halves(node: Node, x: Value) -> list[Node]:
     w = PartWriter(node)
     block, middle = w.integers("block", 1 << 32), w.integers("middle", 1 << 31)
     worst = np.iinfo(np.int32).max if node.op.name == "ReduceMin" else np.iinfo(np.int32).min
-    keep = {**node.attributes, "keepdims": helper.make_attribute("keepdims", 1)}
+    keep = {**node.attributes, "keepdims": make_attribute("keepdims", 1)}
 
     def reduced(half: Value, word: str, attributes: Mapping[str, AttributeProto]) -> Value:
         extreme = w.value(word, "int32")

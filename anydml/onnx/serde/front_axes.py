@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from onnx import helper
 
 from anydml.ir.graph import Constant, Node, Value
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.ops.reduction import OPS, front_axes
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.serde.parts import PartWriter
 
 _NAMES = frozenset(op.name for op in OPS)
@@ -30,10 +30,10 @@ def with_front_axes(
     if front is None:
         return [], node, constants
     if node.op.name in ("ArgMax", "ArgMin"):
-        told = {**node.attributes, "axis": helper.make_attribute("axis", front[0])}
+        told = {**node.attributes, "axis": make_attribute("axis", front[0])}
         return [], replace(node, attributes=told), constants
     if n.value(1) is None:
-        told = {**node.attributes, "axes": helper.make_attribute("axes", front)}
+        told = {**node.attributes, "axes": make_attribute("axes", front)}
         return [], replace(node, attributes=told), constants
     w = PartWriter(node)
     made = w.integers("axes", front)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import onnx
-import onnx.inliner
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
-
 from anydml.errors import InvalidModel, Problem, by_a_handler
+from anydml.ir.graph import OnnxOp
+from anydml.onnx.protos import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+)
+from anydml.onnx.schema import form_of
 from anydml.onnx.subgraphs import all_graphs, all_nodes, graphs_of
 
 MAX_NODES = 1_000_000
@@ -28,10 +34,12 @@ def inline_functions(
         return proto
     _check_calls(proto, where)
     proto = _with_one_opset(_with_defaults(_with_initializers_passed_on(proto)))
+    from onnx import inliner
+
     try:
         if selected is None:
-            return onnx.inliner.inline_local_functions(proto, convert_version=True)
-        return onnx.inliner.inline_selected_functions(proto, list(selected))
+            return inliner.inline_local_functions(proto, convert_version=True)
+        return inliner.inline_selected_functions(proto, list(selected))
     except Exception as error:  # of C++, whose types are many
         if by_a_handler(error):
             raise
@@ -91,9 +99,8 @@ def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 def _since(name: str, version: int) -> int | None:
     """The opset at which an operator got the meaning that it has at a version; None: there is none."""
-    if not onnx.defs.has(name, version):
-        return None
-    return int(onnx.defs.get_schema(name, version).since_version)
+    form = form_of(OnnxOp("", name, version))
+    return None if form is None else form.since
 
 
 def _with_initializers_passed_on(proto: ModelProto) -> ModelProto:

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
-from onnx import (
+from anydml.dataclass import dataclass, replace
+from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
+from anydml.ir.names import Names
+from anydml.ir.transforms import replace_uses
+from anydml.onnx.arrays import from_array, zeros
+from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.opinfo import Sizes
+from anydml.onnx.protos import (
     AttributeProto,
     GraphProto,
     NodeProto,
     TensorProto,
     TypeProto,
     ValueInfoProto,
-    helper,
-    numpy_helper,
+    make_attribute,
 )
-
-from anydml.dataclass import dataclass, replace
-from anydml.ir.graph import Body, Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
-from anydml.ir.names import Names
-from anydml.ir.transforms import replace_uses
-from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import Sizes
 from anydml.onnx.schema import is_foreign
-from anydml.onnx.types import CODES, leaf, only_ranks, to_proto, with_sizes
+from anydml.onnx.types import leaf, only_ranks, to_proto, with_sizes
 
 IDENTITY = OnnxOp("", "Identity", 1)
 LISTS_PASSED_ON = 14
@@ -210,9 +208,8 @@ def _passed_on(value: Value, type: Type | None, result: Value, opset: int) -> It
         return
     name, dtype = result.name, leaf(type).dtype
     item, place, longer = Value(f"{name}~item"), Value(f"{name}~place"), Value(f"{name}~longer")
-    nothing: list[Any] = [b"" if dtype == "string" else 0]
-    for constant, code, content in ((item, CODES[dtype], nothing), (place, TensorProto.INT64, [0])):
-        told = {"value": helper.make_attribute("value", helper.make_tensor("", code, (), content))}
+    for constant, kind in ((item, dtype), (place, "int64")):
+        told = {"value": make_attribute("value", zeros(kind))}
         yield Node(OnnxOp("", "Constant", opset), (), (constant,), told, constant.name)
     yield Node(OnnxOp("", "SequenceInsert", opset), (value, item, place), (longer,), {}, longer.name)
     yield Node(OnnxOp("", "SequenceErase", opset), (longer, place), (result,), {}, name)
@@ -230,6 +227,6 @@ def tensor_proto(constant: Constant, name: str) -> TensorProto:
     if isinstance(constant.source, TensorProto):
         proto.CopyFrom(constant.source)
     else:
-        proto.CopyFrom(numpy_helper.from_array(constant.content))
+        proto.CopyFrom(from_array(constant.content))
     proto.name = name
     return proto

@@ -6,13 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
 
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, InvalidModel, Problem, Unsupported, nearest, short_repr
 from anydml.files import MAX_MODEL, read_file
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.serde.external_data import home_of
 from anydml.onnx.serde.raw_data import RawData
 from anydml.runtime.mapped_file import MIN_FILE_BYTES, MappedFile, can_map
@@ -62,7 +61,7 @@ def _placed(path: Path | None, data: bytes, size: int) -> tuple[ModelProto, Path
 def _bytes_of(source: ModelSource, mapped: bool) -> tuple[bytes | MappedFile, Path | None]:
     """A file's content, or `mapped`, and its path."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
-        message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
+        message = f"expected a path, bytes or an ModelProto, but got {type(source).__name__}"
         raise InvalidInput(Problem("model", message))
     if isinstance(source, str) and "\0" in source:
         raise InvalidInput(Problem("model", f"expected a path, but got {short_repr(source)}"))
@@ -111,12 +110,13 @@ _NO_TEXT = "expected text in UTF-8, but got other bytes", "damaged?"
 ASSUMED_OPSET = 23
 """Of files that import other domains only: onnxruntime takes the newest that it knows, at least this. Those
 that import nothing are older than opsets."""
+SURE_OPSET = 24
+"""What every onnx package knows that is supported, so that it need not be asked."""
 
 
 def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
     opsets = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
-    newest = onnx.defs.onnx_opset_version()
-    opsets.setdefault("", min(ASSUMED_OPSET, newest) if opsets else 1)
+    opsets.setdefault("", ASSUMED_OPSET if opsets else 1)
     for domain, version in opsets.items():
         if domain and not 0 <= version < 2**31:
             raise InvalidModel(
@@ -126,15 +126,20 @@ def opsets_of(proto: ModelProto, where: str) -> dict[str, int]:
             )
     if opsets[""] < 1:
         raise InvalidModel(Problem(where, f"expected opset 1 or newer, but got opset {opsets['']}"))
-    if opsets[""] > newest:
-        raise Unsupported(
-            Problem(
-                where,
-                f"expected opset {newest} or older, but got opset {opsets['']}",
-                f"onnx {onnx.__version__} is installed; a newer one may know it",
-            )
-        )
+    if opsets[""] > SURE_OPSET:
+        _check_known(opsets[""], where)
     return opsets
+
+
+def _check_known(opset: int, where: str) -> None:
+    import onnx  # which takes long, and only new opsets need
+
+    newest = onnx.defs.onnx_opset_version()
+    if opset > newest:
+        message = f"expected opset {newest} or older, but got opset {opset}"
+        raise Unsupported(
+            Problem(where, message, f"onnx {onnx.__version__} is installed; a newer one may know it")
+        )
 
 
 def with_sizes(proto: ModelProto, dims: Mapping[str, int]) -> ModelProto:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
 
 from anydml.ir.graph import Node, OnnxOp, TensorType, Value
+from anydml.onnx.arrays import from_array
+from anydml.onnx.protos import make_attribute
 from anydml.onnx.types import CODES
 
 
@@ -37,10 +38,10 @@ class PartWriter:
         return self._constant(word, content, dtype)
 
     def _constant(self, word: str, content: object, dtype: str) -> Value:
-        tensor = numpy_helper.from_array(np.array(content, dtype))
+        tensor = from_array(np.array(content, dtype))
         return self.made("Constant", word, dtype=dtype, value=tensor)
 
 
 def part(root: Node, operator: str, inputs: tuple[Value, ...], output: Value, **attributes: Any) -> Node:
-    given = {n: helper.make_attribute(n, value) for n, value in attributes.items()}
+    given = {n: make_attribute(n, value) for n, value in attributes.items()}
     return Node(OnnxOp("", operator, root.op.version), inputs, (output,), given, root.name, root.path)

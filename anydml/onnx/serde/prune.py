@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import GraphProto, ModelProto, NodeProto
-
+from anydml.onnx.protos import GraphProto, ModelProto, NodeProto
 from anydml.onnx.subgraphs import free_names, graphs_of
 
 

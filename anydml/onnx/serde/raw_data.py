@@ -9,7 +9,7 @@ that nothing that runs reads it: libraries are given its contents to copy, and s
 from __future__ import annotations
 
 import mmap
-import secrets
+import os
 from collections.abc import Iterator
 
 from anydml.dataclass import dataclass, field
@@ -27,7 +27,7 @@ class RawData:
 
     data: bytes | MappedFile
     _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    _secret: bytes = field(default_factory=lambda: secrets.token_bytes(24))
+    _secret: bytes = field(default_factory=lambda: os.urandom(24))
     """No file can have a token of its own."""
 
     def without(self) -> bytes:

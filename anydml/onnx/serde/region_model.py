@@ -8,13 +8,13 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from anydml.ir.dims import as_affine
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import NodeView, Sizes
+from anydml.onnx.protos import ModelProto, NodeProto, TensorProto, ValueInfoProto, make_opsetid
 from anydml.onnx.providers.provider import GIVEN, Region
 from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
@@ -90,7 +90,7 @@ def region(
             entries["offset"] = str(constant.source.offset)
         for key, entry in entries.items():
             weight.external_data.add(key=key, value=entry)
-    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
+    model.opset_import.extend(make_opsetid(domain, version) for domain, version in opsets.items())
     return Region(
         model.SerializeToString(deterministic=True),
         tuple(map(names.of, inputs)),

@@ -14,20 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from onnx import (
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-)
-
 from anydml.errors import Problem, Unsupported
 from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
 from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, ExternalData, Graph, Node, TensorType, Type, Value
 from anydml.ir.names import Names
+from anydml.onnx.protos import FunctionProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
 from anydml.onnx.serde.parse import fixed_weights, opsets_of
 from anydml.onnx.serde.region_model import turned_for_products

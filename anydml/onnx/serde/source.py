@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from onnx import ModelProto
-
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Problem
+from anydml.onnx.protos import ModelProto
 from anydml.onnx.serde.parse import ModelSource
 
 Stamp = tuple[int, int, int]

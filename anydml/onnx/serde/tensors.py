@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from anydml.dataclass import dataclass, field
 from anydml.errors import InvalidModel, Problem, by_a_handler, counted, short_repr
 from anydml.ir.graph import Constant, ExternalData, TensorType, Type
+from anydml.onnx.arrays import to_array
+from anydml.onnx.protos import NodeProto, SparseTensorProto, TensorProto
 from anydml.onnx.serde.external_data import resolve
 from anydml.onnx.serde.raw_data import RawData
-from anydml.onnx.types import DTYPES
+from anydml.onnx.types import DTYPES, numpy_type
 from anydml.runtime.mapped_file import MappedFile, can_map
 from anydml.runtime.memory import size_problem
 
@@ -59,7 +59,7 @@ class ConstantReader:
             got = f"{DTYPES.get(data_type, data_type)} of sizes {list(sizes)}"
             self.report(where, f"expected a sparse tensor of a type and sizes of ONNX, but got {got}", "")
             return Constant(), None
-        itemsize = onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize
+        itemsize = numpy_type(DTYPES[data_type]).itemsize
         problem = size_problem("", DTYPES[data_type], sizes, itemsize)
         if problem is not None:
             self.report(where, problem.message, "")
@@ -93,7 +93,7 @@ class ConstantReader:
             if raw is None or sys.byteorder != "little":
                 whole = _whole(tensor, raw) if isinstance(raw, memoryview) else tensor
                 return Constant(_decode(whole, "/".join(where))), type
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            dtype = numpy_type(DTYPES[tensor.data_type])
             return Constant(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims)), source=stored), type
         own = _whole(tensor, raw)
         return Constant(source=own, decode=partial(_decode, own, "/".join(where))), type
@@ -203,7 +203,7 @@ def byte_count(tensor: TensorProto) -> int | None:
     name = DTYPES[tensor.data_type]
     if name == "string" or name.endswith(("int4", "int2")) or name.startswith("float4"):
         return None
-    return prod(map(int, tensor.dims)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return prod(map(int, tensor.dims)) * numpy_type(DTYPES[tensor.data_type]).itemsize
 
 
 def _whole(tensor: TensorProto, raw: bytes | memoryview | None) -> TensorProto:
@@ -217,7 +217,7 @@ def _whole(tensor: TensorProto, raw: bytes | memoryview | None) -> TensorProto:
 
 def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
     try:
-        array = numpy_helper.to_array(tensor)
+        array = to_array(tensor)
     except Exception as error:  # whatever the bytes made of it
         if by_a_handler(error):
             raise
@@ -234,7 +234,7 @@ def _decode(tensor: TensorProto, where: str) -> NDArray[Any]:
 
 def _map_file(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> NDArray[Any]:
     """A part of a file as an array. What is never used of it is never read."""
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
+    dtype = numpy_type(DTYPES[data_type])
     if 0 in sizes:
         return np.zeros(sizes, dtype)
     try:
@@ -255,8 +255,10 @@ def _map_file(stored: ExternalData, data_type: int, sizes: tuple[int, ...]) -> N
 def _load_external(tensor: TensorProto, folder: Path) -> NDArray[Any]:
     copy = TensorProto()
     copy.CopyFrom(tensor)
+    from onnx import external_data_helper  # for types of less than a byte
+
     try:
-        onnx.external_data_helper.load_external_data_for_tensor(copy, str(folder))
+        external_data_helper.load_external_data_for_tensor(copy, str(folder))
     except Exception as error:  # the file changed since the model was loaded
         if by_a_handler(error):
             raise

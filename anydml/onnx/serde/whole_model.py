@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, TensorProto
-
 from anydml.ir.graph import Constant, ExternalData
 from anydml.ir.names import Names
+from anydml.onnx.protos import ModelProto, NodeProto, TensorProto
 from anydml.onnx.providers.provider import Region
 from anydml.onnx.serde.node_writer import part_names
 from anydml.onnx.subgraphs import all_names, all_nodes

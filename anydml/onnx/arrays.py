@@ -1,0 +1,67 @@
+"""The arrays of ONNX's tensors, and tensors of arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+
+from anydml.onnx.protos import TensorProto
+from anydml.onnx.types import DTYPES, code_of, numpy_type
+
+_NUMBERS: Mapping[int, tuple[str, type]] = {
+    TensorProto.FLOAT: ("float_data", np.float32),
+    TensorProto.DOUBLE: ("double_data", np.float64),
+    TensorProto.INT64: ("int64_data", np.int64),
+    TensorProto.INT32: ("int32_data", np.int32),
+    TensorProto.UINT64: ("uint64_data", np.uint64),
+    TensorProto.UINT32: ("uint64_data", np.uint64),
+}
+"""Where tensors that are not raw bytes have their numbers."""
+_PACKED = ("int4", "int2", "float4e2m1", "float6e2m3", "float6e3m2")
+"""Of which several elements are in a byte."""
+
+
+def to_array(tensor: TensorProto) -> np.ndarray:
+    """A tensor's content, which must not lie outside of the message. Texts are `str`.
+
+    Raises:
+        ValueError, TypeError: the content does not fit the type or the sizes.
+    """
+    name = DTYPES.get(tensor.data_type, "")
+    simple = name not in ("", "string", "complex64", "complex128") and not name.endswith(_PACKED)
+    if not simple or sys.byteorder != "little" or tensor.HasField("segment") or tensor.external_data:
+        from onnx import numpy_helper  # for what is rare
+
+        return numpy_helper.to_array(tensor)
+    dtype = numpy_type(name)
+    if tensor.HasField("raw_data"):
+        return np.frombuffer(tensor.raw_data, dtype).reshape(tensor.dims)
+    if tensor.data_type in _NUMBERS:
+        field, stored = _NUMBERS[tensor.data_type]
+        return np.array(getattr(tensor, field), stored).astype(dtype, copy=False).reshape(tensor.dims)
+    bits = np.array(tensor.int32_data, np.int32).astype(f"u{dtype.itemsize}")
+    return bits.view(dtype).reshape(tensor.dims)
+
+
+def from_array(array: np.ndarray, name: str = "") -> TensorProto:
+    """A tensor of the file with an array's content, and a name.
+
+    Raises:
+        ValueError: ONNX has no such type.
+    """
+    if array.dtype.kind in "OU":
+        texts = [t if isinstance(t, bytes) else t.encode() for t in array.reshape(-1).tolist()]
+        return TensorProto(name=name, data_type=TensorProto.STRING, dims=array.shape, string_data=texts)
+    code = code_of(array.dtype)
+    if sys.byteorder != "little" or DTYPES[code].endswith(_PACKED):
+        from onnx import numpy_helper  # for what is rare
+
+        return numpy_helper.from_array(array, name)
+    return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())
+
+
+def zeros(dtype: str, sizes: tuple[int, ...] = ()) -> TensorProto:
+    """A tensor of zeros, or of empty texts."""
+    return from_array(np.full(sizes, "", object) if dtype == "string" else np.zeros(sizes, numpy_type(dtype)))

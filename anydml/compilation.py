@@ -10,7 +10,7 @@ from typing import Any
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.object_file import failures, memory_bytes, object_file, target_of
-from anydml.codegen.program.values import NotNative
+from anydml.codegen.program.refusal import NotNative
 from anydml.codegen.target import PROCESSORS
 from anydml.dataclass import dataclass, field
 from anydml.errors import (

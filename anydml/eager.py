@@ -26,7 +26,8 @@ from anydml.ops.attributes import AxesKind, ScaleBias, signs
 from anydml.ops.dtypes import FROM_NUMPY, is_masked, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
-from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
+from anydml.ops.tensor_desc import TensorDesc, TooIntricate, broadcast_shape, overlaps_itself
+from anydml.runtime.addresses import address
 from anydml.runtime.call import (
     Argument,
     KnownCall,
@@ -39,7 +40,7 @@ from anydml.runtime.call import (
     laid_out,
 )
 from anydml.runtime.known_launch import an_argument
-from anydml.runtime.launch import address, broadcast_shape, empty_like_inputs, launch
+from anydml.runtime.launch import empty_like_inputs, launch
 
 Array = NDArray[Any]
 

@@ -193,3 +193,9 @@ def close_names(name: object, known: Iterable[str]) -> list[str]:
         scores[shortest] = max(scores[shortest], 0.99)
     best = max(scores.values(), default=0)
     return [folded[n] for n, score in scores.items() if score >= max(0.6, best - 0.05)][:3]
+
+
+def cannot_leave(what: str) -> TypeError:
+    """What pickling or copying a binding raises."""
+    remedy = f"pickle what was bound, the {what}, and bind again in the other process"
+    return TypeError(f"expected something to pickle or copy, but got arrays bound to memory; {remedy}")

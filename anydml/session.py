@@ -24,6 +24,7 @@ from anydml.errors import (
     ExecutionFailed,
     InvalidInput,
     Problem,
+    cannot_leave,
     nearest,
     raise_out_of_memory,
     short_repr,
@@ -49,7 +50,6 @@ from anydml.onnx.providers.their_errors import become_theirs, raises_theirs
 from anydml.onnx.serde.deserialize import Argument, Model
 from anydml.onnx.serde.parse import Meta, ModelSource
 from anydml.onnx.types import type_text
-from anydml.runtime.bind import cannot_leave
 from anydml.runtime.memory import kept_in_place
 from anydml.runtime.threads import check_threads
 

@@ -3,7 +3,8 @@
 A folder holds models, each in a folder of its own with model.onnx and feed_*.npz (`bench.families` makes
 some, `bench.products` others). With a varied.json, a run is one of twenty pictures or the like, each of other
 sizes, and the first run is the first twenty. What is told are ratios, medians over pairs of processes: of a
-run once it is warm, and of loading and running once after imports with no kernel on disk; and how much more
+run once it is warm, and of loading and running once after imports (of all operators, and of what makes
+kernels and programs, too: `bench.start` counts imports) with no kernel on disk; and how much more
 memory there is in the end than onnxruntime's process has, imports and kernels included. `--threads 0` is the
 default of both.
 """
@@ -156,8 +157,12 @@ def loader(name: str, threads: int) -> Callable[[str], Any]:
         import onnxruntime  # noqa: F401
 
         import anydml
+        import anydml.codegen.program.module
+        import anydml.onnx.if_conversion.convert
+        import anydml.runtime.prepared
+        from anydml.onnx.ops.catalog import OPS
 
-        _ = anydml.load
+        _ = anydml.load, [*OPS.values()]
         return lambda path: anydml.load(path, threads=threads or None)
     import onnxruntime as ort
 

@@ -8,7 +8,7 @@ import pytest
 import anydml as dml
 from anydml.dxdispatch.model import DispatchModel
 from anydml.errors import InvalidInput, InvalidModel
-from anydml.runtime.launch import address
+from anydml.runtime.addresses import address
 from tests.test_dxdispatch_files import run
 from tests.test_serialized_graphs import BIAS, matmul_add
 

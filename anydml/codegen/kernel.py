@@ -16,6 +16,7 @@ from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.jit import HAS_CLOCK, compile_ir, host
 from anydml.codegen.kernel_body import kernel_body
+from anydml.codegen.loop_dims import collapse
 from anydml.codegen.register_rows import registers_of
 from anydml.codegen.short_rows import MAX_ROW_BYTES, can_end, lanes_of_rows
 from anydml.codegen.tiles import scratch_bytes
@@ -36,8 +37,6 @@ MIN_PERHAPS_BYTES, MIN_WAKE_BYTES = 1 << 17, 1 << 24 if HAS_CLOCK else 5 << 19
 """Bytes moved from which a sleeping worker may be woken, and from which it is without a look at the clock."""
 MIN_SHORT_ROW = 6
 """Elements: fewer go along the rows' first ones, then their second ones, and so on."""
-LONG_ENOUGH, PAGE = 32, 4096
-"""Elements from which a dimension is worth walking along; and bytes beyond which strides are all far."""
 MIN_TURNED = 8
 """Elements of a plane's sides from which it is walked in tiles."""
 MAX_DIRECT_BYTES = 1 << 22
@@ -374,44 +373,3 @@ def can_stream(group: KernelSpec, access: tuple[Access, ...], address: int) -> b
     if Access.STRIDED in access or len(group.outputs) != 1:
         return False
     return address % group.widths[-1] == 0
-
-
-def collapse(
-    sizes: Sequence[int],
-    strides: Sequence[Sequence[int]],
-    *,
-    reorder: bool = True,
-    exchange: bool = True,
-) -> list[tuple[int, tuple[int, ...]]]:
-    """Dimensions as (size, stride of each operand), outermost first, as few as the strides allow.
-
-    Dimensions of size 1 go, and neighbours that every operand passes in one stride become one. With
-    `reorder` they are first ordered by the last operand's strides (an output's), and with `exchange` a short
-    innermost dimension gives its place to a much longer one, whose elements are near each other. At least one
-    dimension is returned.
-
-    >>> collapse((2, 3, 4), [(48, 16, 4), (0, 0, 0)])
-    [(24, (4, 0))]
-    """
-    dims = [(n, tuple(s[d] for s in strides)) for d, n in enumerate(sizes) if n != 1]
-    if reorder:
-        dims.sort(key=lambda dim: (-abs(dim[1][-1]), -max(map(abs, dim[1]))))
-    merged: list[tuple[int, tuple[int, ...]]] = []
-    for n, s in dims:
-        if merged:
-            outer_n, outer_s = merged[-1]
-            if all(o == i * n for o, i in zip(outer_s, s, strict=True)):
-                merged[-1] = (outer_n * n, s)
-                continue
-        merged.append((n, s))
-    if not merged:
-        return [(1, tuple(0 for _ in strides))]
-    if not (reorder and exchange):
-        return merged
-    longest = max(n for n, _ in merged)
-    if merged[-1][0] < 16 and longest >= 4 * merged[-1][0]:
-        long = [dim for dim in merged if dim[0] >= min(longest, LONG_ENOUGH)]
-        nearest = min(long, key=lambda dim: (sum(min(abs(s), PAGE) for s in dim[1]), -dim[0]))
-        merged.remove(nearest)
-        merged.append(nearest)
-    return merged

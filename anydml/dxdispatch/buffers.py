@@ -18,7 +18,7 @@ from anydml.files import read_npy
 from anydml.ir.dims import are_sizes
 from anydml.ops.dtypes import FROM_NUMPY, NUMPY, native
 from anydml.ops.enums import TensorDataType, parse
-from anydml.runtime.launch import address
+from anydml.runtime.addresses import address
 
 MAX_BYTES = 1 << 30
 """Buffers larger than this are taken for a mistake: a few words can ask for any number."""

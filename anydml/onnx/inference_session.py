@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anydml.cached import cached_property
-from anydml.errors import InvalidInput, Problem, short_repr, type_name
+from anydml.errors import InvalidInput, Problem, cannot_leave, short_repr, type_name
 from anydml.ir.graph import OptionalType, TensorType
 from anydml.onnx.partial_eval.annotate import is_fixed
 from anydml.onnx.providers.ort_values import (
@@ -24,7 +24,6 @@ from anydml.onnx.providers.ort_values import (
 from anydml.onnx.providers.their_errors import raises_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
-from anydml.runtime.bind import cannot_leave
 
 Providers = Sequence[str | tuple[str, Mapping[str, Any]]]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anydml.ir.graph import Graph, MapType, Node, OptionalType, SequenceType, TensorType, Type
-from anydml.onnx.ops.catalog import OPS
+from anydml.ir.graph import Graph, MapType, Node, OnnxOp, OptionalType, SequenceType, TensorType, Type
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.types import dtype_name, leaf, numpy_type
 
 Feeds = dict[str, Any]
@@ -24,7 +24,7 @@ def compared_with(graph: Graph) -> list[int]:
     constants = {v: c for inner in graph.graphs() for v, c in inner.constants.items()}
     found = {0, 1}
     for node in graph.walk():
-        if isinstance(node, Node) and node.op.name in _COMPARISONS:
+        if isinstance(node, Node) and _compares(node.op):
             for value in node.reads:
                 content = constants[value].content if value in constants else None
                 if isinstance(content, np.ndarray) and content.size == 1 and content.dtype.kind in "iu":
@@ -32,7 +32,9 @@ def compared_with(graph: Graph) -> list[int]:
     return sorted(n for n in found if n < 2**63)
 
 
-_COMPARISONS = frozenset(name for name, info in OPS.items() if info.compare is not None)
+def _compares(op: OnnxOp) -> bool:
+    info = info_of(op)
+    return info is not None and info.compare is not None
 
 
 def guess_sizes(graph: Graph, sizes: Sequence[int], rng: np.random.Generator) -> Sizes:

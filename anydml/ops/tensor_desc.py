@@ -164,3 +164,17 @@ def overlaps_itself(
         return any(meets(k + 1, target + d * stride, moved or d != 0) for d in range(low, high + 1))
 
     return meets(0, 0, False)
+
+
+def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """NumPy's broadcasting of shapes; None if they do not fit."""
+    first = shapes[0]
+    if shapes.count(first) == len(shapes):
+        return first
+    sizes = []
+    for axis in range(-max(map(len, shapes)), 0):  # NumPy's own function knows 32 axes
+        found = {s[axis] for s in shapes if len(s) >= -axis} - {1}
+        if len(found) > 1:
+            return None
+        sizes.append(found.pop() if found else 1)
+    return tuple(sizes)

@@ -14,14 +14,22 @@ from anydml.codegen.compiling import compiling
 from anydml.codegen.jit import assembly
 from anydml.codegen.kernel import MIN_SPLIT_BYTES
 from anydml.dataclass import dataclass
-from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr, translate_memory_error
+from anydml.errors import (
+    InvalidInput,
+    Problem,
+    cannot_leave,
+    counted,
+    nearest,
+    short_repr,
+    translate_memory_error,
+)
 from anydml.ir.graph import DirectMLGraph, Value
 from anydml.ops.dtypes import IN_BUFFERS, SIZE, UINT8, is_masked
 from anydml.ops.enums import TensorFlags
 from anydml.ops.formula import listing
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.addresses import address
 from anydml.runtime.call import bound_dispatch
-from anydml.runtime.launch import address
 from anydml.runtime.memory import kept_in_place
 from anydml.runtime.plan import ALIGNMENT, KernelStep, Plan, plan
 from anydml.runtime.process import RenewedLock
@@ -359,12 +367,6 @@ def _one_after_the_other(runs: Sequence[Callable[[], None]]) -> Callable[[], Non
             run()
 
     return dispatch
-
-
-def cannot_leave(what: str) -> TypeError:
-    """What pickling or copying a binding raises."""
-    remedy = f"pickle what was bound, the {what}, and bind again in the other process"
-    return TypeError(f"expected something to pickle or copy, but got arrays bound to memory; {remedy}")
 
 
 class Binding:

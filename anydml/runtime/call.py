@@ -50,7 +50,8 @@ from anydml.codegen.python_objects import (
 )
 from anydml.dataclass import dataclass
 from anydml.errors import require
-from anydml.runtime.launch import address, threads_for
+from anydml.runtime.addresses import address
+from anydml.runtime.launch import threads_for
 from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import pool
 

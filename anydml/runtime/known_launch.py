@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.python_objects import ALIGNED
+from anydml.runtime.addresses import address
 from anydml.runtime.call import Argument, Launched, a_list, an_object, laid_out
-from anydml.runtime.launch import Array, Watched, address
+from anydml.runtime.launch import Array, Watched
 
 MAX_OWN_BYTES = 1 << 19
 """Of memory that a known call keeps for what lies between its launches."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,22 +21,13 @@ from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import read
+from anydml.runtime.addresses import address
 from anydml.runtime.arena import Arena
 from anydml.runtime.memory import limit
 from anydml.runtime.threads import default_threads, pool
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-
-def address(a: Array) -> int:
-    """Where the array's first element lies. Five times as fast as asking `__array_interface__`."""
-    return ctypes.c_void_p.from_address(id(a) + DATA).value or 0
-
-
-_probe = np.zeros(1)
-if address(_probe) != _probe.__array_interface__["data"][0]:
-    raise ImportError("NumPy's array object has another layout than anydml knows")
 
 
 _fresh = Arena(least=1 << 24, most=min(1 << 28, limit() // 16))
@@ -252,20 +242,6 @@ def threads_for(threads: int | None) -> int:
     if pool.size < count:
         pool.start(count)
     return count
-
-
-def broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """NumPy's broadcasting of shapes; None if they do not fit."""
-    first = shapes[0]
-    if shapes.count(first) == len(shapes):
-        return first
-    sizes = []
-    for axis in range(-max(map(len, shapes)), 0):  # NumPy's own function knows 32 axes
-        found = {s[axis] for s in shapes if len(s) >= -axis} - {1}
-        if len(found) > 1:
-            return None
-        sizes.append(found.pop() if found else 1)
-    return tuple(sizes)
 
 
 def _order_of(strides: Sequence[int]) -> list[int]:

@@ -15,7 +15,8 @@ from anydml.codegen.kernel import streams
 from anydml.codegen.python_objects import DATA
 from anydml.ir.graph import DirectMLGraph
 from anydml.ops.dtypes import NUMPY
-from anydml.runtime.launch import Array, address, threads_for
+from anydml.runtime.addresses import address
+from anydml.runtime.launch import Array, threads_for
 from anydml.runtime.plan import KernelStep, far_apart, plan
 from anydml.runtime.reference import run_reference
 

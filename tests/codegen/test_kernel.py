@@ -16,12 +16,14 @@ from anydml.codegen import kernel
 from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, KernelVariant
 from anydml.codegen.jit import compile_ir, driver, host
-from anydml.codegen.kernel import MemoryOperand, collapse, group, make_descriptor
+from anydml.codegen.kernel import MemoryOperand, group, make_descriptor
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.llvm_types import value_type
+from anydml.codegen.loop_dims import collapse
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT64, NUMPY, UINT8
 from anydml.ops.expr import absolute, convert, eq, ne, read, select
-from anydml.runtime.launch import address, launch, threads_for
+from anydml.runtime.addresses import address
+from anydml.runtime.launch import launch, threads_for
 from anydml.runtime.threads import pool
 
 INF = float("inf")

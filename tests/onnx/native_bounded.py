@@ -12,7 +12,7 @@ import onnx
 
 import anydml as dml
 from anydml.codegen.program.module import ProgramFailed
-from anydml.codegen.program.values import array_type
+from anydml.codegen.program.types import array_type
 from tests.onnx.test_native import expected, model, same
 from tests.robustness.guard_memory import Memory
 

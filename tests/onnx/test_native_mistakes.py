@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anydml.codegen.kernel import collapse
+from anydml.codegen.loop_dims import collapse
 from tests.onnx.native_bounded import check, feeds_of, made
 from tests.onnx.test_native import expected, model, native
 from tests.robustness.guard_memory import Memory

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.layout import MAX_BYTES
-from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Register, Tensor
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Bounded, Known, Memory, Register, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, INT64
 from anydml.ops.tensor_desc import packed_strides

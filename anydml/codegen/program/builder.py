@@ -23,15 +23,8 @@ from anydml.codegen.program.geometry import (
     strides_of,
 )
 from anydml.codegen.program.layout import MAX_BYTES
-from anydml.codegen.program.values import (
-    MAX_REGISTER_ELEMENTS,
-    Bounded,
-    Known,
-    Memory,
-    NotNative,
-    Register,
-    Tensor,
-)
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import MAX_REGISTER_ELEMENTS, Bounded, Known, Memory, Register, Tensor
 from anydml.codegen.target import Target
 from anydml.dataclass import dataclass, replace
 from anydml.ops.dtypes import BOOL, INT32, SIZE, UINT8, ScalarType

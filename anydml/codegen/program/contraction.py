@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from anydml.codegen.llvm_types import element_type, mangle, value_type
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import broadcast_strides, over, starts
-from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor, work_of
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Known, Memory, Pending, Tensor, work_of
 from anydml.dataclass import dataclass
 from anydml.ops.dtypes import BOOL, FLOATING, NUMPY, SIZE, ScalarType
 from anydml.ops.expr import Expr, add, read

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Register, Tensor
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Bounded, Known, Memory, Register, Tensor
 from anydml.dataclass import dataclass, replace
 from anydml.ops.dtypes import BOOL, INT64
 from anydml.ops.tensor_desc import packed_strides

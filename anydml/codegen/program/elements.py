@@ -11,17 +11,8 @@ import numpy as np
 from anydml.codegen.program.function_writer import MAX_NEAR, FunctionWriter
 from anydml.codegen.program.geometry import broadcast_strides, is_dense, loops, strides_like
 from anydml.codegen.program.layout import ArenaPlan, WeightBlock
-from anydml.codegen.program.values import (
-    Bounded,
-    Buffer,
-    Known,
-    Lazy,
-    Memory,
-    NotNative,
-    Pending,
-    Register,
-    Tensor,
-)
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Bounded, Buffer, Known, Lazy, Memory, Pending, Register, Tensor
 from anydml.codegen.target import Target
 from anydml.directml.weights import replace_reads
 from anydml.ops.dtypes import BOOL, INT64, SIZE, ScalarType

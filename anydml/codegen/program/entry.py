@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.codegen.program.feeds import Fed, Made
 from anydml.codegen.program.function_writer import MEMCPY
 from anydml.codegen.program.layout import ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS
 from anydml.codegen.python_objects import (
@@ -30,39 +31,10 @@ from anydml.codegen.python_objects import (
     register_functions,
     register_new_array,
 )
-from anydml.dataclass import dataclass
 
 Entry = Callable[..., list[Any] | None]
 MAX_CONTENT_BYTES = 128
 """Of an input whose content is compared."""
-
-
-@dataclass(frozen=True)
-class Fed:
-    """What an input must be: its type and sizes, and its content if the program was made for one."""
-
-    name: str
-    dtype: np.dtype[Any]
-    sizes: tuple[int | None, ...]
-    """None: the program looks at it itself."""
-    content: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Made:
-    """What an output is.
-
-    Attributes:
-        sizes: None where the data decides them. Then it is written to the program's memory, and copied.
-        rank: how many sizes the program tells there, `told` bytes from where its memory begins.
-        home: where in it the elements are, and `width` the bytes of each.
-    """
-
-    sizes: tuple[int, ...] | None
-    rank: int = 0
-    told: int = 0
-    home: int = 0
-    width: int = 0
 
 
 def can_enter(feeds: Sequence[Fed]) -> bool:

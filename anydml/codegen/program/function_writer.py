@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from anydml.codegen.emit import Emitter
 from anydml.codegen.llvm_types import element_type, literal, value_type, vector
 from anydml.codegen.program.geometry import starts
-from anydml.codegen.program.values import NotNative, memory_type
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import memory_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import BFLOAT16, BOOL, SIZE, UINT16, ScalarType
 from anydml.ops.expr import Expr

@@ -7,7 +7,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.program.values import Buffer, NotNative
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Buffer
 
 ALIGNMENT = 64
 """Of buffers and constants, in bytes: a cache line, and the widest vector."""

@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from anydml.codegen.jit import load_code
 from anydml.codegen.program.bounded import fill
 from anydml.codegen.program.builder import Failure, ProgramBuilder
-from anydml.codegen.program.entry import Fed, Made, NativeEntry, can_enter, entry_text
+from anydml.codegen.program.entry import NativeEntry, can_enter, entry_text
+from anydml.codegen.program.feeds import Fed, Input, Made, Output
 from anydml.codegen.program.layout import ALIGNMENT, ARENA, DETAIL, DETAIL_BYTES, FIRST, WEIGHTS, aligned
-from anydml.codegen.program.values import Bounded, Memory, NotNative, Pending, Tensor, array_type
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.types import array_type
+from anydml.codegen.program.values import Bounded, Memory, Pending, Tensor
 from anydml.codegen.python_objects import DATA, SIZES, register_functions
-from anydml.dataclass import dataclass, replace
+from anydml.dataclass import replace
 from anydml.ops.dtypes import INT64, SIZE, ScalarType
 from anydml.ops.tensor_desc import packed_strides
 
@@ -35,36 +38,6 @@ class ProgramFailed(Exception):
     def __init__(self, failure: Failure, number: int) -> None:
         super().__init__(failure.message.format(number))
         self.node, self.left = failure.node, failure.left
-
-
-@dataclass(frozen=True)
-class Input:
-    """What a program takes.
-
-    Attributes:
-        sizes: along `axis`, if there is one, the most: the array says how much there is.
-    """
-
-    dtype: ScalarType
-    sizes: tuple[int, ...]
-    axis: int | None = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a program gives.
-
-    Attributes:
-        sizes: None where the data decides them; then as many numbers as `rank` says tell, which it leaves
-            in its memory, `place` bytes from where that begins.
-        count: of elements, at most.
-    """
-
-    dtype: ScalarType
-    sizes: tuple[int, ...] | None
-    count: int
-    rank: int
-    place: int = 0
 
 
 class NativeProgram:

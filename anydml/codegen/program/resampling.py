@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from anydml.codegen.program.builder import ProgramBuilder
 from anydml.codegen.program.geometry import loops, strides_like
-from anydml.codegen.program.values import Known, Memory, NotNative, Tensor
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Known, Memory, Tensor
 from anydml.ops.dtypes import INT32, SIZE, ScalarType
 from anydml.ops.expr import Expr, read
 

@@ -11,8 +11,9 @@ from math import prod
 from typing import Any, Protocol
 
 from anydml.codegen.program.builder import ProgramBuilder
+from anydml.codegen.program.foldings import Folding
 from anydml.codegen.program.geometry import loops, over, reshaped_strides, strides_like
-from anydml.codegen.program.reductions import Folding, fold_axes, folded_row
+from anydml.codegen.program.reductions import fold_axes, folded_row
 from anydml.codegen.program.values import Bounded, Memory, Pending, Tensor, work_of
 from anydml.dataclass import dataclass
 from anydml.ops.dtypes import SIZE, ScalarType

@@ -10,8 +10,10 @@ import numpy as np
 from anydml.codegen.llvm_types import value_type
 from anydml.codegen.program.bounded import masked
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import LARGEST, folded_lanes, largest, least
-from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
+from anydml.codegen.program.foldings import LARGEST, largest, least
+from anydml.codegen.program.reductions import folded_lanes
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.values import Bounded, Known, Memory, Tensor
 from anydml.ops import expr
 from anydml.ops.dtypes import (
     FLOAT16,

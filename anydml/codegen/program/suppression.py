@@ -15,7 +15,8 @@ import numpy as np
 from anydml.codegen.llvm_types import literal, value_type
 from anydml.codegen.program.bounded import same_length
 from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import LARGEST, folded_lanes, least
+from anydml.codegen.program.foldings import LARGEST, least
+from anydml.codegen.program.reductions import folded_lanes
 from anydml.codegen.program.sorting import key_of
 from anydml.codegen.program.values import Bounded, Known, Memory, Tensor
 from anydml.dataclass import dataclass

@@ -20,18 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.llvm_types import element_type
+from anydml.codegen.program.types import array_type, scalar_type
 from anydml.dataclass import dataclass, field, replace
-from anydml.ops.dtypes import BFLOAT16, BOOL, FROM_NUMPY, NUMPY, ScalarType
+from anydml.ops.dtypes import BFLOAT16, BOOL, ScalarType
 from anydml.ops.expr import Expr, bitcast, constant, read, walk
 from anydml.ops.tensor_desc import packed_strides
 
 MAX_REGISTER_ELEMENTS = 16
 """Elements up to which a tensor lives in a register."""
 _numbers = count()
-
-
-class NotNative(Exception):
-    """Why something cannot be part of a program: it is left to others then, and nothing is wrong."""
 
 
 @dataclass(eq=False)
@@ -206,20 +203,3 @@ def seen_as(tensor: Tensor, dtype: ScalarType) -> Tensor:
 def memory_type(dtype: ScalarType) -> str:
     """The LLVM type of an element in memory: a bool is a byte there."""
     return "i8" if dtype is BOOL else element_type(dtype)
-
-
-_EVERY: tuple[ScalarType, ...] = (*FROM_NUMPY.values(), BOOL, BFLOAT16)
-_TYPES = {dtype.label: dtype for dtype in _EVERY}
-
-
-def array_type(dtype: ScalarType) -> np.dtype:
-    """Of arrays. That of bfloat16 comes with onnx."""
-    return np.dtype("bfloat16") if dtype is BFLOAT16 else NUMPY[dtype]
-
-
-def scalar_type(dtype: np.dtype | str) -> ScalarType:
-    """The type of elements, by NumPy's type or name. Raises: NotNative, for one that programs have not."""
-    name = dtype if isinstance(dtype, str) else dtype.name
-    if name not in _TYPES:
-        raise NotNative(f"elements of {name}")
-    return _TYPES[name]

@@ -28,9 +28,8 @@ from anydml.onnx.schema import INTERNAL_DOMAIN, wrong_type
 from anydml.ops.bfloat16 import of_bfloat16
 from anydml.ops.opdef import Operator
 from anydml.ops.reduction import REDUCE
-from anydml.ops.tensor_desc import packed_strides
+from anydml.ops.tensor_desc import broadcast_shape, packed_strides
 from anydml.ops.unary import ELEMENT_WISE_IDENTITY, ELEMENT_WISE_SQRT
-from anydml.runtime.launch import broadcast_shape
 from anydml.runtime.memory import size_problem
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache, partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anydml.codegen import program
 from anydml.codegen.jit import host
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.entry import Entry, Fed
-from anydml.codegen.program.module import Input, NativeProgram, ProgramFailed
-from anydml.codegen.program.values import NotNative
+from anydml.codegen.program.feeds import Fed
+from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass, replace
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
@@ -26,6 +25,12 @@ from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.rewrites.fold_weights import fold_weights
 from anydml.onnx.rewrites.sequences import follow_sequences
 from anydml.runtime.process import renew_after_fork
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.entry import Entry
+    from anydml.codegen.program.feeds import Input
+    from anydml.codegen.program.module import NativeProgram
+
 
 MAX_NODES, AUTO_NODES, QUICK_NODES = 2000, 1000, 100
 """Branches and bodies included: what a second or so compiles; what becomes a program unasked; and what is
@@ -73,7 +78,7 @@ class NativeStep:
                 values[k] = np.array(x, order="C")
         try:
             return self.program(values)
-        except ProgramFailed as failure:
+        except program.ProgramFailed as failure:
             if failure.left:
                 return self.others().run_owned(values)
             raise ExecutionFailed(Problem(failure.node, str(failure))) from None
@@ -90,7 +95,7 @@ class NativeStep:
         def again() -> bool:
             try:
                 self.program.run(inputs, outputs)
-            except ProgramFailed:
+            except program.ProgramFailed:
                 return False
             return True
 
@@ -141,7 +146,7 @@ def native_step(
         raise NotNative(f"more than {most} nodes")
     work = PLAIN_WORK if plain else (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
-    builder = partial(ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
+    builder = partial(program.ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}
     is_open = any(v.known_sizes is None for v in graph.inputs)
     for spare in SPARE if is_open else SPARE[-1:]:
@@ -153,13 +158,13 @@ def native_step(
             if spare == SPARE[-1]:
                 raise
     feeds = _opened(feeds, dict(zip(fed, inputs, strict=True)))
-    program = NativeProgram(b, [i.dtype for i in inputs], outputs, feeds, fed)
-    if program.entry is not None:
-        renew_after_fork(program.entry)
+    compiled = program.NativeProgram(b, [i.dtype for i in inputs], outputs, feeds, fed)
+    if compiled.entry is not None:
+        renew_after_fork(compiled.entry)
     reads, writes = tuple(map(slot, given.inputs)), tuple(map(slot, given.outputs))
     axes = ((k, i.axis, i.sizes) for k, i in zip(fed, inputs, strict=True))
     rooms = tuple((k, axis, sizes[axis]) for k, axis, sizes in axes if axis is not None)
-    return NativeStep(program, graph.nodes, reads, writes, cache(others), rooms)
+    return NativeStep(compiled, graph.nodes, reads, writes, cache(others), rooms)
 
 
 def feeds_of(inputs: Sequence[Value], guards: Set[Value], values: Sequence[np.ndarray]) -> list[Fed]:

@@ -6,23 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from anydml.codegen.program.bounded import as_long_as_each_other
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.control import BranchesBound, BranchesDiffer, Iterated, Room, choose, repeat
-from anydml.codegen.program.module import Input, Output, read_inputs, write_outputs
-from anydml.codegen.program.values import (
-    Bounded,
-    Known,
-    Memory,
-    NotNative,
-    Register,
-    Tensor,
-    scalar_type,
-    seen_as,
-)
+from anydml.codegen import program
+from anydml.codegen.program.feeds import Input
+from anydml.codegen.program.refusal import NotNative
+from anydml.codegen.program.types import scalar_type
 from anydml.dataclass import dataclass, replace
 from anydml.directml.weights import row_axes
 from anydml.errors import InvalidModel
@@ -38,6 +29,13 @@ from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.trip_counts import always_goes_on
 from anydml.ops.dtypes import BFLOAT16, BOOL, INT64, UINT8, UINT16
 from anydml.ops.enums import TensorDataType
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.control import Iterated, Room
+    from anydml.codegen.program.feeds import Input, Output
+    from anydml.codegen.program.values import Memory, Register, Tensor
+
 
 MAX_SPLITS = 16
 """Ifs of different shapes, of which each doubles what follows."""
@@ -97,19 +95,19 @@ def _write(
     outputs: list[Output] = []
 
     def end(results: Sequence[Tensor]) -> list[Tensor]:
-        written = write_outputs(b, results, tell, once and not tell)
+        written = program.write_outputs(b, results, tell, once and not tell)
         before = outputs or written
         if [(o.dtype, o.rank) for o in before] != [(w.dtype, w.rank) for w in written]:
             raise NotNative("outputs of ranks that the data decides")
         if not tell and (
             [o.sizes for o in before] != [w.sizes for w in written]
-            or any(isinstance(r, Bounded) for r in results)
+            or any(isinstance(r, program.Bounded) for r in results)
         ):
             raise _OpenSizes("outputs of sizes that the data decides")
         outputs[:] = [replace(o, count=max(o.count, w.count)) for o, w in zip(before, written, strict=True)]
         return []
 
-    writer.graph(graph, dict(zip(graph.inputs, read_inputs(b, types), strict=True)), end)
+    writer.graph(graph, dict(zip(graph.inputs, program.read_inputs(b, types), strict=True)), end)
     return outputs
 
 
@@ -148,7 +146,7 @@ class _ToSplit(NotNative):
         self.label = label
 
 
-Follow = Callable[[list[Tensor]], list[Tensor]]
+Follow: TypeAlias = "Callable[[list[Tensor]], list[Tensor]]"
 """Writes what follows a graph, of its results, and answers with what that gives."""
 
 
@@ -248,7 +246,9 @@ class _Writer:
             self.tensors = dict(before)
             return self.graph(branch, {}, follow)
 
-        return choose(self.b, condition, [partial(write, branch) for _, branch in node.branches], last=True)
+        return program.choose(
+            self.b, condition, [partial(write, branch) for _, branch in node.branches], last=True
+        )
 
     def _check_work(self) -> None:
         if self.b.work > self.work:
@@ -266,7 +266,7 @@ class _Writer:
             content = self.constants[value].content
             if not isinstance(content, np.ndarray) or not (content.size or none):
                 raise NotNative(f"{value.name!r} is no tensor with elements")
-            found = Known.of(content)
+            found = program.Known.of(content)
         if not (found.count or none):
             raise NotNative(f"{value.name!r} has no elements")
         return found
@@ -295,10 +295,10 @@ class _Writer:
             condition = truth(self.read(node.condition))
             branches = [lambda b=b: self.graph(b, {}) for _, b in node.branches]
             try:
-                return choose(self.b, condition, branches, rooms=self.rooms.get(node.label))
-            except BranchesDiffer as why:
+                return program.choose(self.b, condition, branches, rooms=self.rooms.get(node.label))
+            except program.BranchesDiffer as why:
                 raise _ToSplit(node.label, str(why)) from why
-            except BranchesBound as why:
+            except program.BranchesBound as why:
                 raise _ToBound(node.label, why.rooms) from why
         if node.fails:
             raise NotNative(f"{node.label} fails")
@@ -312,7 +312,7 @@ class _Writer:
         known = {
             v: Constant(t.array)
             for v, t in zip(node.inputs, inputs, strict=True)
-            if v is not None and isinstance(t, Known)
+            if v is not None and isinstance(t, program.Known)
         }
         if (result := self._elementwise(node, inputs, known)) is not None:
             return [result]
@@ -321,7 +321,7 @@ class _Writer:
             raise NotNative(f"{node.op} in {node.label}")
         if info.native not in MOVING and any(t is not None and t.dtype is BFLOAT16 for t in inputs):
             raise NotNative(f"{node.op} of bfloat16")
-        if info.native not in BOUNDED and any(isinstance(t, Bounded) for t in inputs):
+        if info.native not in BOUNDED and any(isinstance(t, program.Bounded) for t in inputs):
             raise NotNative(f"{node.op} of rows of which it is not known how many there are")
         given = [None if t is None else self.b.with_products(t) for t in inputs]
         return info.native(self.b, KnownNode(node, known), given)
@@ -333,7 +333,7 @@ class _Writer:
         found = lower_to_directml(node, known)
         if found is None:
             return None
-        operands = [seen_as(t, UINT16) if t.dtype is BFLOAT16 else t for t in inputs if t is not None]
+        operands = [program.seen_as(t, UINT16) if t.dtype is BFLOAT16 else t for t in inputs if t is not None]
         seen = [UINT8 if t.dtype is BOOL else t.dtype for t in operands]
         types = tuple(t for t in seen if isinstance(t, TensorDataType))
         if found.result not in _RESULTS or len(types) < len(seen):
@@ -345,9 +345,9 @@ class _Writer:
         operands = [
             t if t.sizes == s else self.b.reshape(t, tuple(s)) for t, s in zip(operands, shapes, strict=True)
         ]
-        operands, wrap = as_long_as_each_other(self.b, operands)
+        operands, wrap = program.as_long_as_each_other(self.b, operands)
         result = wrap(self.b.elementwise(meaning, operands, truth=found.result == "bool"))
-        return seen_as(result, BFLOAT16) if found.result == "bfloat16" else result
+        return program.seen_as(result, BFLOAT16) if found.result == "bfloat16" else result
 
     def _iteration(self, node: Node) -> Sequence[Tensor]:
         typed = with_typed_bodies(node, self.constants, self.opsets, self.provider)
@@ -369,17 +369,17 @@ class _Writer:
         ends = not always_goes_on(body, self.constants)
         if going is None:
             raise NotNative("a condition that begins with none")  # it was given one before
-        always = isinstance(going, Known) and bool(going.array.all()) and not ends
+        always = isinstance(going, program.Known) and bool(going.array.all()) and not ends
         begins = None if always else truth(going)
         handed = going.sizes
 
         def write(number: Register, on: Register, current: list[Tensor]) -> Iterated:
-            condition = Register(BOOL, handed, on.name)
+            condition = program.Register(BOOL, handed, on.name)
             results = self.graph(body, dict(zip(body.parameters, (number, condition, *current), strict=True)))
             rows = 1 + len(states)
-            return Iterated(truth(results[0]) if ends else None, results[1:rows], results[rows:])
+            return program.Iterated(truth(results[0]) if ends else None, results[1:rows], results[rows:])
 
-        final, rows = repeat(self.b, count, begins, states, write)
+        final, rows = program.repeat(self.b, count, begins, states, write)
         return [*final, *rows]
 
     def _scan(self, node: Node, body: Body) -> Sequence[Tensor]:
@@ -408,13 +408,13 @@ class _Writer:
             items = []
             for t in turned:
                 at = b.code.at(t.pointer, b.code.times(number.name, t.strides[0]), t.dtype)
-                item = Memory(t.dtype, t.sizes[1:], at, t.strides[1:], t.lies_in)
+                item = program.Memory(t.dtype, t.sizes[1:], at, t.strides[1:], t.lies_in)
                 items.append(b.register(item) if item.small else item)
             results = self.graph(body, dict(zip(body.parameters, (*current, *items), strict=True)))
-            return Iterated(None, results[:first], results[first:])
+            return program.Iterated(None, results[:first], results[first:])
 
-        count = Known.of(np.array(turned[0].sizes[0]))
-        final, made = repeat(b, count, None, given[:first], write)
+        count = program.Known.of(np.array(turned[0].sizes[0]))
+        final, made = program.repeat(b, count, None, given[:first], write)
         del b.held[len(b.held) - len(turned) :]
         for tensor, (axis, backward) in zip(made, ways("output", rows), strict=True):
             places = np.arange(tensor.count).reshape(tensor.sizes)
@@ -431,12 +431,12 @@ _RESULTS = {dtype.label: dtype for dtype in TensorDataType if dtype.label != "bo
 def _folded(node: Node, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:
     """What follows from what is known."""
     given = [t for t in inputs if t is not None]
-    if not given or not has_rule(node.op) or not all(isinstance(t, Known) for t in given):
+    if not given or not has_rule(node.op) or not all(isinstance(t, program.Known) for t in given):
         return None
     try:
-        results = fold(node, [t.array if isinstance(t, Known) else None for t in inputs])
+        results = fold(node, [t.array if isinstance(t, program.Known) else None for t in inputs])
     except (NotFoldable, NodeFailed):
         return None
     if not all(isinstance(r, np.ndarray) and r.size for r in results):
         raise NotNative(f"{node.label} gives no tensor with elements")
-    return [Known.of(np.asarray(r)) for r in results]
+    return [program.Known.of(np.asarray(r)) for r in results]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.runtime.launch import address
+from anydml.runtime.addresses import address
 
 
 def make_owned(results: list[Any], unsure: Collection[int], given: Sequence[Any]) -> list[Any]:

@@ -17,15 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
 
 from anydml.codegen.compiling import compiling
 from anydml.codegen.jit import assembly, is_made, note_made
-from anydml.codegen.program.entry import Entry, Fed
-from anydml.codegen.program.values import NotNative
+from anydml.codegen.program.refusal import NotNative
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.locks import Lock
@@ -61,6 +60,11 @@ from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.types import of_content
 from anydml.runtime.collector import collector_paused
 from anydml.runtime.process import renew_after_fork
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.entry import Entry
+    from anydml.codegen.program.feeds import Fed
+
 
 RUNS_OF_VARIED = 100
 """Until a plan becomes a program where caches grow."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
-from anydml.onnx.if_conversion.convert import Conversion, Decision
 from anydml.onnx.ops.directml import MOVED
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.bodies import specialize_bodies
@@ -17,6 +17,9 @@ from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
+
+if TYPE_CHECKING:
+    from anydml.onnx.if_conversion.convert import Decision
 
 MAX_SELECTED_NODES = 32
 """Nodes up to which branches are looked at for whether both had better run."""
@@ -49,7 +52,11 @@ def specialized(
 def selected(graph: Graph, opsets: Mapping[str, int]) -> tuple[Graph, list[Decision]]:
     """The graph with both branches of Ifs and a selection, where all of it is kernels then; and of which."""
     left = [n for n in graph.nodes if isinstance(n, If)]
-    if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
+    if not left:
+        return graph, []
+    from anydml.onnx.if_conversion.convert import Conversion  # which needs a dozen modules
+
+    if sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
         conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
         converted = simplify(conversion.converted(graph))
         if _is_elementwise(converted):

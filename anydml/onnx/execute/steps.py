@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from anydml.cached import cached_property
-from anydml.codegen.program.entry import Entry
 from anydml.dataclass import dataclass
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
@@ -17,10 +16,14 @@ from anydml.onnx.providers.provider import Call, RanksDiffer, RegionFailed, copi
 from anydml.onnx.serde.region_model import every_node
 from anydml.ops.dtypes import NUMPY
 from anydml.runtime.arena import Arena
-from anydml.runtime.prepared import PreparedGraph
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.entry import Entry
+    from anydml.runtime.prepared import PreparedGraph
+
 
 Shape = tuple[int, ...]
-_Made = tuple[PreparedGraph, list[tuple[np.dtype, Shape] | None]]
+_Made: TypeAlias = "tuple[PreparedGraph, list[tuple[np.dtype, Shape] | None]]"
 """What computes, and as which type and shape an output is to be seen, where it is not so already."""
 MAX_KERNEL_SHAPES = 32
 """Combinations of shapes that a step has kernels ready for."""
@@ -250,6 +253,8 @@ class KernelsStep:
     def _prepare(self, shapes: tuple[Shape, ...]) -> _Made | None:
         if self._others is not None and any(0 in shape for shape in shapes):
             return None
+        from anydml.runtime.prepared import PreparedGraph  # and all that makes kernels
+
         graph, results = self._lowered(shapes)
         prepared = PreparedGraph(graph, self._threads)
         if not prepared.by_kernels:

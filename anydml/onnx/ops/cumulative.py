@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import PRODUCT, TOTAL, Folding, running
-from anydml.codegen.program.values import Bounded, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.foldings import PRODUCT, TOTAL, Folding
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, Native, each_by_itself, known, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, OpInfo
 from anydml.onnx.ops.precision import round_to, widen
 from anydml.onnx.ops.shared import axis_in, flag, single
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _running(name: str, neutral: int) -> Any:
@@ -45,7 +49,7 @@ def _native(folding: Folding) -> Native:
         if axis is None:
             raise NotNative("an axis that is left out")
         along = axis_in(int(single(axis.array)), len(x.sizes))
-        return [running(b, x, along, folding, not flag(n, "exclusive"), flag(n, "reverse"))]
+        return [program.running(b, x, along, folding, not flag(n, "exclusive"), flag(n, "reverse"))]
 
     return each_by_itself(rule, _forward)
 
@@ -53,7 +57,7 @@ def _native(folding: Folding) -> Native:
 def _forward(n: KnownNode, inputs: Inputs, k: int) -> int | None:
     """What is behind the end is nothing to what is before."""
     x = inputs[0]
-    return x.axis if isinstance(x, Bounded) and not flag(n, "reverse") else None
+    return x.axis if isinstance(x, program.Bounded) and not flag(n, "reverse") else None
 
 
 OPS = (

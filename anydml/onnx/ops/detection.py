@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.suppression import Limits, suppressed
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.dims import may_be_zero
 from anydml.onnx.ops import result_types
 from anydml.onnx.ops.native import Inputs, bounded, operand
 from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk, Safe, SafeOperands
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, UINT8
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _boxes_fit(n: KnownNode) -> bool:
@@ -49,15 +54,19 @@ def _native_suppression(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list
     fits = [len(t.sizes) == 3 and t.dtype is FLOAT32 for t in (boxes, scores)]
     if not all(fits) or boxes.sizes[0] != scores.sizes[0] or boxes.sizes[2] != 4:
         raise NotNative("boxes and scores that do not fit")
-    if any(t is not None and (isinstance(t, Bounded) or t.count != 1) for t in given):
+    if any(t is not None and (isinstance(t, program.Bounded) or t.count != 1) for t in given):
         raise NotNative("thresholds that are not one number")
-    if most is None or (isinstance(most, Known) and most.integers[0] <= 0):
+    if most is None or (isinstance(most, program.Known) and most.integers[0] <= 0):
         raise NotNative("no boxes at all")
-    overlap = Known.of(np.zeros((), np.float32)) if overlap is None else overlap
+    overlap = program.Known.of(np.zeros((), np.float32)) if overlap is None else overlap
     within = expr.and_(expr.ge(expr.read(0, FLOAT32), 0.0), expr.le(expr.read(0, FLOAT32), 1.0))
     inside = b.scalar(b.elementwise(expr.convert(within, UINT8), [overlap], truth=True))
     b.leave_unless(inside, "expected an overlap from 0 to 1", "0")
-    return [suppressed(b, boxes, scores, Limits(most, overlap, least, bool(n.attribute("center_point_box"))))]
+    return [
+        program.suppressed(
+            b, boxes, scores, program.Limits(most, overlap, least, bool(n.attribute("center_point_box")))
+        )
+    ]
 
 
 def _regions_fit(n: KnownNode) -> bool:

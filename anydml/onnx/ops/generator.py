@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.bounded import filled
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.onnx.arrays import to_array
 from anydml.onnx.ops import result_types, safe
@@ -22,6 +21,9 @@ from anydml.ops.dtypes import INT64, NUMPY
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _range(node: NodeView, start: Array, limit: Array, delta: Array) -> Array:
@@ -83,23 +85,23 @@ def _bernoulli(node: NodeView, p: Array) -> Array:
 
 def _native_eye_like(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = operand(inputs)
-    return [Known.of(_eye_like(n, np.empty(x.sizes, NUMPY[x.dtype])))]
+    return [program.Known.of(_eye_like(n, np.empty(x.sizes, NUMPY[x.dtype])))]
 
 
 def _native_constant_of_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
-    return [filled(b, _constant_of_shape(n, np.ones(0, np.int64)), operand(inputs))]
+    return [program.filled(b, _constant_of_shape(n, np.ones(0, np.int64)), operand(inputs))]
 
 
 def _native_range(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """From 0 on, up to how long something is."""
     start, limit, step = (operand(inputs, k) for k in range(3))
-    numbers = [t.integers for t in (start, step) if isinstance(t, Known) and t.dtype is INT64]
+    numbers = [t.integers for t in (start, step) if isinstance(t, program.Known) and t.dtype is INT64]
     if numbers != [[0], [1]] or limit.count != 1:
         raise NotNative("Range of numbers that are computed")
     (length,) = b.lengths(limit)
     if isinstance(length, int):
         raise NotNative("Range of a number that is computed")
-    return [Bounded.of(Known.of(np.arange(b.most[length])), 0, length)]
+    return [program.Bounded.of(program.Known.of(np.arange(b.most[length])), 0, length)]
 
 
 def _constant(node: NodeView) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.bounded import places_of_nonzero
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.sorting import best
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.dims import Affine, may_be_zero
 from anydml.onnx.ops import native_indexing, result_types, safe
 from anydml.onnx.ops.native import MOVING, Inputs, bounded, moves, operand
@@ -21,6 +19,10 @@ from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, n
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
 from anydml.ops.dtypes import BOOL, INT64
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
@@ -284,7 +286,7 @@ def _native_top_k(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     if count != length and isinstance(count, str) | isinstance(length, str):
         enough = b.code.line(f"icmp ule i64 {count}, {length}")
         b.fail_unless(enough, "expected as many as there are, or fewer, but got {}", str(count))
-    return list(best(b, x, axis, count, n.version < 11 or flag(n, "largest")))
+    return list(program.best(b, x, axis, count, n.version < 11 or flag(n, "largest")))
 
 
 def _count(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> int | str:
@@ -292,9 +294,9 @@ def _count(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> int | str:
     if n.version < 10:
         return n.int("k")
     given = operand(inputs, 1)
-    if isinstance(given, Known):
+    if isinstance(given, program.Known):
         return int(single(given.array))
-    if isinstance(given, Bounded) or given.count != 1 or given.dtype is not INT64:
+    if isinstance(given, program.Bounded) or given.count != 1 or given.dtype is not INT64:
         raise NotNative("a number of the best that is none")
     return b.scalar(given)
 
@@ -304,7 +306,7 @@ def _native_non_zero(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Te
     x = operand(inputs)
     if not x.sizes:
         raise NotNative("NonZero of a scalar")
-    return [places_of_nonzero(b, x)]
+    return [program.places_of_nonzero(b, x)]
 
 
 _chosen_places = moves(_compress)
@@ -314,9 +316,9 @@ _chosen_places = moves(_compress)
 def _native_compress(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
     """What stands where a condition holds; a list of them may be shorter than the axis."""
     x, condition = operand(inputs), operand(inputs, 1)
-    if isinstance(condition, Known):
+    if isinstance(condition, program.Known):
         return _chosen_places(b, n, inputs)
-    if isinstance(x, Bounded) or len(condition.sizes) != 1:
+    if isinstance(x, program.Bounded) or len(condition.sizes) != 1:
         raise NotNative("Compress of rows of which it is not known how many there are")
     axis = n.attribute("axis")
     if axis is None:
@@ -324,8 +326,8 @@ def _native_compress(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequenc
     along = axis_in(axis or 0, len(x.sizes))
     if condition.count > x.sizes[along]:
         raise NotNative("more conditions than elements")
-    found = places_of_nonzero(b, condition)
-    places = Bounded.of(b.reshape(found.whole, (condition.count,)), 0, found.length)
+    found = program.places_of_nonzero(b, condition)
+    places = program.Bounded.of(b.reshape(found.whole, (condition.count,)), 0, found.length)
     return [native_indexing.taken(b, x, places, along)]
 
 

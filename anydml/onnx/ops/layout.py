@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops import native, result_types, safe
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
@@ -19,6 +21,10 @@ from anydml.onnx.ops.shared import (
 from anydml.onnx.ops.speculation import has_ranks, if_run
 from anydml.ops import expr
 from anydml.ops.dtypes import INT64
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _transpose(node: NodeView, x: Array) -> Array:
@@ -90,8 +96,8 @@ def _native_trilu(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     if len(x.sizes) < 2 or (k is not None and (k.dtype is not INT64 or k.count != 1)):
         raise NotNative("a triangle of no matrix")
     rows, columns = x.sizes[-2:]
-    distance = Known.of(np.arange(columns) - np.arange(rows)[:, None])
-    offset = Known.of(np.array(0)) if k is None else b.reshape(k, ())
+    distance = program.Known.of(np.arange(columns) - np.arange(rows)[:, None])
+    offset = program.Known.of(np.array(0)) if k is None else b.reshape(k, ())
     compare = expr.ge if flag(n, "upper") else expr.le
     kept = compare(expr.read(0, INT64), expr.read(1, INT64))
     zero = expr.constant(0, x.dtype)

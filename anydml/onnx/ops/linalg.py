@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
-from anydml.codegen.program.geometry import reshaped
-from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.errors import counted, short_repr
 from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, each_by_itself, operand
@@ -21,6 +20,10 @@ from anydml.onnx.ops.speculation import can_broadcast, if_run
 from anydml.onnx.protos import AttributeProto
 from anydml.ops import expr
 from anydml.ops.dtypes import INT32
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Memory, Tensor
 
 
 def sum_products(compute: Callable[..., Array], *factors: Array) -> Array:
@@ -254,17 +257,19 @@ def multiply(b: ProgramBuilder, x: Tensor, y: Tensor) -> Tensor:
         raise NotNative("products of scalars")
     left = b.reshape(x, (1, *x.sizes)) if len(x.sizes) == 1 else x
     right = b.reshape(y, (*y.sizes, 1)) if len(y.sizes) == 1 else y
-    sizes = product_sizes(left, right)
+    sizes = program.product_sizes(left, right)
     wanted = (*sizes[:-2], *sizes[-2:-1] * (len(x.sizes) > 1), *sizes[-1:] * (len(y.sizes) > 1))
     if len(right.sizes) == 2:  # a stack times one matrix is one product
         left = b.reshape(left, (left.count // left.sizes[-1], left.sizes[-1]))
 
     def product(end: expr.Expr | None, beside: Sequence[Tensor]) -> Memory:
-        made = reshaped(matrix_product(b, left, right, end, beside), wanted)
+        made = program.reshaped(program.matrix_product(b, left, right, end, beside), wanted)
         assert made is not None, "it is packed"
         return made
 
-    return pending(b, [left, right], wanted, product, lambda t: reshaped(t, product_sizes(left, right)))
+    return program.pending(
+        b, [left, right], wanted, product, lambda t: program.reshaped(t, program.product_sizes(left, right))
+    )
 
 
 def _native_matmul(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
@@ -279,8 +284,8 @@ def native_along(b: ProgramBuilder, parameter: Tensor, x: Tensor, rows: bool) ->
 
 def centred(b: ProgramBuilder, x: Tensor, zero: Tensor | None, rows: bool) -> Tensor:
     """`without_zero`, in a program."""
-    if isinstance(x, Known) and (zero is None or isinstance(zero, Known)):
-        return Known.of(without_zero(x.array, None if zero is None else zero.array, rows))
+    if isinstance(x, program.Known) and (zero is None or isinstance(zero, program.Known)):
+        return program.Known.of(without_zero(x.array, None if zero is None else zero.array, rows))
     wide = expr.convert(expr.read(0, x.dtype), INT32)
     if zero is None:
         return b.elementwise(wide, [x])
@@ -298,7 +303,7 @@ def _row_or_column(n: KnownNode, inputs: Inputs, k: int) -> int | None:
     """Rows of the one, and columns of the other, are those of their product."""
     sizes = [t.sizes for t in inputs[:2] if t is not None]
     x = inputs[k]
-    if not isinstance(x, Bounded) or k > 1 or min(map(len, sizes)) < 2:
+    if not isinstance(x, program.Bounded) or k > 1 or min(map(len, sizes)) < 2:
         return None
     rank = max(map(len, sizes))
     return rank - 2 + k if x.axis == len(x.sizes) - 2 + k else None

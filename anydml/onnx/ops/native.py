@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass
 from anydml.onnx.ops.opinfo import Array, Fold, KnownNode, NodeView, NotFoldable
 from anydml.onnx.ops.windows import Windows
 from anydml.ops.dtypes import BOOL, FLOAT32, FLOATING, NUMPY
 
-Inputs = Sequence[Tensor | None]
-Native = Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Bounded, Known, Tensor
+
+
+Inputs: TypeAlias = "Sequence[Tensor | None]"
+Native: TypeAlias = "Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]"
 MOVING: set[Native] = set()
 """Rules that take elements of any type, as they do not look at them."""
 BOUNDED: set[Native] = set()
@@ -44,7 +50,7 @@ def operand(inputs: Inputs, k: int = 0) -> Tensor:
 def known(inputs: Inputs, k: int) -> Known | None:
     """Input k, which must be known before the program runs; None if it is left out."""
     given = inputs[k] if k < len(inputs) else None
-    if given is not None and not isinstance(given, Known):
+    if given is not None and not isinstance(given, program.Known):
         raise NotNative(f"input {k} that is computed")
     return given
 
@@ -54,14 +60,14 @@ def each_by_itself(rule: Native, kept: Callable[[KnownNode, Inputs, int], int | 
     matter to the others: (node, inputs, which operand) -> the result's axis, or None where it does."""
 
     def whole(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
-        open = [k for k, t in enumerate(inputs) if isinstance(t, Bounded)]
+        open = [k for k, t in enumerate(inputs) if isinstance(t, program.Bounded)]
         if not open:
             return rule(b, n, inputs)
         x, axis = inputs[open[0]], kept(n, inputs, open[0])
-        if len(open) > 1 or axis is None or not isinstance(x, Bounded):
+        if len(open) > 1 or axis is None or not isinstance(x, program.Bounded):
             raise NotNative(f"{n.op.name} along an axis of which it is not known how long it is")
         given = [b.whole(t) if t is x else t for t in inputs]
-        return [Bounded.of(b.use(result), axis, x.length) for result in rule(b, n, given)]
+        return [program.Bounded.of(b.use(result), axis, x.length) for result in rule(b, n, given)]
 
     return bounded(whole)
 
@@ -134,7 +140,7 @@ def moves(fold: Fold) -> Native:
 
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
-        if not isinstance(x, Bounded):
+        if not isinstance(x, program.Bounded):
             return [b.rearrange(x, places) for places in _placed(fold, n, x.sizes, inputs[1:])]
         kept = _kept(b, x, lambda sizes: _placed(fold, n, sizes, inputs[1:]))
         results: list[Tensor] = []
@@ -143,7 +149,7 @@ def moves(fold: Fold) -> Native:
             own = np.arange(places.shape[k.axis]).reshape([-1] + [1] * (places.ndim - k.axis - 1))
             if not (along == own).all():
                 raise NotNative("what moves elements along an axis of which it is not known how long it is")
-            results.append(Bounded.of(b.rearrange(b.whole(x), places), k.axis, x.length))
+            results.append(program.Bounded.of(b.rearrange(b.whole(x), places), k.axis, x.length))
         return results
 
     MOVING.add(rule)
@@ -156,13 +162,13 @@ def reshapes(fold: Fold) -> Native:
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         x = operand(inputs)
         (places,) = _placed(fold, n, x.sizes, inputs[1:])
-        if not isinstance(x, Bounded):
+        if not isinstance(x, program.Bounded):
             return [b.reshape(x, places.shape)]
         (kept,) = _kept(b, x, lambda sizes: _placed(fold, n, sizes, inputs[1:]))
         if prod(places.shape[: kept.axis]) != prod(x.sizes[: x.axis]):
             raise NotNative("elements that are not in front any more")
         whole = b.reshape(b.whole(x), places.shape)
-        return [Bounded.of(whole, kept.axis, b.code.times(x.length, kept.each))]
+        return [program.Bounded.of(whole, kept.axis, b.code.times(x.length, kept.each))]
 
     MOVING.add(rule)
     return bounded(rule)
@@ -194,7 +200,7 @@ def padded(b: ProgramBuilder, x: Tensor, widths: Sequence[tuple[int, int]], fill
             if width:
                 block = (*x.sizes[:axis], width, *sizes[axis + 1 :])
                 at = [*before[:axis], start, *[0] * (len(sizes) - axis - 1)]
-                around.append((at, Known.of(np.broadcast_to(NUMPY[x.dtype].type(fill), block))))
+                around.append((at, program.Known.of(np.broadcast_to(NUMPY[x.dtype].type(fill), block))))
     return b.assemble(x.dtype, sizes, [*around, (before, x)])
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from anydml.codegen import program
 from anydml.codegen.llvm_types import value_type
-from anydml.codegen.program.bounded import as_long_as_each_other
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, NotNative, Tensor
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops.native import Inputs, Native, bounded, operand
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.ops.dtypes import BOOL, FLOATING
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def divided(operator: Callable[[KnownNode], Operator]) -> Native:
@@ -27,7 +31,7 @@ def divided(operator: Callable[[KnownNode], Operator]) -> Native:
         if n.version < 7:
             raise NotNative(f"{n.op.name} that broadcasts along an axis")
         _fail_at_zero(b, divisor)
-        operands, wrap = as_long_as_each_other(b, [dividend, divisor])
+        operands, wrap = program.as_long_as_each_other(b, [dividend, divisor])
         return [wrap(b.elementwise(operator(n).expression((dtype, dtype), dtype, {}, 1), operands))]
 
     return rule
@@ -41,7 +45,7 @@ def _fail_at_zero(b: ProgramBuilder, divisor: Tensor) -> None:
         other = b.code.line(f"icmp ne {value_type(dtype, 1)} {number}, 0")
         b.fail_unless(other, "integer division by zero", "0")
 
-    if divisor.small and not isinstance(divisor, Bounded):
+    if divisor.small and not isinstance(divisor, program.Bounded):
         for number in b.scalars(divisor):
             check(number)
         return

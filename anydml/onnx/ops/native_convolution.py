@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anydml.codegen.kernel import collapse
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
-from anydml.codegen.program.geometry import over, reshaped, strides_like
-from anydml.codegen.program.values import Known, Memory, NotNative, Pending, Tensor
+from anydml.codegen import program
+from anydml.codegen.loop_dims import collapse
+from anydml.codegen.program.refusal import NotNative
 from anydml.directml.weights import replace_reads
 from anydml.onnx.ops.native import Inputs, known, operand, padded, windowed
 from anydml.onnx.ops.opinfo import Array, KnownNode
 from anydml.onnx.ops.windows import Index, Windows, check_groups, transposed, windows
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, SIZE
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Known, Memory, Tensor
 
 
 def native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
@@ -43,7 +46,7 @@ def native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
     matrices = w.reshape(groups, len(w) // groups, *w.shape[1:])
     taps = list(range(3 + inner, 3 + 2 * inner))
     weighed, weights = [2, *taps], [2, *range(3, 3 + inner)]
-    if isinstance(seen, Memory) and seen.strides[1] == 1:  # channels are neighbours, and stay so
+    if isinstance(seen, program.Memory) and seen.strides[1] == 1:  # channels are neighbours, and stay so
         weighed, weights = [*weighed[1:], 2], [*weights[1:], 2]
     moved = b.rearrange(seen, parts.transpose([1, 0, *range(3, 3 + inner), *weighed]))
     rows, outgoing = samples * prod(where.count), len(w) // groups
@@ -51,28 +54,28 @@ def native_conv(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
     lines = _as_lines(moved, 2 + inner)
     one = b.reshape(moved, (groups, rows, moved.count // rows // groups)) if lines is None else lines
     front = (groups, *[1] * (len(one.sizes) - (3 if lines is None else 4)))
-    factors = Known.of(matrices.reshape(*front, *matrices.shape[1:]))
-    sizes = product_sizes(one, factors, lines is not None)
+    factors = program.Known.of(matrices.reshape(*front, *matrices.shape[1:]))
+    sizes = program.product_sizes(one, factors, lines is not None)
 
     def laid(t: Memory) -> Memory | None:
         """[N, groups * outgoing, ...] as [groups, N, ..., outgoing], and that as the product."""
-        channels = reshaped(t, (samples, groups, outgoing, *where.count))
+        channels = program.reshaped(t, (samples, groups, outgoing, *where.count))
         order = [1, 0, *range(3, 3 + inner), 2]
-        return None if channels is None else reshaped(_moved(channels, order), sizes)
+        return None if channels is None else program.reshaped(_moved(channels, order), sizes)
 
     def product(end: expr.Expr | None, beside: Sequence[Tensor]) -> Memory:
         if bias is not None:
-            beside = [*beside, Known.of(bias.array.reshape(*front, 1, outgoing))]
+            beside = [*beside, program.Known.of(bias.array.reshape(*front, 1, outgoing))]
             biased = expr.add(expr.read(0, FLOAT32), expr.read(len(beside), FLOAT32))
             reads = {k: expr.read(k, t.dtype) for k, t in enumerate(beside, start=1)}
             end = biased if end is None else replace_reads(end, {0: biased, **reads})
-        made = matrix_product(b, one, factors, end, beside, in_two=lines is not None)
-        whole = reshaped(made, (groups, samples, *where.count, outgoing))
+        made = program.matrix_product(b, one, factors, end, beside, in_two=lines is not None)
+        whole = program.reshaped(made, (groups, samples, *where.count, outgoing))
         assert whole is not None, "it is packed"
         channels = _moved(whole, [1, 0, 2 + inner, *range(2, 2 + inner)])
         return b.memory(b.reshape(channels, (samples, len(w), *where.count)))
 
-    return [pending(b, [one], (samples, len(w), *where.count), product, laid)]
+    return [program.pending(b, [one], (samples, len(w), *where.count), product, laid)]
 
 
 def _moved(tensor: Memory, axes: Sequence[int]) -> Memory:
@@ -91,7 +94,7 @@ def _as_lines(seen: Tensor, axes: int) -> Memory | None:
 
     `axes`: how many are not of places.
     """
-    if not isinstance(seen, Memory):
+    if not isinstance(seen, program.Memory):
         return None
     windows, places = (
         collapse(seen.sizes[part], [seen.strides[part]], reorder=False)
@@ -125,7 +128,7 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
     x = b.memory(x)
     channels, sizes = len(w), (*x.sizes[:2], *where.count)
     column = (channels, *[1] * len(where.kernel))
-    first = Known.of((np.zeros(channels, np.float32) if bias is None else bias.array).reshape(column))
+    first = program.Known.of((np.zeros(channels, np.float32) if bias is None else bias.array).reshape(column))
 
     def sums(block: _Block, part: tuple[int, ...]) -> tuple[expr.Expr, list[Tensor]]:
         """What a block's windows see, as an expression; `part`: its sizes."""
@@ -141,14 +144,14 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
             seen = b.every(x, (0, 0, *begin), (1, 1, *where.strides))
             operands.append(b.part_of(seen, [0] * len(part), part))
             at: Index = (..., 0, *taps)
-            operands.append(Known.of(w[at].reshape(column)))
+            operands.append(program.Known.of(w[at].reshape(column)))
             k = len(operands)
             total = expr.fma(expr.read(k - 2, FLOAT32), expr.read(k - 1, FLOAT32), total)
         return total, operands
 
     def write(end: expr.Expr, others: Sequence[Tensor]) -> Memory:
-        result = b.room(FLOAT32, sizes, strides_like(sizes, [x]))
-        beside = [over(b.memory(t), sizes) for t in others]
+        result = b.room(FLOAT32, sizes, program.strides_like(sizes, [x]))
+        beside = [program.over(b.memory(t), sizes) for t in others]
         for block in blocks:
             start, part = [0, 0, *(i for i, _, _ in block)], (*sizes[:2], *(n for _, n, _ in block))
             total, operands = sums(block, part)
@@ -159,7 +162,7 @@ def _channel_by_channel(b: ProgramBuilder, x: Tensor, where: Windows, w: Array, 
         b.work += 2 * prod(sizes) * prod(where.kernel)
         return result
 
-    return b.later(Pending(FLOAT32, sizes, write, (x,)))
+    return b.later(program.Pending(FLOAT32, sizes, write, (x,)))
 
 
 def _channels_last(b: ProgramBuilder, x: Memory) -> Memory:
@@ -207,12 +210,12 @@ def native_conv_transpose(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> li
     places = np.arange(x.count).reshape(samples, groups, ingoing, inner)
     columns = b.rearrange(x, places.transpose(1, 0, 3, 2))
     rows = b.reshape(columns, (groups, samples * inner, ingoing))
-    made = matrix_product(b, rows, Known.of(w.reshape(groups, ingoing, -1)))
+    made = program.matrix_product(b, rows, program.Known.of(w.reshape(groups, ingoing, -1)))
     parts = np.arange(made.count).reshape(groups, samples, *sizes, w.shape[1], *kernel)
     order = (1, 0, len(sizes) + 2, *range(2, 2 + len(sizes)), *range(len(sizes) + 3, parts.ndim))
     moved = parts.transpose(order).reshape(samples, outgoing, *sizes, *kernel)
-    shift = Known.of(np.zeros(outgoing, np.float32) if bias is None else bias.array)
-    shift = Known.of(shift.array.reshape(outgoing, *[1] * len(sizes)))
+    shift = program.Known.of(np.zeros(outgoing, np.float32) if bias is None else bias.array)
+    shift = program.Known.of(shift.array.reshape(outgoing, *[1] * len(sizes)))
     result = b.room(FLOAT32, (samples, outgoing, *count))
     for phase in np.ndindex(*(min(s, c) for s, c in zip(strides, count, strict=True))):
         home = b.every(result, (0, 0, *phase), (1, 1, *strides))
@@ -226,7 +229,7 @@ def native_conv_transpose(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> li
             one = b.rearrange(made, moved[at])
             terms.append(_shifted(b, one, [first for _, first in taps], home.sizes[2:]))
         if not terms:
-            terms = [Known.of(np.zeros(home.sizes, np.float32))]
+            terms = [program.Known.of(np.zeros(home.sizes, np.float32))]
         b.memory(_total(b, [shift, *terms]), home)
     return [b.settled(result)]
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anydml.codegen.program.bounded import first_of, same_length
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, Memory, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops.native import Inputs, Native, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Fold, KnownNode
 from anydml.onnx.ops.shared import axis_in
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, INT32, INT64, ScalarType
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Bounded, Memory, Tensor
 
 
 def by_known_places(fold: Fold, otherwise: Native) -> Native:
@@ -23,7 +27,7 @@ def by_known_places(fold: Fold, otherwise: Native) -> Native:
 
     def rule(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
         x, at = operand(inputs), operand(inputs, 1)
-        if isinstance(at, Known) and not (isinstance(x, Bounded) and _names(n, x, at)):
+        if isinstance(at, program.Known) and not (isinstance(x, program.Bounded) and _names(n, x, at)):
             return known(b, n, inputs)
         return otherwise(b, n, inputs)
 
@@ -51,7 +55,7 @@ def taken(b: ProgramBuilder, x: Tensor, at: Tensor, axis: int) -> Tensor:
         place = _place(b, number, at.dtype, b.length(x, axis))
         pointer = b.code.at(source.pointer, b.code.times(place, source.strides[axis]), x.dtype)
         sizes, strides = ((*s[:axis], *s[axis + 1 :]) for s in (source.sizes, source.strides))
-        return Memory(x.dtype, sizes, pointer, strides, source.lies_in)
+        return program.Memory(x.dtype, sizes, pointer, strides, source.lies_in)
 
     sizes = (*x.sizes[:axis], *at.sizes, *x.sizes[axis + 1 :])
     wrap = _as_long(
@@ -60,10 +64,10 @@ def taken(b: ProgramBuilder, x: Tensor, at: Tensor, axis: int) -> Tensor:
             (at, lambda k: axis + k),
         ]
     )
-    if at.count == 1 and not isinstance(at, Bounded):
+    if at.count == 1 and not isinstance(at, program.Bounded):
         found = part(b.scalar(at))
         strides = (*found.strides[:axis], *[1] * len(at.sizes), *found.strides[axis:])
-        return wrap(b.settled(Memory(x.dtype, sizes, found.pointer, strides, found.lies_in)))
+        return wrap(b.settled(program.Memory(x.dtype, sizes, found.pointer, strides, found.lies_in)))
     listed = b.packed(at)
     result = b.room(x.dtype, (*x.sizes[:axis], at.count, *x.sizes[axis + 1 :]))
 
@@ -71,7 +75,7 @@ def taken(b: ProgramBuilder, x: Tensor, at: Tensor, axis: int) -> Tensor:
         found = part(b.code.load(b.code.at(listed.pointer, index, at.dtype), at.dtype))
         home = b.code.at(result.pointer, b.code.times(index, result.strides[axis]), x.dtype)
         strides = (*result.strides[:axis], *result.strides[axis + 1 :])
-        b.memory(found, Memory(x.dtype, found.sizes, home, strides))
+        b.memory(found, program.Memory(x.dtype, found.sizes, home, strides))
         return []
 
     b.code.loop(_leading(b, at), one)
@@ -80,7 +84,7 @@ def taken(b: ProgramBuilder, x: Tensor, at: Tensor, axis: int) -> Tensor:
 
 def _leading(b: ProgramBuilder, at: Tensor) -> int | str:
     """How many there are in front, of those that there may be."""
-    if not isinstance(at, Bounded):
+    if not isinstance(at, program.Bounded):
         return at.count
     if prod(at.sizes[: at.axis]) != 1:
         raise NotNative("indices with gaps between them")
@@ -89,11 +93,11 @@ def _leading(b: ProgramBuilder, at: Tensor) -> int | str:
 
 def _as_long(parts: Sequence[tuple[Tensor, Callable[[int], int | None]]]) -> Callable[[Tensor], Tensor]:
     """What makes of a result one that is as long as its operands, whose axes become some of its own."""
-    found = [(t.length, axis(t.axis)) for t, axis in parts if isinstance(t, Bounded)]
+    found = [(t.length, axis(t.axis)) for t, axis in parts if isinstance(t, program.Bounded)]
     open = [(length, axis) for length, axis in found if axis is not None]
     if len(open) > 1:
         raise NotNative("two axes of which it is not known how long they are")
-    return lambda whole: Bounded.of(whole, open[0][1], open[0][0]) if open else whole
+    return lambda whole: program.Bounded.of(whole, open[0][1], open[0][0]) if open else whole
 
 
 def _place(b: ProgramBuilder, number: str, dtype: ScalarType, length: int | str) -> str:
@@ -137,13 +141,14 @@ def scatter_elements(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Te
 def _alike(b: ProgramBuilder, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     """Places and updates, of which there are equally many, and may be."""
     for t, other in ((at, new), (new, at)):
-        if isinstance(t, Bounded):
-            if t.axis >= len(other.sizes) or (isinstance(other, Bounded) and other.axis != t.axis):
+        if isinstance(t, program.Bounded):
+            if t.axis >= len(other.sizes) or (isinstance(other, program.Bounded) and other.axis != t.axis):
                 raise NotNative("updates that do not fit")
-            same_length(b, t.length, b.length(other, t.axis))
+            program.same_length(b, t.length, b.length(other, t.axis))
             count = min(t.sizes[t.axis], other.sizes[t.axis])
             at, new = (
-                Bounded.of(first_of(b, b.whole(x), t.axis, count), t.axis, t.length) for x in (at, new)
+                program.Bounded.of(program.first_of(b, b.whole(x), t.axis, count), t.axis, t.length)
+                for x in (at, new)
             )
             break
     return at, new
@@ -166,8 +171,8 @@ def _over_elements(
     fits = (k == axis or m <= size for k, (m, size) in enumerate(zip(at.sizes, named.sizes, strict=False)))
     if len(at.sizes) != len(named.sizes) or not all(fits):
         raise NotNative("indices that do not fit")
-    if isinstance(x, Bounded) and x.axis != axis:
-        same_length(b, x.length, b.length(at, x.axis))
+    if isinstance(x, program.Bounded) and x.axis != axis:
+        program.same_length(b, x.length, b.length(at, x.axis))
     indices = b.memory(at)
     b.work += 4 * at.count
 
@@ -204,7 +209,7 @@ def scatter_nd(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     at, new = _alike(b, at, new)
     if new.sizes != (*at.sizes[:-1], *x.sizes[at.sizes[-1] if at.sizes else 0 :]):
         raise NotNative("updates that do not fit")
-    if isinstance(x, Bounded) and x.axis >= at.sizes[-1]:
+    if isinstance(x, program.Bounded) and x.axis >= at.sizes[-1]:
         raise NotNative("updates of rows of which it is not known how long they are")
     result, put = b.memory(x, b.room(x.dtype, x.sizes)), _putting(b, n, x.dtype)
 
@@ -236,7 +241,7 @@ def _over_parts(
     if named.sizes[:batch] != rows[:batch] or batch > len(rows) or not batch < first <= len(named.sizes):
         raise NotNative("indices that do not fit")
     if any(
-        isinstance(t, Bounded) and (t.axis < batch or t.axis == last)
+        isinstance(t, program.Bounded) and (t.axis < batch or t.axis == last)
         for t, last in ((x, -1), (at, len(rows)))
     ):
         raise NotNative("samples or indices of which it is not known how many there are")
@@ -249,8 +254,10 @@ def _over_parts(
             number = b.code.load(b.code.at(index, k * indices.strides[-1], at.dtype), at.dtype)
             place = _place(b, number, at.dtype, b.length(x, axis))
             origin = b.code.at(origin, b.code.times(place, named.strides[axis]), named.dtype)
-        part = Memory(named.dtype, named.sizes[first:], origin, named.strides[first:], named.lies_in)
-        write(part, Memory(named.dtype, part.sizes, other, beside.strides[len(rows) :], beside.lies_in))
+        part = program.Memory(named.dtype, named.sizes[first:], origin, named.strides[first:], named.lies_in)
+        write(
+            part, program.Memory(named.dtype, part.sizes, other, beside.strides[len(rows) :], beside.lies_in)
+        )
 
     steps = (*named.strides[:batch], *[0] * (len(rows) - batch))
     lengths = [b.length(at, k) for k in range(len(rows))]
@@ -287,7 +294,7 @@ def _putting(b: ProgramBuilder, n: KnownNode, dtype: ScalarType) -> Callable[[st
 def one_hot(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """By comparisons with all classes; a number below 0 counts from the end."""
     at, depth, values = (operand(inputs, k) for k in range(3))
-    if not isinstance(depth, Known) or depth.count != 1 or values.sizes != (2,):
+    if not isinstance(depth, program.Known) or depth.count != 1 or values.sizes != (2,):
         raise NotNative("a number of classes that is computed")
     if at.dtype not in (INT32, INT64):
         raise NotNative(f"indices of {at.dtype.label}")
@@ -299,4 +306,4 @@ def one_hot(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     off, on = (expr.read(k, values.dtype) for k in (2, 3))
     two = [b.rearrange(values, np.array(k)) for k in range(2)]
     column = b.reshape(at, (*at.sizes[:axis], 1, *at.sizes[axis:]))
-    return [b.elementwise(expr.select(hot, on, off), [column, Known.of(numbers), *two])]
+    return [b.elementwise(expr.select(hot, on, off), [column, program.Known.of(numbers), *two])]

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import (
-    AVERAGE,
-    LARGEST,
-    MEAN_SQUARE,
-    NORM,
-    SUM_OF_ABSOLUTES,
-    TOTAL,
-)
-from anydml.codegen.program.rows import Passes, Rule, Steps, by_rows
-from anydml.codegen.program.values import Bounded, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.foldings import AVERAGE, LARGEST, MEAN_SQUARE, NORM, SUM_OF_ABSOLUTES, TOTAL
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops.native import Inputs, Native, each_by_itself, of_float32, operand
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.ops.shared import axis_in
 from anydml.ops import elementary, expr
 from anydml.ops.dtypes import FLOAT32
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.rows import Rule, Steps
+    from anydml.codegen.program.values import Tensor
+
 
 ONE, OTHER, THIRD, FOURTH = (expr.read(k, FLOAT32) for k in range(4))
 _STAGED_IN_FLOAT32 = 1
@@ -38,7 +36,7 @@ def _before(n: KnownNode, inputs: Inputs, k: int) -> int | None:
     x = inputs[0]
     return (
         x.axis
-        if k == 0 and isinstance(x, Bounded) and x.axis < axis_in(n.int("axis"), len(x.sizes))
+        if k == 0 and isinstance(x, program.Bounded) and x.axis < axis_in(n.int("axis"), len(x.sizes))
         else None
     )
 
@@ -63,7 +61,7 @@ def softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         return s.each(expr.div(ONE, OTHER), powers, s.fold(powers, TOTAL))
 
     x = operand(inputs)
-    return [by_rows(b, x, _one_axis(n, x), [], rule)]
+    return [program.by_rows(b, x, _one_axis(n, x), [], rule)]
 
 
 @before_axis
@@ -75,7 +73,7 @@ def log_softmax(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]
         return s.each(expr.sub(ONE, OTHER), apart, s.keep(s.each(elementary.log(ONE), total)))
 
     x = operand(inputs)
-    return [by_rows(b, x, _one_axis(n, x), [], rule)]
+    return [program.by_rows(b, x, _one_axis(n, x), [], rule)]
 
 
 @of_float32
@@ -89,7 +87,7 @@ def lp(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     def rule(s: Steps, x: Any) -> Any:
         return s.each(normal, x, s.fold(x, NORM if p == 2 else SUM_OF_ABSOLUTES))
 
-    return [by_rows(b, x, [_axis(n, x)], [], rule)]
+    return [program.by_rows(b, x, [_axis(n, x)], [], rule)]
 
 
 # ---- by mean and variance ----------------------------------------------------------------------------
@@ -137,7 +135,7 @@ def mean_variance(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
         apart, deviation, _ = _standard(s, x, 0.0)
         return s.each(expr.div(ONE, expr.add(OTHER, 1e-9)), apart, deviation)
 
-    return [by_rows(b, x, axes, [], rule)]
+    return [program.by_rows(b, x, axes, [], rule)]
 
 
 @before_axis
@@ -159,8 +157,8 @@ def layer(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
         )
 
     if not any(n.outputs[1:]):
-        return [by_rows(b, x, axes, beside, rule)]
-    s, x = Passes(b, axes), b.use(x)
+        return [program.by_rows(b, x, axes, beside, rule)]
+    s, x = program.Passes(b, axes), b.use(x)
     _, inverse, mean = statistics(s, x)
     return [rule(s, x, *beside), mean, inverse][: len(n.outputs)]
 
@@ -173,7 +171,7 @@ def root_mean_square(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Te
     def rule(s: Steps, x: Any, scale: Any) -> Any:
         return s.each(_SCALED, x, _deviation(s, x, epsilon), scale)
 
-    return [by_rows(b, x, _last_axes(n, x), [operand(inputs, 1)], rule)]
+    return [program.by_rows(b, x, _last_axes(n, x), [operand(inputs, 1)], rule)]
 
 
 @of_float32
@@ -205,7 +203,7 @@ def instance(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     if len(x.sizes) < 3:
         raise NotNative(f"InstanceNormalization of rank {len(x.sizes)}")
     beside = _per_channel(b, x, inputs, (1, 2))
-    return [by_rows(b, x, range(2, len(x.sizes)), beside, _scaled(n.float("epsilon")))]
+    return [program.by_rows(b, x, range(2, len(x.sizes)), beside, _scaled(n.float("epsilon")))]
 
 
 @of_float32
@@ -219,12 +217,12 @@ def group(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     parts = b.reshape(x, (x.sizes[0], groups, x.count // (x.sizes[0] * groups)))
     if n.version < 21:
         beside = _per_channel(b, parts, inputs, (1, 2))
-        return [b.reshape(by_rows(b, parts, [2], beside, _scaled(epsilon)), x.sizes)]
+        return [b.reshape(program.by_rows(b, parts, [2], beside, _scaled(epsilon)), x.sizes)]
 
     def normal(s: Steps, x: Any) -> Any:
         apart, deviation, _ = _standard(s, x, epsilon)
         return s.each(expr.div(ONE, OTHER), apart, deviation)
 
     scale, bias = _per_channel(b, x, inputs, (1, 2))
-    normalized = b.reshape(by_rows(b, parts, [2], [], normal), x.sizes)
+    normalized = b.reshape(program.by_rows(b, parts, [2], [], normal), x.sizes)
     return [b.elementwise(expr.add(expr.mul(ONE, OTHER), THIRD), [normalized, scale, bias])]

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
-from anydml.codegen.program.bounded import as_long_as_each_other
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import LARGEST, TOTAL, Folding, fold_axes, place_of_extreme
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.foldings import LARGEST, TOTAL, Folding
+from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops.native import Inputs, Native, bounded, known, of_float32, operand
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.ops.shared import axis_in
 from anydml.ops import elementary, expr
 from anydml.ops.dtypes import BOOL, FLOAT16, FLOAT32, FLOATING
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _axes(n: KnownNode, inputs: Inputs) -> list[int]:
@@ -37,9 +41,9 @@ def folds(folding: Folding) -> Native:
             raise NotNative("integers, which libraries fold in ways of their own")
         axes = _axes(n, inputs)
         if not axes:
-            (whole,), wrap = as_long_as_each_other(b, [x])
+            (whole,), wrap = program.as_long_as_each_other(b, [x])
             return [wrap(b.elementwise(folding.alone(expr.read(0, x.dtype)), [whole]))]
-        return [fold_axes(b, x, axes, bool(n.int("keepdims")), folding)]
+        return [program.fold_axes(b, x, axes, bool(n.int("keepdims")), folding)]
 
     return rule
 
@@ -54,9 +58,9 @@ def log_of_powers(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     if not axes:
         return [x]
     one, other = expr.read(0, FLOAT32), expr.read(1, FLOAT32)
-    top = b.use(fold_axes(b, x, axes, True, LARGEST))
+    top = b.use(program.fold_axes(b, x, axes, True, LARGEST))
     powers = b.use(b.elementwise(elementary.exp(expr.sub(one, other)), [x, top]))
-    total = b.use(fold_axes(b, powers, axes, True, TOTAL))
+    total = b.use(program.fold_axes(b, powers, axes, True, TOTAL))
     infinite = expr.eq(expr.absolute(other), inf)
     moved = expr.select(infinite, other, expr.add(elementary.log(one), other))
     result = b.elementwise(moved, [total, top])
@@ -75,6 +79,10 @@ def place_of_best(better: Callable[[expr.Expr, expr.Expr], expr.Expr]) -> Native
         x = operand(inputs)
         if n.attribute("select_last_index") or x.dtype in (BOOL, FLOAT16):
             raise NotNative("the last of equal ones, or of bools or float16")
-        return [place_of_extreme(b, x, axis_in(n.int("axis"), len(x.sizes)), bool(n.int("keepdims")), better)]
+        return [
+            program.place_of_extreme(
+                b, x, axis_in(n.int("axis"), len(x.sizes)), bool(n.int("keepdims")), better
+            )
+        ]
 
     return rule

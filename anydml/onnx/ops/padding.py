@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.dims import Affine, whole
 from anydml.ir.graph import Type
 from anydml.onnx.ops import result_types, safe
 from anydml.onnx.ops.native import Inputs, known, operand, padded
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo
 from anydml.onnx.ops.shared import affordable, axis_in, numbers, zero_of
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _pad(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.reductions import AVERAGE, LARGEST, Folding, fold_axes
-from anydml.codegen.program.values import Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.foldings import AVERAGE, LARGEST, Folding
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.graph import Node
 from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, Native, operand, windowed
@@ -21,6 +22,10 @@ from anydml.onnx.ops.windows import Windows, window_too_long, windows
 from anydml.onnx.protos import make_attribute
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _spatial(x: Array) -> tuple[int, ...]:
@@ -211,10 +216,10 @@ def _native_pool(folding: Folding, fill: float) -> Native:
             raise NotNative("windows of padding only, of which libraries take the least number")
         seen = windowed(b, x, where, fill)
         axes = [*range(len(seen.sizes) - len(kernel), len(seen.sizes))]
-        result = fold_axes(b, seen, axes, False, folding)
+        result = program.fold_axes(b, seen, axes, False, folding)
         if folding is not AVERAGE or n.attribute("count_include_pad") or not padded:
             return [result]
-        factor = Known.of((prod(kernel) / counts).astype(np.float32))
+        factor = program.Known.of((prod(kernel) / counts).astype(np.float32))
         return [b.elementwise(expr.mul(expr.read(0, FLOAT32), expr.read(1, FLOAT32)), [result, factor])]
 
     return rule
@@ -225,7 +230,7 @@ def _native_global(folding: Folding) -> Native:
         x = operand(inputs)
         if x.dtype is not FLOAT32 or len(x.sizes) < 3:
             raise NotNative("pooling of another type than float32")
-        return [fold_axes(b, x, [*range(2, len(x.sizes))], True, folding)]
+        return [program.fold_axes(b, x, [*range(2, len(x.sizes))], True, folding)]
 
     return rule
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen.program.refusal import NotNative
 from anydml.errors import counted
 from anydml.onnx.ops import meanings, product_types
 from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
@@ -34,6 +33,11 @@ from anydml.onnx.ops.windows import window_too_long
 from anydml.onnx.types import DTYPES, numpy_type
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, INT8, INT32, UINT8
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
+
 
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.contraction import matrix_product
-from anydml.codegen.program.control import Iterated, repeat
-from anydml.codegen.program.values import Known, Memory, NotNative, Register, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass, replace
 from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, Native, known, operand
@@ -20,6 +19,11 @@ from anydml.onnx.ops.speculation import if_run
 from anydml.ops import elementary, expr
 from anydml.ops.dtypes import BOOL, FLOAT32, INT64
 from anydml.ops.expr import Expr
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.control import Iterated
+    from anydml.codegen.program.values import Known, Memory, Register, Tensor
 
 
 def _flops(n: KnownNode, results: int) -> int:
@@ -96,7 +100,7 @@ class _Weights:
         return self.r.sizes[0]
 
 
-Step = Callable[[ProgramBuilder, Tensor, list[Tensor], _Weights, Functions], list[Tensor]]
+Step: TypeAlias = "Callable[[ProgramBuilder, Tensor, list[Tensor], _Weights, Functions], list[Tensor]]"
 """(what the input gives with its bias, states, ...) -> the next states; the first one is the output."""
 
 
@@ -136,7 +140,7 @@ def _lstm_step(
 ) -> list[Tensor]:
     h, c = states
     f, g, last = functions
-    every = matrix_product(b, h, weights.r, _SUM, [fed], turn=weights.turn)
+    every = program.matrix_product(b, h, weights.r, _SUM, [fed], turn=weights.turn)
     gates = _parts(b, every, weights.hidden)
     i, o, forget, new, cell = _read(5)
     after = expr.add(expr.mul(f(forget), cell), expr.mul(f(i), g(new)))
@@ -147,7 +151,7 @@ def _lstm_step(
 def _rnn_step(
     b: ProgramBuilder, fed: Tensor, states: list[Tensor], weights: _Weights, functions: Functions
 ) -> list[Tensor]:
-    total = matrix_product(b, states[0], weights.r, _SUM, [fed], turn=weights.turn)
+    total = program.matrix_product(b, states[0], weights.r, _SUM, [fed], turn=weights.turn)
     return [b.use(b.elementwise(functions[0](_read(1)[0]), [total]))]
 
 
@@ -158,8 +162,8 @@ def _gru_step(
     (h,), (f, g) = states, functions
     one, two, three, four = _read(4)
     update, reset, new = _parts(b, fed, weights.hidden)
-    beside = _parts(b, matrix_product(b, h, weights.r, turn=weights.turn), weights.hidden)
-    shift = Known.of(weights.r_bias[2 * weights.hidden :])
+    beside = _parts(b, program.matrix_product(b, h, weights.r, turn=weights.turn), weights.hidden)
+    shift = program.Known.of(weights.r_bias[2 * weights.hidden :])
     inner = expr.mul(f(expr.add(one, two)), expr.add(three, four))
     total = _sum(b, new, b.elementwise(inner, [reset, beside[1], beside[2], shift]))
     return [_mixed(b, update, beside[0], total, h, f, g)]
@@ -172,10 +176,10 @@ def _gru_step_reset_first(
     one, two, three = _read(3)
     update, reset, new = _parts(b, fed, hidden)
     matrices = np.split(weights.r.array, [2 * hidden], 1)
-    gates, last = (Known.of(np.ascontiguousarray(m)) for m in matrices)
-    beside = _parts(b, matrix_product(b, h, gates, turn=weights.turn), hidden)
+    gates, last = (program.Known.of(np.ascontiguousarray(m)) for m in matrices)
+    beside = _parts(b, program.matrix_product(b, h, gates, turn=weights.turn), hidden)
     kept = b.elementwise(expr.mul(f(expr.add(one, two)), three), [reset, beside[1], h])
-    total = _sum(b, new, matrix_product(b, kept, last, turn=weights.turn))
+    total = _sum(b, new, program.matrix_product(b, kept, last, turn=weights.turn))
     return [_mixed(b, update, beside[0], total, h, f, g)]
 
 
@@ -244,12 +248,12 @@ def _native(cell_of: Callable[[KnownNode], _Cell]) -> Native:
             both = np.zeros((2, cell.gates * hidden), np.float32)
             if bias is not None:
                 both = bias.array[d].reshape(both.shape)
-            turned = [Known.of(np.ascontiguousarray(m.array[d].T)) for m in (w, r)]
+            turned = [program.Known.of(np.ascontiguousarray(m.array[d].T)) for m in (w, r)]
             weights = _Weights(turned[0], turned[1], both[0] + cell.added(n, both[1]), both[1])
             states: list[Tensor] = []
             for state in given[5 : 5 + cell.states]:
                 places = np.arange(batch * hidden).reshape(batch, hidden) + d * batch * hidden
-                nothing = Known.of(np.zeros((batch, hidden), np.float32))
+                nothing = program.Known.of(np.zeros((batch, hidden), np.float32))
                 states.append(nothing if state is None else b.rearrange(state, places))
             found.append(_one_way(b, cell, source, weights, functions[d], states, backward))
         rows, *last = (
@@ -289,21 +293,21 @@ def _one_way(
     steps, batch, width = x.sizes
     hidden = weights.hidden
     flat = b.reshape(x, (steps * batch, width))
-    fed = matrix_product(b, flat, weights.w, _SUM, [Known.of(weights.w_bias)])
+    fed = program.matrix_product(b, flat, weights.w, _SUM, [program.Known.of(weights.w_bias)])
 
     def step(number: Register, on: Register, current: list[Tensor]) -> Iterated:
         index = b.code.line(f"sub i64 {steps - 1}, {number.name}") if backward else number.name
         at = b.code.at(fed.pointer, b.code.times(index, batch * fed.strides[0]), FLOAT32)
-        now = Memory(FLOAT32, (batch, cell.gates * hidden), at, fed.strides, fed.lies_in)
+        now = program.Memory(FLOAT32, (batch, cell.gates * hidden), at, fed.strides, fed.lies_in)
         turn = b.code.line(f"trunc i64 {number.name} to i1") if steps > 1 else ""
         after = cell.step(b, now, current, replace(weights, turn=turn), functions)
-        return Iterated(None, after, after[:1])
+        return program.Iterated(None, after, after[:1])
 
     if steps == 1:
-        made = step(Register(INT64, (), "0"), Register(BOOL, (), "true"), [*states])
+        made = step(program.Register(INT64, (), "0"), program.Register(BOOL, (), "true"), [*states])
         last, rows = list(made.states), list(made.rows)
     else:
-        last, rows = repeat(b, Known.of(np.array(steps)), None, states, step)
+        last, rows = program.repeat(b, program.Known.of(np.array(steps)), None, states, step)
     places = np.arange(steps * batch * hidden).reshape(steps, 1, batch, hidden)
     whole = b.rearrange(rows[0], places[::-1] if backward else places)
     return [whole, *(b.reshape(s, (1, batch, hidden)) for s in last)]

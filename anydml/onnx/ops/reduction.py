@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.program.reductions import (
+from anydml.codegen.program.foldings import (
     AVERAGE,
     LARGEST,
     LEAST,

@@ -7,13 +7,12 @@ computed in float64, in float32, and for every scale that the texts could mean, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.resampling import between
-from anydml.codegen.program.values import NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass, replace
 from anydml.ir.dims import UNKNOWN, Affine
 from anydml.ir.graph import Node
@@ -27,6 +26,10 @@ from anydml.onnx.ops.symbolic import at_least
 from anydml.onnx.protos import make_attribute
 from anydml.ops import expr
 from anydml.ops.dtypes import FLOAT32, FLOAT64, FLOATING, NUMPY
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 @dataclass(frozen=True)
@@ -254,7 +257,7 @@ def _native_resize(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[
     for axis, change in axes.items():
         low, high, weight = _neighbours(n.text("coordinate_transformation_mode"), change, finite=True)
         if weight.any() or not np.array_equal(low, np.arange(change.before)):
-            result = between(b, result, axis, (low, high), weight.astype(NUMPY[wide]), blend)
+            result = program.between(b, result, axis, (low, high), weight.astype(NUMPY[wide]), blend)
     return [result if x.dtype is wide else b.elementwise(expr.convert(one, x.dtype), [result])]
 
 

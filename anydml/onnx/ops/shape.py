@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import reduce
 from math import prod
 from operator import mul
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.bounded import as_long_as_each_other, expect_some, filled
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, NotNative, Register, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.ir.dims import UNKNOWN, Affine, as_affine, as_dim, may_be_zero, whole
 from anydml.ir.graph import TensorType, Type
 from anydml.onnx.ops import native, result_types, safe
@@ -31,6 +30,10 @@ from anydml.onnx.ops.speculation import always, can_broadcast, has_ranks, same_c
 from anydml.onnx.ops.symbolic import of_sizes, quotient, same_order
 from anydml.ops import unary as unary_ops
 from anydml.ops.dtypes import INT64
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _shape(node: NodeView, x: Array) -> Array:
@@ -191,30 +194,30 @@ def _native_shape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tenso
     x = operand(inputs)
     start, end = n.attribute("start") or 0, n.attribute("end")
     axes = list(range(len(x.sizes)))[start:end]
-    if isinstance(x, Bounded) and x.axis in axes:
+    if isinstance(x, program.Bounded) and x.axis in axes:
         b.most[x.length] = x.sizes[x.axis]
         lengths = [str(b.length(x, k)) for k in axes]
-        return [Register(INT64, (len(axes),), b.code.join(lengths, INT64))]
-    return [Known.of(np.array([x.sizes[k] for k in axes], np.int64))]
+        return [program.Register(INT64, (len(axes),), b.code.join(lengths, INT64))]
+    return [program.Known.of(np.array([x.sizes[k] for k in axes], np.int64))]
 
 
 @native.bounded
 def _native_size(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     x = operand(inputs)
-    if isinstance(x, Bounded):
+    if isinstance(x, program.Bounded):
         each = x.count // x.sizes[x.axis]
         count = b.code.times(x.length, each)
         b.most[count] = x.count
-        return [Register(INT64, (), count)]
-    return [Known.of(np.array(x.count, np.int64))]
+        return [program.Register(INT64, (), count)]
+    return [program.Known.of(np.array(x.count, np.int64))]
 
 
 @native.bounded
 def _native_expand(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
     x, shape = operand(inputs), operand(inputs, 1)
-    if isinstance(shape, Known):
+    if isinstance(shape, program.Known):
         return _to_known_sizes(b, n, inputs)
-    (whole, _), wrap = as_long_as_each_other(b, [x, filled(b, np.zeros((), bool), shape)])
+    (whole, _), wrap = program.as_long_as_each_other(b, [x, program.filled(b, np.zeros((), bool), shape)])
     sizes = np.broadcast_shapes(
         whole.sizes, [n if isinstance(n, int) else b.most[n] for n in b.lengths(shape)]
     )
@@ -225,20 +228,20 @@ def _native_expand(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[
 def _native_reshape(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
     """To sizes of which one is how long the tensor is, and one may be found out."""
     x, shape = operand(inputs), inputs[1] if len(inputs) > 1 else None
-    if shape is None or isinstance(shape, Known):
+    if shape is None or isinstance(shape, program.Known):
         return _to_known_form(b, n, inputs)
     told = b.lengths(shape)
-    if not isinstance(x, Bounded) or told.count(x.length) != 1 or 0 in told:
+    if not isinstance(x, program.Bounded) or told.count(x.length) != 1 or 0 in told:
         raise NotNative("Reshape to sizes that are computed")
     axis = told.index(x.length)
     sizes = [b.most[n] if isinstance(n, str) else n for n in told]
     if -1 in sizes or axis != x.axis:  # of no elements, -1 is nothing; and a size of 0 is that of the input
-        expect_some(b, x)
+        program.expect_some(b, x)
     if -1 in sizes:
         sizes[sizes.index(-1)] = x.count // -prod(sizes)
     if prod(sizes[:axis]) != prod(x.sizes[: x.axis]) or sizes[axis] != x.sizes[x.axis]:
         raise NotNative("elements that are not in front any more")
-    return [Bounded.of(b.reshape(b.whole(x), tuple(sizes)), axis, x.length)]
+    return [program.Bounded.of(b.reshape(b.whole(x), tuple(sizes)), axis, x.length)]
 
 
 _to_known_sizes, _to_known_form = native.moves(_expand), native.reshapes(_reshape)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anydml.codegen.program.bounded import as_long_as_each_other, cut, joined
-from anydml.codegen.program.builder import ProgramBuilder
-from anydml.codegen.program.values import Bounded, Known, NotNative, Tensor
+from anydml.codegen import program
+from anydml.codegen.program.refusal import NotNative
 from anydml.errors import counted
 from anydml.ir.dims import UNKNOWN, Affine, Dim, may_be_zero, whole
 from anydml.onnx.ops import native, result_types
@@ -29,6 +28,10 @@ from anydml.onnx.ops.speculation import has_ranks
 from anydml.onnx.ops.symbolic import at_least
 from anydml.onnx.ops.symbolic import numbers as integers
 from anydml.ops.dtypes import INT32, INT64
+
+if TYPE_CHECKING:
+    from anydml.codegen.program.builder import ProgramBuilder
+    from anydml.codegen.program.values import Tensor
 
 
 def _concat(node: NodeView, *inputs: Array) -> Array:
@@ -258,8 +261,8 @@ _LARGEST = (2**31 - 1, 2**63 - 1)
 def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     parts = [t for t in inputs if t is not None]
     axis = axis_in(1 if n.attribute("axis") is None else n.int("axis"), len(parts[0].sizes))
-    along = any(isinstance(t, Bounded) and t.axis == axis for t in parts)
-    parts, wrap = (parts, lambda whole: whole) if along else as_long_as_each_other(b, parts)
+    along = any(isinstance(t, program.Bounded) and t.axis == axis for t in parts)
+    parts, wrap = (parts, lambda whole: whole) if along else program.as_long_as_each_other(b, parts)
     sizes = [*parts[0].sizes]
     sizes[axis] = sum(p.sizes[axis] for p in parts)
     start, placed = [0] * len(sizes), []
@@ -271,7 +274,7 @@ def _native_concat(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tens
         placed.append(([*start], part))
         start[axis] += part.sizes[axis]
     if along:
-        return [joined(b, parts, axis)]
+        return [program.joined(b, parts, axis)]
     return [wrap(b.assemble(parts[0].dtype, tuple(sizes), placed))]
 
 
@@ -282,7 +285,9 @@ _at_known_places = native.moves(_slice)
 def _native_slice(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[Tensor]:
     """Along each axis in turn, if a place is computed, or depends on how many there are."""
     x = native.operand(inputs)
-    if not isinstance(x, Bounded) and all(t is None or isinstance(t, Known) for t in inputs[1:]):
+    if not isinstance(x, program.Bounded) and all(
+        t is None or isinstance(t, program.Known) for t in inputs[1:]
+    ):
         return _at_known_places(b, n, inputs)
     starts, ends = (_ends(b, n, inputs, k, name) for k, name in ((1, "starts"), (2, "ends")))
     known_axes, known_steps = (native.known(inputs, k) for k in (3, 4))
@@ -293,14 +298,14 @@ def _native_slice(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> Sequence[T
         raise NotNative("other numbers of starts, ends, axes and steps")
     for axis, start, end, step in zip(along, starts, ends, steps, strict=True):
         fixed = isinstance(start, int) and isinstance(end, int)
-        if fixed and not (isinstance(x, Bounded) and x.axis == axis):
+        if fixed and not (isinstance(x, program.Bounded) and x.axis == axis):
             x = _part(b, x, axis, slice_range(x.sizes[axis], int(start), int(end), step))
         elif step != 1:
             raise NotNative("Slice in steps of what is as long as the data decides")
-        elif isinstance(x, Bounded) and x.axis != axis:
+        elif isinstance(x, program.Bounded) and x.axis != axis:
             raise NotNative("two axes of which it is not known how long they are")
         else:
-            x = cut(b, x, axis, start, end)
+            x = program.cut(b, x, axis, start, end)
     return [x]
 
 
@@ -312,9 +317,9 @@ def _ends(b: ProgramBuilder, n: KnownNode, inputs: Inputs, k: int, name: str) ->
     if n.version < 10:
         return n.ints(name) or []
     given = native.operand(inputs, k)
-    if isinstance(given, Known):
+    if isinstance(given, program.Known):
         return given.integers
-    if isinstance(given, Bounded) or not given.small or given.dtype not in (INT32, INT64):
+    if isinstance(given, program.Bounded) or not given.small or given.dtype not in (INT32, INT64):
         raise NotNative("places that are no integers")
     return [b.code.line(f"sext i32 {at} to i64") if given.dtype is INT32 else at for at in b.scalars(given)]
 
@@ -324,7 +329,7 @@ def _part(b: ProgramBuilder, x: Tensor, axis: int, along: slice) -> Tensor:
     if not places.size:
         raise NotNative("a part without elements")
     part = b.rearrange(b.whole(x), places)
-    return Bounded.of(part, x.axis, x.length) if isinstance(x, Bounded) else part
+    return program.Bounded.of(part, x.axis, x.length) if isinstance(x, program.Bounded) else part
 
 
 OPS = (

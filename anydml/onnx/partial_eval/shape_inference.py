@@ -15,9 +15,9 @@ import numpy as np
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidModel, Unsupported
 from anydml.ir.dims import Affine, Dim, as_affine, as_dim
-from anydml.ir.graph import Constant, Node, SequenceType, TensorType, Type, Value
+from anydml.ir.graph import Constant, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.ir.names import Names
-from anydml.onnx.ops.catalog import OPS, info_of
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import KnownNode, NodeFailed, NodeView, NotFoldable, Symbols
 from anydml.onnx.ops.quirks import quirk_of
@@ -26,10 +26,10 @@ from anydml.onnx.partial_eval.joined_types import with_fresh_symbols
 from anydml.onnx.partial_eval.others_inference import by_library, by_onnx, has_elements
 from anydml.onnx.partial_eval.shape_errors import impossible, negative_sizes, rank_unsure, without_unsure
 from anydml.onnx.partial_eval.symbolic import (
-    FOLLOWED,
     compare_symbols,
     compute_symbols,
     decide,
+    is_followed,
     measure,
     measures,
     sized,
@@ -47,7 +47,7 @@ MAX_FOLLOWED_ELEMENTS = 1024
 
 MAX_FOLDED_CHARACTERS = 1 << 16
 """Characters of strings that are worth following."""
-UNFOLDED = frozenset({n for n, info in OPS.items() if info.draws} | {"RegexFullMatch", "DequantizeLinear"})
+_LEFT = frozenset({"RegexFullMatch", "DequantizeLinear"})
 """What is left to run: a pattern can keep Python's matcher busy for ever, and onnxruntime's not; libraries
 know an operator of quantized tensors by the DequantizeLinear before each input, constants included."""
 
@@ -286,7 +286,7 @@ class ShapeInference:
         """The only output's content if it follows from symbols; else what is known of its integers."""
         value = node.outputs[0] if len(node.outputs) == 1 else None
         type = None if value is None else value.type
-        if not isinstance(type, TensorType) or node.op.name not in FOLLOWED or not is_small(type):
+        if not isinstance(type, TensorType) or not is_followed(node.op) or not is_small(type):
             return None, None
         sizes = type.known_sizes or ()
         given = [self.integers(f) for f in inputs]
@@ -316,7 +316,7 @@ class ShapeInference:
     def _fold(self, node: Node, inputs: list[AbstractValue | None]) -> list[np.ndarray] | None:
         """The outputs' contents if they follow from what is known, and are small."""
         op = node.op
-        if op.domain or op.name in UNFOLDED or node.bodies:
+        if _is_left(op) or node.bodies:
             return None
         by_sizes = measures(node)
         if not by_sizes and any(f is not None and f.constant is None for f in inputs):
@@ -349,7 +349,7 @@ class ShapeInference:
         The contents are in the order of the inputs that are there.
         """
         op = node.op
-        if op.domain or op.name in UNFOLDED or node.bodies:
+        if _is_left(op) or node.bodies:
             return None
         results = self._by_rule(node, contents) if has_rule(op) else self._by_library(node, contents)
         if results is None:
@@ -422,6 +422,12 @@ def _truth(fact: AbstractValue | None) -> bool | None:
         return None
     found = set(fact.constant.content.reshape(-1).tolist())
     return found.pop() if len(found) == 1 else None
+
+
+def _is_left(op: OnnxOp) -> bool:
+    """Whether it is not folded: as above, or because it draws random numbers, or is not ONNX's."""
+    info = info_of(op)
+    return bool(op.domain) or op.name in _LEFT or (info is not None and bool(info.draws))
 
 
 def is_small(type: Type | None) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.ir.dims import UNKNOWN, Affine
-from anydml.ir.graph import Node
-from anydml.onnx.ops.catalog import OPS, info_of
+from anydml.ir.graph import Node, OnnxOp
+from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import NodeView, Symbols
 
 
@@ -81,9 +81,9 @@ def sized(
     return info.sizes(NodeView(node), sizes, contents)
 
 
-FOLLOWED = frozenset(
-    name
-    for name, info in OPS.items()
-    if info.symbols or info.compare or info.measures or info.absorbing is not None
-)
-"""Operators whose results may be known where their inputs' contents are not."""
+def is_followed(op: OnnxOp) -> bool:
+    """Whether its results may be known where its inputs' contents are not."""
+    info = info_of(op)
+    if info is None or op.domain:
+        return False
+    return bool(info.symbols or info.compare or info.measures or info.absorbing is not None)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from anydml.ir.graph import Constant, Node, Value
-from anydml.onnx.ops.arithmetic import is_mended_division
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.serde.parts import PartWriter, part
 
@@ -22,6 +21,8 @@ def right_divisions(node: Node, constants: Mapping[Value, Constant]) -> list[Nod
     """The node, or what stands for it where the library might end the process."""
     if node.op.domain or node.op.name not in ("Div", "Mod"):
         return [node]
+    from anydml.onnx.ops.arithmetic import is_mended_division  # which other models do not need
+
     n = KnownNode(node, constants)
     if not is_mended_division(n):
         return [node]

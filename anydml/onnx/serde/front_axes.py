@@ -12,19 +12,18 @@ import numpy as np
 
 from anydml.ir.graph import Constant, Node, Value
 from anydml.onnx.ops.opinfo import KnownNode
-from anydml.onnx.ops.reduction import OPS, front_axes
 from anydml.onnx.protos import make_attribute
 from anydml.onnx.serde.parts import PartWriter
-
-_NAMES = frozenset(op.name for op in OPS)
 
 
 def with_front_axes(
     node: Node, constants: Mapping[Value, Constant]
 ) -> tuple[list[Node], Node, Mapping[Value, Constant]]:
     """What makes the axes, if that is needed; the node that reduces over them; and what is known then."""
-    if node.op.domain or node.op.name not in _NAMES:
+    if node.op.domain or not node.op.name.startswith(("Reduce", "ArgMax", "ArgMin")):
         return [], node, constants
+    from anydml.onnx.ops.reduction import front_axes  # which other models do not need
+
     n = KnownNode(node, constants)
     front = front_axes(n)
     if front is None:

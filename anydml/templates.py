@@ -80,6 +80,9 @@ class _ElementWise(Behind):
         super().__init__(operator, form)
         self._order = [len(operator.inputs) + operator.asked.index(a) for a in operator.parameters]
         self._typed = bool(operator.output_types)
+        self._called = False
+        """The first call is not known yet: to compile what knows calls takes 10 ms, which who calls once can do
+        without."""
 
     def __call__(self, *given: Any) -> Any:
         """`given`: tensors, other parameters as the function takes them, the output's type where that may be
@@ -95,7 +98,8 @@ class _ElementWise(Behind):
             if is_lazy(x):
                 return self._lazily(given)
         result = compute(operator, tensors, attributes, out, output_data_type)
-        if self._learns:
+        again, self._called = self._called, True
+        if again and self._learns:
             others = given[len(operator.inputs) : -1]
             call = known_call(operator, tensors, attributes, others, output_data_type, out, result)
             if call is not None:

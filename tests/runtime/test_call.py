@@ -4,6 +4,7 @@ import gc
 import inspect
 import os
 import pickle
+import subprocess
 import sys
 import threading
 
@@ -32,8 +33,10 @@ def ordinary(monkeypatch):
 
 
 def fresh(name):
-    """A function that knows no calls so far."""
-    return templates.function(next(o for o in CATALOG if o.function == name), "m")
+    """A function that knows no calls so far, and has been called before."""
+    made = templates.function(next(o for o in CATALOG if o.function == name), "m")
+    made.__closure__[0].cell_contents._called = True
+    return made
 
 
 def f32(*values):
@@ -64,6 +67,22 @@ def test_a_second_call_of_a_kind_is_known(ordinary, layout):
         rows = softmax(x, out=out.copy())
         np.testing.assert_allclose(rows.sum(-1), 1, rtol=1e-5)
     assert ordinary == ["add", "activation_softmax"]
+
+
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
+def test_what_knows_calls_is_not_made_for_a_first_call():
+    code = """
+import numpy as np
+import anydml
+from anydml.runtime.call import _code
+
+x = np.ones(3, np.float32)
+for function in (anydml.add, anydml.subtract, anydml.add, anydml.add):
+    function(x, x)
+    print(_code.cache_info().currsize)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["0", "0", "1", "1"]
 
 
 @pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")

@@ -81,8 +81,7 @@ class _ElementWise(Behind):
         self._order = [len(operator.inputs) + operator.asked.index(a) for a in operator.parameters]
         self._typed = bool(operator.output_types)
         self._called = False
-        """The first call is not known yet: to compile what knows calls takes 10 ms, which who calls once can do
-        without."""
+        """The first call is not known: what knows calls takes 10 ms to compile, in vain if no other comes."""
 
     def __call__(self, *given: Any) -> Any:
         """`given`: tensors, other parameters as the function takes them, the output's type where that may be

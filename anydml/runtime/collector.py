@@ -87,6 +87,6 @@ def keep_for_good() -> None:
     They go where the collector looks rarely. It would look at all of them when a pause ends, and once more
     soon after: 25 ms, in the middle of a first run. Whoever froze objects himself keeps them frozen.
     """
-    if not gc.get_freeze_count():
+    if hasattr(gc, "freeze") and not gc.get_freeze_count():  # which PyPy has not
         gc.freeze()
         gc.unfreeze()

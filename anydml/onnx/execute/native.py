@@ -11,7 +11,7 @@ import numpy as np
 
 from anydml.codegen import program
 from anydml.codegen.jit import host
-from anydml.codegen.program.feeds import Fed
+from anydml.codegen.program.feeds import Fed, Input
 from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass, replace
 from anydml.errors import ExecutionFailed, Problem
@@ -28,9 +28,7 @@ from anydml.runtime.process import renew_after_fork
 
 if TYPE_CHECKING:
     from anydml.codegen.program.entry import Entry
-    from anydml.codegen.program.feeds import Input
     from anydml.codegen.program.module import NativeProgram
-
 
 MAX_NODES, AUTO_NODES, QUICK_NODES = 2000, 1000, 100
 """Branches and bodies included: what a second or so compiles; what becomes a program unasked; and what is

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from anydml.codegen import program
-from anydml.codegen.program.feeds import Input
+from anydml.codegen.program.feeds import Input, Output
 from anydml.codegen.program.refusal import NotNative
 from anydml.codegen.program.types import scalar_type
 from anydml.dataclass import dataclass, replace
@@ -33,9 +33,7 @@ from anydml.ops.enums import TensorDataType
 if TYPE_CHECKING:
     from anydml.codegen.program.builder import ProgramBuilder
     from anydml.codegen.program.control import Iterated, Room
-    from anydml.codegen.program.feeds import Input, Output
     from anydml.codegen.program.values import Memory, Register, Tensor
-
 
 MAX_SPLITS = 16
 """Ifs of different shapes, of which each doubles what follows."""

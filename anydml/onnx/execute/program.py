@@ -24,6 +24,7 @@ import numpy as np
 
 from anydml.codegen.compiling import compiling
 from anydml.codegen.jit import assembly, is_made, note_made
+from anydml.codegen.program.feeds import Fed
 from anydml.codegen.program.refusal import NotNative
 from anydml.errors import ExecutionFailed, InvalidModel, Problem
 from anydml.ir.graph import Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
@@ -63,8 +64,6 @@ from anydml.runtime.process import renew_after_fork
 
 if TYPE_CHECKING:
     from anydml.codegen.program.entry import Entry
-    from anydml.codegen.program.feeds import Fed
-
 
 RUNS_OF_VARIED = 100
 """Until a plan becomes a program where caches grow."""

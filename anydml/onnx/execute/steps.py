@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from anydml.codegen.program.entry import Entry
     from anydml.runtime.prepared import PreparedGraph
 
-
 Shape = tuple[int, ...]
 _Made: TypeAlias = "tuple[PreparedGraph, list[tuple[np.dtype, Shape] | None]]"
 """What computes, and as which type and shape an output is to be seen, where it is not so already."""

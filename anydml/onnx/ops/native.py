@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from anydml.codegen.program.builder import ProgramBuilder
     from anydml.codegen.program.values import Bounded, Known, Tensor
 
-
 Inputs: TypeAlias = "Sequence[Tensor | None]"
 Native: TypeAlias = "Callable[[ProgramBuilder, KnownNode, Inputs], Sequence[Tensor]]"
 MOVING: set[Native] = set()

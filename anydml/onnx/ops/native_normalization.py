@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from anydml.codegen.program.rows import Rule, Steps
     from anydml.codegen.program.values import Tensor
 
-
 ONE, OTHER, THIRD, FOURTH = (expr.read(k, FLOAT32) for k in range(4))
 _STAGED_IN_FLOAT32 = 1
 

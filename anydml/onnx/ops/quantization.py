@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from anydml.codegen.program.builder import ProgramBuilder
     from anydml.codegen.program.values import Tensor
 
-
 _RANGES = {
     **{name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "int8", "uint16", "int16")},
     "uint4": (0, 15),

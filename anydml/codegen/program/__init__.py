@@ -10,8 +10,9 @@ written: most models never are one.
 # ruff: noqa: F401
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from anydml.codegen.reading import read_module
 
 if TYPE_CHECKING:
     from anydml.codegen.program.bounded import (
@@ -56,5 +57,5 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    value = globals()[name] = getattr(read_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

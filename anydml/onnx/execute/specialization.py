@@ -7,6 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from anydml.codegen.reading import read_module
 from anydml.ir.graph import Constant, Graph, If, Node, TensorType, Type, Value
 from anydml.onnx.execute.directml_lowering import lower_to_directml
 from anydml.onnx.ops.directml import MOVED
@@ -19,7 +20,7 @@ from anydml.onnx.rewrites.pipeline import simplify
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
 
 if TYPE_CHECKING:
-    from anydml.onnx.if_conversion.convert import Decision
+    from anydml.onnx.if_conversion.convert import Conversion, Decision
 
 MAX_SELECTED_NODES = 32
 """Nodes up to which branches are looked at for whether both had better run."""
@@ -54,10 +55,9 @@ def selected(graph: Graph, opsets: Mapping[str, int]) -> tuple[Graph, list[Decis
     left = [n for n in graph.nodes if isinstance(n, If)]
     if not left:
         return graph, []
-    from anydml.onnx.if_conversion.convert import Conversion  # which needs a dozen modules
-
+    convert = read_module("anydml.onnx.if_conversion.convert")
     if sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
-        conversion = Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
+        conversion: Conversion = convert.Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
         converted = simplify(conversion.converted(graph))
         if _is_elementwise(converted):
             return converted, [d for d in conversion.decisions if d.what != "kept"]

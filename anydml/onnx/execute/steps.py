@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from anydml.cached import cached_property
+from anydml.codegen.reading import read_module
 from anydml.dataclass import dataclass
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import DirectMLGraph, If, Node
@@ -252,10 +253,8 @@ class KernelsStep:
     def _prepare(self, shapes: tuple[Shape, ...]) -> _Made | None:
         if self._others is not None and any(0 in shape for shape in shapes):
             return None
-        from anydml.runtime.prepared import PreparedGraph  # and all that makes kernels
-
         graph, results = self._lowered(shapes)
-        prepared = PreparedGraph(graph, self._threads)
+        prepared: PreparedGraph = read_module("anydml.runtime.prepared").PreparedGraph(graph, self._threads)
         if not prepared.by_kernels:
             return None
         finish: list[tuple[np.dtype, Shape] | None] = []

@@ -6,8 +6,8 @@ A model has few of the operators that there are. Who adds one writes its name he
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 
+from anydml.codegen.reading import read_module
 from anydml.ir.graph import OnnxOp
 from anydml.onnx.ops.opinfo import OpInfo
 from anydml.onnx.schema import ML_DOMAIN
@@ -83,8 +83,8 @@ class _Operators(Mapping[str, OpInfo]):
 
     def __getitem__(self, name: str) -> OpInfo:
         if name not in self._known:
-            module = import_module(f"anydml.onnx.ops.{self._module_of[name]}")
-            self._known |= {info.name: info for info in module.OPS}
+            home = read_module(f"anydml.onnx.ops.{self._module_of[name]}")
+            self._known |= {info.name: info for info in home.OPS}
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,18 @@ LIBRARIES = {
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -74,7 +80,7 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize("path", [p for p in MODULES if p.stem not in ("backend", "sample")], ids=module_name)
 def test_onnx_is_imported_by_those_who_call_it_only(path):
     """It takes longer than to load and run a small model; its messages are in anydml.onnx.protos."""
-    for node in ast.parse(path.read_text("utf-8")).body:
+    for node in tree(path).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
             assert "onnx" not in {name.partition(".")[0] for name in names}
@@ -95,7 +101,7 @@ def test_dataclasses_are_quick_to_define(path):
 @pytest.mark.parametrize("path", [p for p in MODULES if "runtime" in p.parts], ids=module_name)
 def test_what_kernels_rely_on_is_looked_at_without_assertions_too(path):
     """`python -O` leaves out assert: there it only tells the type checker what is not None, or of which class."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Assert):
             text = ast.unparse(node.test)
             assert text.endswith(" is not None") or text.startswith("isinstance("), f"{text}: errors.require"
@@ -158,7 +164,7 @@ def test_nothing_from_disk_is_unpickled_or_evaluated():
     """No pickle, eval or exec in the package; NumPy files without pickle. Methods of dataclasses are made of
     their fields' names."""
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 assert name not in {"eval", "np.fromstring"}, path

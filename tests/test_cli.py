@@ -1,6 +1,7 @@
 """The command line as a user types it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,31 @@ def test_run_prints_and_saves(model, tmp_path):
     assert "size: int64[1]\n[3]" in result.stdout
     assert np.load(tmp_path / "out" / "y.npy").tolist() == [-1, 2, -3]
     assert np.load(tmp_path / "out" / "size.npy").tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("type", "literal", "told"),
+    [
+        ("bfloat16", "[1,2.5]", "y: bfloat16[2]\n[1 2.5]"),
+        ("float8e4m3fn", "[1,2]", "y: float8_e4m3fn[2]\n[1 2]"),
+        ("int4", "[1,-8]", "y: int4[2]\n[1 -8]"),
+        (
+            "int4",
+            "[1,20]",
+            "input 'x': expected a literal of int4, but got [1, 20]; a number is out of range",
+        ),
+        ("uint4", "[1,0.5]", "input 'x': expected a literal of uint4, but got [1, 0.5]; it is float64"),
+    ],
+)
+def test_literals_of_types_that_numpy_has_not_itself(tmp_path, type, literal, told):
+    path = tmp_path / "model.onnx"
+    text = f'<ir_version: 10, opset_import: ["": 21]> m ({type}[2] x) => ({type}[2] y) {{ y = Identity (x) }}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    if told.startswith("input"):
+        with pytest.raises(InvalidInput, match=re.escape(told)):
+            run("run", path, "--feed", f"x={literal}")
+    else:
+        assert run("run", path, "--feed", f"x={literal}").stdout.strip() == told
 
 
 def test_literals_take_the_type_of_the_input(model):

@@ -12,6 +12,7 @@ import numpy as np
 from anydml.cli.common import array_in, pairs, quoted
 from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.onnx.inference_session import NodeArg
+from anydml.onnx.types import numpy_type
 from anydml.session import Session
 
 
@@ -94,16 +95,18 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 
 
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
-    dtype = np.dtype(_NUMPY.get(type, type))
+    name = _NUMPY.get(type, type)
+    dtype = numpy_type("string" if name == "object" else name)
     if dtype.kind == "b" and _all_of(value, (0, 1)):
         return _shape_to_rank(np.array(value, bool), rank)
     try:
         natural = np.array(value)
-        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}[dtype.kind]
+        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}.get(dtype.kind)
+        exact = exact or ("iuf" if "float" in name else "iu")  # of NumPy's extension
         if natural.size and natural.dtype.kind not in exact:
             raise ValueError(f"it is {natural.dtype}")
         array = np.array(value, dtype)
-        if dtype.kind in "iu" and natural.size and (array != natural).any():
+        if exact == "iu" and natural.size and (array.astype(natural.dtype) != natural).any():
             raise ValueError("a number is out of range")
     except (ValueError, OverflowError, TypeError) as error:
         message = f"expected a literal of {dtype}, but got {short_repr(value)}"

@@ -31,7 +31,8 @@ def to_array(tensor: TensorProto) -> np.ndarray:
     """
     name = DTYPES.get(tensor.data_type, "")
     simple = name not in ("", "string", "complex64", "complex128") and not name.endswith(_PACKED)
-    if not simple or sys.byteorder != "little" or tensor.HasField("segment") or tensor.external_data:
+    whole = tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("segment")
+    if not (simple and whole) or sys.byteorder != "little":
         from onnx import numpy_helper  # for what is rare
 
         return numpy_helper.to_array(tensor)
@@ -52,14 +53,19 @@ def from_array(array: np.ndarray, name: str = "") -> TensorProto:
         ValueError: ONNX has no such type.
     """
     if array.dtype.kind in "OU":
-        texts = [t if isinstance(t, bytes) else t.encode() for t in array.reshape(-1).tolist()]
-        return TensorProto(name=name, data_type=TensorProto.STRING, dims=array.shape, string_data=texts)
+        items = array.reshape(-1).tolist()
+        if not all(isinstance(item, str | bytes) for item in items):
+            raise ValueError("expected an array of texts, but got other objects")
+        texts = [t if isinstance(t, bytes) else t.encode() for t in items]
+        return TensorProto(
+            name=name or None, data_type=TensorProto.STRING, dims=array.shape, string_data=texts
+        )
     code = code_of(array.dtype)
     if sys.byteorder != "little" or DTYPES[code].endswith(_PACKED):
         from onnx import numpy_helper  # for what is rare
 
         return numpy_helper.from_array(array, name)
-    return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())
+    return TensorProto(name=name or None, data_type=code, dims=array.shape, raw_data=array.tobytes())
 
 
 def zeros(dtype: str, sizes: tuple[int, ...] = ()) -> TensorProto:

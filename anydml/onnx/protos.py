@@ -130,7 +130,8 @@ def make_attribute(name: str, value: Any) -> AttributeProto:
     """An attribute of the kind that the value is.
 
     Raises:
-        TypeError: ONNX has no such attributes, or it is an empty list, which may be one of anything.
+        TypeError: ONNX has no such attributes.
+        ValueError: nor such lists, or it is an empty one, which may be one of anything.
     """
     made = AttributeProto(name=name)
     if isinstance(value, Integral):
@@ -147,7 +148,7 @@ def make_attribute(name: str, value: Any) -> AttributeProto:
         found = (m for m in _MANY if items and all(isinstance(item, m[0]) for item in items))
         _, made.type, field = next(found, (None, AttributeProto.UNDEFINED, ""))  # type: ignore[assignment]
         if not field:
-            raise TypeError(f"expected numbers, texts or messages of one kind, but got {value!r}")
+            raise ValueError(f"expected numbers, texts or messages of one kind, but got {value!r}")
         getattr(made, field).extend(items)
     else:
         raise TypeError(f"expected a value of an attribute, but got {value!r}")

@@ -88,5 +88,7 @@ def keep_for_good() -> None:
     soon after: 25 ms, in the middle of a first run. Whoever froze objects himself keeps them frozen.
     """
     if hasattr(gc, "freeze") and not gc.get_freeze_count():  # which PyPy has not
-        gc.freeze()
-        gc.unfreeze()
+        try:
+            gc.freeze()
+        finally:  # whatever a signal's handler raises
+            gc.unfreeze()

@@ -88,7 +88,9 @@ def test_attributes_are_those_of_onnx(value):
 
 @pytest.mark.parametrize("value", [[], [1, "a"], None, 1j], ids=repr)
 def test_what_is_no_attribute(value):
-    with pytest.raises(TypeError, match="expected"):
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        helper.make_attribute("name", value)
+    with pytest.raises(theirs.type, match="expected"):
         protos.make_attribute("name", value)
 
 
@@ -128,6 +130,7 @@ def test_every_type_there_and_back_as_in_onnx(name):
     x = numbers(name)
     made = from_array(x, "x")
     assert made == numpy_helper.from_array(x, "x")
+    assert from_array(x) == numpy_helper.from_array(x)
     y = to_array(made)
     assert y.dtype == x.dtype
     np.testing.assert_array_equal(y, x)
@@ -159,6 +162,19 @@ def test_zeros():
 def test_types_that_onnx_does_not_have(dtype):
     with pytest.raises(ValueError, match="expected a type of ONNX's tensors"):
         code_of(np.dtype(dtype))
+
+
+def test_objects_that_are_no_texts():
+    with pytest.raises(ValueError, match="expected an array of texts"):
+        from_array(np.array(["a", 1], object))
+
+
+def test_data_that_is_elsewhere():
+    tensor = TensorProto(
+        data_type=TensorProto.FLOAT, dims=[1], raw_data=b"1234", data_location=TensorProto.EXTERNAL
+    )
+    with pytest.raises(Exception, match="should not be empty"):
+        to_array(tensor)
 
 
 def test_sizes_that_do_not_fit():

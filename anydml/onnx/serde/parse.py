@@ -61,7 +61,7 @@ def _placed(path: Path | None, data: bytes, size: int) -> tuple[ModelProto, Path
 def _bytes_of(source: ModelSource, mapped: bool) -> tuple[bytes | MappedFile, Path | None]:
     """A file's content, or `mapped`, and its path."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
-        message = f"expected a path, bytes or an ModelProto, but got {type(source).__name__}"
+        message = f"expected a path, bytes or an onnx.ModelProto, but got {type(source).__name__}"
         raise InvalidInput(Problem("model", message))
     if isinstance(source, str) and "\0" in source:
         raise InvalidInput(Problem("model", f"expected a path, but got {short_repr(source)}"))

@@ -81,6 +81,11 @@ class _Operators(Mapping[str, OpInfo]):
         self._module_of = {name: module for module, names in modules.items() for name in names.split()}
         self._known: dict[str, OpInfo] = {}
 
+    def find(self, name: str) -> OpInfo | None:
+        """As `get`, without the detour by an exception: most nodes are asked for several times."""
+        found = self._known.get(name)
+        return self[name] if found is None and name in self._module_of else found
+
     def __getitem__(self, name: str) -> OpInfo:
         if name not in self._known:
             home = read_module(f"anydml.onnx.ops.{self._module_of[name]}")
@@ -101,5 +106,5 @@ _OF_MACHINE_LEARNING = _Operators(_MODULES_OF_MACHINE_LEARNING)
 def info_of(op: OnnxOp) -> OpInfo | None:
     """What is known of an operator; None for those of other domains than ONNX's own two."""
     if op.domain:
-        return _OF_MACHINE_LEARNING.get(op.name) if op.domain == ML_DOMAIN else None
-    return OPS.get(op.name)
+        return _OF_MACHINE_LEARNING.find(op.name) if op.domain == ML_DOMAIN else None
+    return OPS.find(op.name)

@@ -54,8 +54,7 @@ def _declared(argument: NodeArg) -> str:
     if element is None or argument.shape is None:
         return argument.type
     sizes = ",".join("?" if n is None else str(n) for n in argument.shape)
-    name = _NUMPY.get(element[1], element[1]) if element[1] != "string" else "string"
-    return f"{name}[{sizes}]"
+    return f"{_NAMES.get(element[1], element[1])}[{sizes}]"
 
 
 def _intended(text: str) -> str:
@@ -69,7 +68,7 @@ def _intended(text: str) -> str:
     return ""
 
 
-_NUMPY = {"float": "float32", "double": "float64", "string": "object"}
+_NAMES = {"float": "float32", "double": "float64"}
 
 
 def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
@@ -95,8 +94,8 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 
 
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
-    name = _NUMPY.get(type, type)
-    dtype = numpy_type("string" if name == "object" else name)
+    name = _NAMES.get(type, type)
+    dtype = numpy_type(name)
     if dtype.kind == "b" and _all_of(value, (0, 1)):
         return _shape_to_rank(np.array(value, bool), rank)
     try:

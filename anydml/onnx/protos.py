@@ -33,39 +33,6 @@ if TYPE_CHECKING:
         TypeProto,
         ValueInfoProto,
     )
-else:
-
-    def _generated() -> Any:
-        """What protobuf has generated of ONNX's protos: a module that imports nothing else of onnx."""
-        if "onnx" in sys.modules or not _one_class_of_a_message():
-            return import_module("onnx")
-        package = find_spec("onnx")
-        folder = package.submodule_search_locations[0] if package is not None else ""
-        file = Path(folder, "onnx_ml_pb2.py")
-        if not file.is_file():  # an onnx that was built in another way
-            return import_module("onnx")
-        spec = spec_from_file_location("anydml.onnx.onnx_ml_pb2", file)
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    def _one_class_of_a_message() -> bool:
-        """Whether protobuf gives those who ask again the class that is there, as it does in C."""
-        return import_module("google.protobuf.internal.api_implementation").Type() == "upb"
-
-    _protos = _generated()
-    AttributeProto = _protos.AttributeProto
-    FunctionProto = _protos.FunctionProto
-    GraphProto = _protos.GraphProto
-    ModelProto = _protos.ModelProto
-    NodeProto = _protos.NodeProto
-    OperatorSetIdProto = _protos.OperatorSetIdProto
-    SparseTensorProto = _protos.SparseTensorProto
-    StringStringEntryProto = _protos.StringStringEntryProto
-    TensorProto = _protos.TensorProto
-    TensorShapeProto = _protos.TensorShapeProto
-    TypeProto = _protos.TypeProto
-    ValueInfoProto = _protos.ValueInfoProto
 
 __all__ = [
     "AttributeProto",
@@ -88,6 +55,32 @@ __all__ = [
     "make_tensor_value_info",
     "model_of_one",
 ]
+
+
+def _generated() -> Any:
+    """What protobuf has generated of ONNX's protos: a module that imports nothing else of onnx."""
+    if "onnx" in sys.modules or not _one_class_of_a_message():
+        return import_module("onnx")
+    package = find_spec("onnx")
+    folders = package.submodule_search_locations if package is not None else None
+    file = Path(folders[0] if folders else "", "onnx_ml_pb2.py")
+    spec = spec_from_file_location("anydml.onnx.onnx_ml_pb2", file)
+    if not file.is_file() or spec is None or spec.loader is None:  # an onnx that was built in another way
+        return import_module("onnx")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _one_class_of_a_message() -> bool:
+    """Whether protobuf gives those who ask again the class that is there, as it does in C."""
+    kind: str = import_module("google.protobuf.internal.api_implementation").Type()
+    return kind == "upb"
+
+
+if not TYPE_CHECKING:
+    _protos = _generated()
+    globals().update({name: getattr(_protos, name) for name in __all__ if name.endswith("Proto")})
 
 _ONE: Mapping[type, tuple[int, str]] = {
     TensorProto: (AttributeProto.TENSOR, "t"),

@@ -1,11 +1,14 @@
 """Modules that are read late are read whole, whatever a signal's handler raises meanwhile."""
 
+import ast
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from anydml.codegen import program
 from anydml.codegen.reading import read_module
 
 MODULE = """
@@ -71,3 +74,14 @@ def test_what_a_module_raises_is_raised(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="broken"):
         read_module("a_broken_module")
+
+
+def test_names_of_programs_are_where_they_are_said_to_be():
+    told = ast.parse(Path(program.__file__).read_text("utf-8"))
+    (checked,) = [n for n in told.body if isinstance(n, ast.If)]  # what type checkers see
+    homes = {a.name: i.module for i in checked.body for a in i.names}
+    assert homes == {name: f"{program.__name__}.{home}" for name, home in program._MODULE_OF.items()}
+    for name, home in homes.items():
+        assert getattr(program, name) is getattr(sys.modules[home], name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        program.nothing  # noqa: B018

@@ -53,10 +53,8 @@ def specialized(
 def selected(graph: Graph, opsets: Mapping[str, int]) -> tuple[Graph, list[Decision]]:
     """The graph with both branches of Ifs and a selection, where all of it is kernels then; and of which."""
     left = [n for n in graph.nodes if isinstance(n, If)]
-    if not left:
-        return graph, []
-    convert = read_module("anydml.onnx.if_conversion.convert")
-    if sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
+    if left and sum(len(list(b.walk())) for n in left for _, b in n.branches) <= MAX_SELECTED_NODES:
+        convert = read_module("anydml.onnx.if_conversion.convert")
         conversion: Conversion = convert.Conversion(opsets.get("", 1), worthwhile=_is_cheap, own=True)
         converted = simplify(conversion.converted(graph))
         if _is_elementwise(converted):

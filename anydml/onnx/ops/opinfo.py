@@ -11,7 +11,6 @@ it, and which DirectML operator computes the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -44,15 +43,6 @@ class NodeFailed(Exception):
     """The node fails on these inputs: whoever runs it must say so."""
 
 
-_FIELDS: Mapping[int, Callable[[AttributeProto], Any]] = {
-    AttributeProto.INT: attrgetter("i"),
-    AttributeProto.FLOAT: attrgetter("f"),
-    AttributeProto.STRING: attrgetter("s"),
-    AttributeProto.INTS: lambda a: list(a.ints),
-}
-"""Of the kinds that are everywhere; onnx's own function tries one after the other."""
-
-
 class NodeView:
     """A node as rules see it: its opset, its attributes with the schema's defaults, its outputs' number."""
 
@@ -75,8 +65,7 @@ class NodeView:
         """The value, the schema's default, or None where there is none."""
         given = self._attributes.get(name)
         if given is not None:
-            known = _FIELDS.get(given.type)
-            return attribute_value(given) if known is None else known(given)
+            return attribute_value(given)
         form = form_of(self.op)
         return None if form is None else form.defaults.get(name)
 

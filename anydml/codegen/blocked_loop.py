@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from anydml.codegen.accumulators import AccumulatorEmitter
 from anydml.codegen.emit import Emitter
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, iota, masked_load, masked_store
-from anydml.codegen.stages import (
-    Reduction,
-    accumulator_of,
-    kept_value,
-    lanes_of,
-)
+from anydml.codegen.short_copy import MAX_BYTES, short_copy
+from anydml.codegen.stages import Reduction, kept_value, lanes_of
 from anydml.codegen.target import Target
-from anydml.codegen.writer import LoopEmitter, stream_alignment
-from anydml.ops.dtypes import BOOL, FLOAT32, FLOAT64, SIZE, ScalarType
-from anydml.ops.expr import Expr, convert, read
+from anydml.codegen.writer import stream_alignment
+from anydml.ops.dtypes import BOOL, SIZE, ScalarType
+from anydml.ops.expr import Expr, read
 from anydml.ops.reductions import needed_for, stages_of
 
+Row = tuple[str, Expr | None, Expr | None]
+"""Of a reduced row: the index of its first element here, what is to be held, and what is held."""
 
-class BlockedLoopEmitter(LoopEmitter):
+
+class BlockedLoopEmitter(AccumulatorEmitter):
     def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
-        self.lanes = lanes_of(group, shape, target)
+        self.lanes = self.most = lanes_of(group, shape, target)
         self.rank = shape.dims
         self.some: dict[Expr, str] = {}
         """Truths about a whole row: whether they are true."""
         self.stages = stages_of(group.outputs)
-        self.kept = kept_value(group, self.stages) if shape.hold is not Hold.NOWHERE else None
-        """Computed in the last stage, and used again by the outputs."""
+        apart = self.sums_apart = target.vector_bytes == 32 and not shape.columns
+        """Whether a value that is held is summed up in a pass of its own: in one with what is expensive, its
+        conversions would be in the way. With vectors of 64 bytes that was not looked at."""
+        self.kept = kept_value(group, self.stages, summed=apart) if shape.hold is not Hold.NOWHERE else None
+        """Computed in the last stage, and used again."""
         self.hold = len(group.operands)
         """What stands for it in between, as if it were an operand."""
         self.scratch = self.kept is not None and shape.hold is Hold.SCRATCH
@@ -46,12 +49,6 @@ class BlockedLoopEmitter(LoopEmitter):
         pointers, strides = [f"%p{k}" for k in everything], [f"%s{k}" for k in everything]
         self.blocks("%n", pointers, strides, self._constants(), self.group.outputs, None, ())
 
-    def narrow(self, lanes: int) -> None:
-        """Memory for what becomes wide on its way from there."""
-        every = [Reduction(e, accumulator_of(e)) for stage in self.stages for e in stage]
-        if any(self.by_memory(r) for r in every):
-            self.emit_lines(f"%narrow = alloca {value_type(FLOAT32, lanes)}, align 64")
-
     def _constants(self) -> dict[Expr, str]:
         """What is the same for all elements, in every lane."""
 
@@ -65,7 +62,7 @@ class BlockedLoopEmitter(LoopEmitter):
     def memory(self) -> None:
         """The blocks on the stack, and what the operands and their strides are."""
         for k, dtype in enumerate(self.types):
-            if not self._splat(k):
+            if not self.splat(k):
                 self.emit_lines(f"%block{k} = alloca [{self.lanes} x {element_type(dtype)}], align 64")
         self.narrow(self.lanes)
         if self.scratch:
@@ -82,7 +79,7 @@ class BlockedLoopEmitter(LoopEmitter):
         strides: Sequence[str],
         known: Mapping[Expr, str],
         outputs: Sequence[Expr],
-        row: tuple[str, Expr | None, Expr | None] | None,
+        row: Row | None,
         reductions: Sequence[tuple[Reduction, str]],
     ) -> list[str]:
         """`size` elements, block by block: loads, expressions, stores of the outputs, accumulators.
@@ -92,15 +89,10 @@ class BlockedLoopEmitter(LoopEmitter):
         b); from one whole block to the next, up to b.last, only the pointers move (the label b.fast).
         """
         lanes, b = self.lanes, self.label()
-        index, keep, kept = row or ("0", None, None)
+        index, keep, _ = row or ("0", None, None)
         given = dict(known)
-        wanted = [*outputs, *(r.expr.args[0] for r, _ in reductions), *([keep] if keep else [])]
-        at_hand = {*known, kept} if kept else set(known)
-        needed = {e for w in wanted for e in needed_for(w, at_hand)}
-        used = {e.value for e in needed if e.opcode == "read"}
-        stored = [self.count + j for j in range(len(outputs))] or ([self.hold] if keep else [])
-        loaded = sorted(used) + ([self.hold] if kept is not None else [])
-        moved = [k for k in dict.fromkeys([*loaded, *stored]) if not self._splat(k)]
+        needed, loaded, stored = self.touched(known, outputs, row, reductions)
+        moved = [k for k in dict.fromkeys([*loaded, *stored]) if not self.splat(k)]
         packed = [k for k in moved if self.is_(k, Access.PACKED)]
         parted = [k for k in packed if not (k == self.hold and self.scratch)]
         strided_in = [k for k in loaded if self.is_(k, Access.STRIDED)]
@@ -119,7 +111,7 @@ class BlockedLoopEmitter(LoopEmitter):
         if head:
             self.emit_lines(f"%{b}.cap = phi i64 [ {first}, %{b}.pre ], [ {lanes}, %{b}.latch ]")
         for j, (r, start) in enumerate(reductions):
-            kind = value_type(r.dtype, r.lanes(lanes))
+            kind = value_type(r.dtype, self.held_lanes(r))
             self.emit_lines(f"%{b}.so{j} = phi {kind} [ {start}, %{b}.pre ], [ %{b}.after{j}, %{b}.latch ]")
         cap = f"%{b}.cap" if head else str(lanes)
         self.emit_lines(f"%{b}.left = sub i64 {size}, %{b}.i", f"%{b}.short = icmp slt i64 %{b}.left, {cap}")
@@ -136,11 +128,11 @@ class BlockedLoopEmitter(LoopEmitter):
         self.emit_lines(f"br i1 %{b}.whole, label %{b}.direct, label %{b}.part")
         self.emit_lines(f"{b}.direct:", f"br label %{b}.body", f"{b}.part:")
         self._moves(b, f"%{b}.m", [k for k in parted if k in loaded], inward=True)
-        self.emit_lines(f"br label %{b}.body", f"{b}.body:")
+        self.emit_lines(f"br label %{b}.parted", f"{b}.parted:", f"br label %{b}.body", f"{b}.body:")
         fast = len(packed) == len(moved)
 
         def either(name: str, kind: str, direct: str, part: str, next: str) -> str:
-            edges = f"[ {direct}, %{b}.direct ], [ {part}, %{b}.part ]"
+            edges = f"[ {direct}, %{b}.direct ], [ {part}, %{b}.parted ]"
             self.emit_lines(f"{name} = phi {kind} {edges}" + (f", [ {next}, %{b}.fast ]" if fast else ""))
             return name
 
@@ -153,35 +145,18 @@ class BlockedLoopEmitter(LoopEmitter):
         either(f"%{b}.at", "i64", f"%{b}.i", f"%{b}.i", f"%{b}.at1")
         either(f"%{b}.last", "i64", f"%{b}.most", "-1", f"%{b}.last")
         for j, (r, _) in enumerate(reductions):
-            kind = value_type(r.dtype, r.lanes(lanes))
+            kind = value_type(r.dtype, self.held_lanes(r))
             either(f"%{b}.acc{j}", kind, f"%{b}.so{j}", f"%{b}.so{j}", f"%{b}.after{j}")
         self.emit_lines(f"%{b}.all = icmp sge i64 %{b}.last, 0")
-        for k in loaded:
-            dtype = self.types[k]
-            leaf = read(k, dtype) if k < self.count else kept
-            assert leaf is not None
-            if self._splat(k):
-                self.emit_lines(f"%{b}.one{k} = load {element_type(dtype)}, ptr {pointers[k]}, align 1")
-                given[leaf] = self.broadcast(f"%{b}.one{k}", dtype, f"{b}.x{k}")
-            else:
-                self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, lanes)}, ptr {at[k]}, align 1")
-                given[leaf] = f"%{b}.x{k}"
-                if keep and self.is_(k, Access.PACKED):
-                    self._fetch_ahead(f"{b}.n{k}", k, at[k])
-        self._positions(b, index, needed, given)
+        self.load(b, given, loaded, at, pointers, row)
+        self.positions(b, index, needed, given)
         emitter = self.emitter(given)
         emitter.some = dict(self.some)
         values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
         for j, (r, _) in enumerate(reductions):
             self._accumulate(emitter, b, j, r)
         self.flush(emitter)
-        for k, value in zip(stored, values, strict=True):
-            dtype = self.types[k]
-            stream = self.shape.stream and not self.shape.staged
-            stream = stream and k != self.hold and self.is_(k, Access.PACKED)
-            align = stream_alignment(dtype, lanes) if stream else 1
-            mark = ", !nontemporal !0" if stream else ""
-            self.emit_lines(f"store {value_type(dtype, lanes)} {value}, ptr {at[k]}, align {align}{mark}")
+        self.store(values, stored, at)
         if fast:
             self.emit_lines(
                 f"%{b}.at1 = add i64 %{b}.at, {lanes}", f"%{b}.go = icmp sle i64 %{b}.at1, %{b}.last"
@@ -201,25 +176,81 @@ class BlockedLoopEmitter(LoopEmitter):
         self.emit_lines(f"br i1 %{b}.more, label %{b}, label %{b}.end", f"{b}.end:")
         return [f"%{b}.after{j}" for j in range(len(reductions))]
 
+    def touched(
+        self,
+        known: Mapping[Expr, str],
+        outputs: Sequence[Expr],
+        row: Row | None,
+        reductions: Sequence[tuple[Reduction, str]],
+    ) -> tuple[set[Expr], list[int], list[int]]:
+        """What a pass computes for each element, and which operands it loads and stores."""
+        _, keep, kept = row or ("0", None, None)
+        wanted = [*outputs, *(r.expr.args[0] for r, _ in reductions), *([keep] if keep else [])]
+        at_hand = {*known, kept} if kept else set(known)
+        needed = {e for w in wanted for e in needed_for(w, at_hand)}
+        loaded = sorted(e.value for e in needed if e.opcode == "read")
+        if kept in wanted or any(kept in e.args for e in needed):
+            loaded.append(self.hold)
+        return needed, loaded, [self.count + j for j in range(len(outputs))] or ([self.hold] if keep else [])
+
+    def load(
+        self,
+        b: str,
+        given: dict[Expr, str],
+        loaded: Sequence[int],
+        at: Mapping[int, str],
+        pointers: Sequence[str],
+        row: Row | None,
+    ) -> None:
+        """A block of each operand."""
+        for k in loaded:
+            dtype, leaf = self.types[k], self.leaf(k, row)
+            if self.splat(k):
+                self.emit_lines(f"%{b}.one{k} = load {element_type(dtype)}, ptr {pointers[k]}, align 1")
+                given[leaf] = self.broadcast(f"%{b}.one{k}", dtype, f"{b}.x{k}")
+            else:
+                self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, self.lanes)}, ptr {at[k]}, align 1")
+                given[leaf] = f"%{b}.x{k}"
+
+    def leaf(self, k: int, row: Row | None) -> Expr:
+        """What an operand's block, or what is held, is the value of."""
+        if k < self.count:
+            return read(k, self.types[k])
+        _, _, kept = row or ("0", None, None)
+        assert kept is not None
+        return kept
+
+    def store(self, values: Sequence[str], stored: Sequence[int], at: Mapping[int, str]) -> None:
+        """A block of each operand."""
+        for k, value in zip(stored, values, strict=True):
+            dtype = self.types[k]
+            stream = self.shape.stream and not self.shape.staged
+            stream = stream and k != self.hold and self.is_(k, Access.PACKED)
+            align = stream_alignment(dtype, self.lanes) if stream else 1
+            mark = ", !nontemporal !0" if stream else ""
+            self.emit_lines(
+                f"store {value_type(dtype, self.lanes)} {value}, ptr {at[k]}, align {align}{mark}"
+            )
+
     def is_(self, k: int, access: Access) -> bool:
         if k == self.hold:
             return access is Access.PACKED if self.scratch else super().is_(self.count, access)
         return super().is_(k, access)
 
-    def _splat(self, k: int) -> bool:
+    def splat(self, k: int) -> bool:
         return k < self.count and self.is_(k, Access.SPLAT)
 
-    def _fetch_ahead(self, name: str, k: int, pointer: str) -> None:
+    def fetch_ahead(self, name: str, k: int, pointer: str, *, write: bool) -> None:
         """Ask for the same block in the next batch of rows, whose turn comes when this one is done."""
         self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(0, self.lanes * SIZE[self.types[k]], 64):
             self.emit_lines(
                 f"%{name}.o{line} = add i64 %ahead{k}, {line}",
                 f"%{name}.p{line} = getelementptr i8, ptr {pointer}, i64 %{name}.o{line}",
-                f"call void @llvm.prefetch.p0(ptr %{name}.p{line}, i32 0, i32 3, i32 1)",
+                f"call void @llvm.prefetch.p0(ptr %{name}.p{line}, i32 {int(write)}, i32 3, i32 1)",
             )
 
-    def _positions(self, b: str, index: str, needed: set[Expr], given: dict[Expr, str]) -> None:
+    def positions(self, b: str, index: str, needed: set[Expr], given: dict[Expr, str]) -> None:
         """row_index, where it is used."""
         for position in (e for e in needed if e.opcode == "row_index"):
             self.emit_lines(
@@ -238,103 +269,20 @@ class BlockedLoopEmitter(LoopEmitter):
         p = f"{b}.r{j}"
         nothing = f"splat ({element_type(given.dtype)} {r.start(given.dtype)})"
         emitter.lines += [f"  br i1 %{b}.all, label %{p}.all, label %{p}.some", f"{p}.all:"]
-        after_all = self._combine(emitter, r, f"%{b}.acc{j}", argument)
+        after_all = self.combine(emitter, r, f"%{b}.acc{j}", argument, self.held_lanes(r))
         emitter.lines += [
             f"  br label %{p}.end",
             f"{p}.some:",
             *("  " + line for line in first_lanes(f"{p}.mask", f"%{b}.m", self.lanes)),
             f"  %{p}.x = select {truths} %{p}.mask, {kind} {argument}, {kind} {nothing}",
         ]
-        after_some = self._combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x")
-        accumulator = value_type(r.dtype, r.lanes(self.lanes))
+        after_some = self.combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x", self.held_lanes(r))
+        accumulator = value_type(r.dtype, self.held_lanes(r))
         emitter.lines += [
             f"  br label %{p}.end",
             f"{p}.end:",
             f"  %{b}.after{j} = phi {accumulator} [ {after_all}, %{p}.all ], [ {after_some}, %{p}.some ]",
         ]
-
-    def _combine(self, emitter: Emitter, r: Reduction, accumulator: str, argument: str) -> str:
-        """The accumulator with a block's values; adds to the emitter's lines."""
-        lanes = r.lanes(self.lanes)
-        value = self.widened(emitter.lines, r, argument, self.lanes, lanes)
-        other = read(-2, r.dtype)
-        inner = Emitter(self.target, lanes, {r.leaf: accumulator, other: value}, f"{self.label()}.v")
-        combined = inner.value(r.combined(r.leaf, other))
-        emitter.lines += inner.lines
-        emitter.declared |= inner.declared
-        return combined
-
-    def widened(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
-        """A vector of the argument as the accumulator's type, folded to so many lanes; adds to `lines`."""
-        given, piece = r.argument, self.target.vector_bytes // 8
-        if self.by_memory(r) and to % piece == 0:
-            return self._widened_by_memory(lines, r, value, lanes, to)
-        wide = Emitter(self.target, lanes, {read(-1, given.dtype): value}, f"{self.label()}.v")
-        value = wide.value(convert(read(-1, given.dtype), r.dtype))
-        lines += wide.lines
-        self.declared |= wide.declared
-        return self.folded(lines, r, value, lanes, to)
-
-    def by_memory(self, r: Reduction) -> bool:
-        """Whether what is summed up becomes FLOAT64 on its way from memory, where it is put for that:
-        conversions of registers take the room of arithmetic. With vectors of 64 bytes nothing is won."""
-        computed = r.argument.opcode != "read" and r.expr.opcode == "row_sum"
-        return computed and r.argument.dtype is FLOAT32 and self.target.vector_bytes == 32
-
-    def _widened_by_memory(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
-        p, piece, x, y = self.label(), self.target.vector_bytes // 8, read(-1, FLOAT64), read(-2, FLOAT64)
-        given, wide = value_type(FLOAT32, piece), value_type(FLOAT64, piece)
-        lines.append(f"  store {value_type(FLOAT32, lanes)} {value}, ptr %narrow, align 64")
-        sums = []
-        for first in range(0, to, piece):
-            parts = []
-            for at in range(first, lanes, to):
-                lines += [
-                    f"  %{p}.{at}.p = getelementptr float, ptr %narrow, i64 {at}",
-                    f"  %{p}.{at}.n = load {given}, ptr %{p}.{at}.p, align 4",
-                    f"  %{p}.{at} = fpext {given} %{p}.{at}.n to {wide}",
-                ]
-                parts.append(f"%{p}.{at}")
-            while len(parts) > 1:
-                half = len(parts) // 2
-                for k in range(half):
-                    emitter = self.emitter({x: parts[k], y: parts[half + k]}, piece)
-                    parts[k] = emitter.value(r.combined(x, y))
-                    lines += emitter.lines
-                del parts[half:]
-            sums += parts
-        while len(sums) > 1:
-            kind, places = value_type(FLOAT64, piece), ", ".join(f"i32 {k}" for k in range(2 * piece))
-            for k in range(0, len(sums), 2):
-                both = f"{kind} {sums[k]}, {kind} {sums[k + 1]}"
-                lines.append(f"  %{p}.both.{k} = shufflevector {both}, <{2 * piece} x i32> <{places}>")
-            sums, piece = [f"%{p}.both.{k}" for k in range(0, len(sums), 2)], 2 * piece
-        return sums[0]
-
-    def folded(self, lines: list[str], r: Reduction, value: str, lanes: int, to: int) -> str:
-        """A vector's upper half combined with its lower one, until `to` lanes are left; adds to `lines`."""
-        a, b = read(-1, r.dtype), read(-2, r.dtype)
-        while lanes > to:
-            half, whole, name = lanes // 2, value_type(r.dtype, lanes), self.label()
-            if half == 1:
-                lines += [f"  %{name}.{k} = extractelement {whole} {value}, i32 {k}" for k in (0, 1)]
-            for k in (0, 1) if half > 1 else ():
-                order = ", ".join(f"i32 {k * half + n}" for n in range(half))
-                both = f"{whole} {value}, {whole} poison"
-                lines.append(f"  %{name}.{k} = shufflevector {both}, <{half} x i32> <{order}>")
-            emitter = self.emitter({a: f"%{name}.0", b: f"%{name}.1"}, half)
-            value, lanes = emitter.value(r.combined(a, b)), half
-            lines += emitter.lines
-            self.declared |= emitter.declared
-        return value
-
-    def reduce_lanes(self, r: Reduction, accumulator: str, lanes: int) -> str:
-        """The lanes of an accumulator as one number."""
-        value = self.folded(self.lines, r, accumulator, lanes, 1)
-        emitter = self.emitter({read(-1, r.dtype): value}, 1)
-        single = emitter.value(convert(read(-1, r.dtype), r.expr.dtype))
-        self.flush(emitter)
-        return single
 
     def _copies(
         self,
@@ -384,13 +332,15 @@ class BlockedLoopEmitter(LoopEmitter):
                 moved, declaration = masked_store(f"%{b}.out{k}", f"%{b}.d{k}", f"%{mask}", dtype, self.lanes)
                 self.emit_lines(f"%{b}.out{k} = load {kind}, ptr %block{k}, align 64", moved)
             self.declared.add(declaration)
-        copied = [k for k in operands if k not in masked]
-        if copied:
-            self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-        for k in copied:
-            count = f"%{b}.{'in' if inward else 'out'}{k}"
-            self.emit_lines(f"{count} = mul i64 {size}, {SIZE[self.types[k]]}")
+        for k in (k for k in operands if k not in masked):
+            width, count = SIZE[self.types[k]], f"%{b}.{'in' if inward else 'out'}{k}"
+            self.emit_lines(f"{count} = mul i64 {size}, {width}")
             source, target = (f"%{b}.d{k}", f"%block{k}") if inward else (f"%block{k}", f"%{b}.d{k}")
+            if self.lanes * width <= MAX_BYTES:
+                most = self.lanes * width
+                self.emit_lines(*short_copy(f"{count[1:]}.copy", target, source, count, most, width))
+                continue
+            self.declared.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
             self.emit_lines(
                 f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)"
             )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.group import KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.masks import first_lanes, masked_store
+from anydml.codegen.packed_rows import PackedRowEmitter
 from anydml.codegen.stages import Reduction, accumulator_of, same_for_a_row
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import BOOL, SIZE
@@ -20,7 +20,7 @@ BATCH_ELEMENTS = 4096
 """Elements of a batch, about: what the nearest cache holds from one stage to the next."""
 
 
-class ReductionEmitter(BlockedLoopEmitter):
+class ReductionEmitter(PackedRowEmitter):
     def __init__(self, group: KernelSpec, shape: KernelVariant, target: Target) -> None:
         super().__init__(group, shape, target)
         self.entry: list[str] = []
@@ -142,11 +142,15 @@ class ReductionEmitter(BlockedLoopEmitter):
             self._pass(pointers, known, self.group.outputs, [], None, self.kept)
         else:
             stage = reductions[s]
-            starts = [(r, f"splat ({element_type(r.dtype)} {r.start(r.dtype)})") for r in stage]
+            starts = [(r, self.nothing(r)) for r in stage]
             keep = self.kept if s == len(reductions) - 1 else None
-            ends = self._pass(pointers, known, (), starts, keep)
+            if keep and self._sums_apart(stage, keep):
+                self._pass(pointers, known, (), [], keep)
+                ends = self._pass(pointers, known, (), starts, None, keep)
+            else:
+                ends = self._pass(pointers, known, (), starts, keep)
             for j, (r, end) in enumerate(zip(stage, ends, strict=True)):
-                kind, value = self._element(r), self.reduce_lanes(r, end, r.lanes(self.lanes))
+                kind, value = self._element(r), self.reduce_lanes(r, end, self.joined_lanes(r))
                 self.emit_lines(f"%{b}.at{j} = getelementptr {kind}, ptr %row{s}.{j}, i64 %{b}.i")
                 self.emit_lines(f"store {kind} {value}, ptr %{b}.at{j}")
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:", f"%{b}.next = add i64 %{b}.i, 1")
@@ -222,8 +226,11 @@ class ReductionEmitter(BlockedLoopEmitter):
         )
         end("last", f"%{p}.end", f"%{p}.left")
 
+    def _sums_apart(self, stage: Sequence[Reduction], keep: Expr) -> bool:
+        return self.sums_apart and all(r.argument is keep and r.expr.opcode == "row_sum" for r in stage)
+
     def _vector(self, r: Reduction) -> str:
-        return value_type(r.dtype, r.lanes(self.lanes))
+        return value_type(r.dtype, self.joined_lanes(r))
 
     def _element(self, r: Reduction) -> str:
         return element_type(r.expr.dtype)
@@ -241,11 +248,13 @@ class ReductionEmitter(BlockedLoopEmitter):
     ) -> list[str]:
         """Over one row, dimension by dimension; see `blocks`. `keep` is to be held, `kept` is."""
         if d == 0:
-            known = self._with_constants(known, [*outputs, *(r.expr.args[0] for r, _ in reductions)])
+            known = self._with_constants(
+                known, [*outputs, *(r.expr.args[0] for r, _ in reductions), *([keep] if keep else [])]
+            )
         if d == self.rank - 1:
             strides = [self._step(d, k) for k in range(len(pointers))]
             row = (index, keep, kept)
-            return self.blocks(f"%size{d}", pointers, strides, known, outputs, row, reductions)
+            return self.along(f"%size{d}", pointers, strides, known, outputs, row, reductions)
         b = self.label()
         self.emit_lines(f"br label %{b}.pre", f"{b}.pre:", f"br label %{b}", f"{b}:")
         self.emit_lines(f"%{b}.i = phi i64 [ 0, %{b}.pre ], [ %{b}.next, %{b}.last ]")

@@ -76,14 +76,20 @@ def _for_each_element(group: KernelSpec) -> list[Expr]:
     return [e for e in words if varies(e)]
 
 
-def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]]) -> Expr | None:
-    """A call of the last stage that the outputs need again and the first output's memory can hold."""
+def kept_value(group: KernelSpec, stages: Sequence[Sequence[Expr]], *, summed: bool = False) -> Expr | None:
+    """A call of the last stage that the outputs need again and the first output's memory can hold.
+
+    summed: else one that is summed up, and is so in a pass of its own.
+    """
     again = {e for o in group.outputs for e in needed_for(o, {w for stage in stages for w in stage})}
-    for reduction in stages[-1] if stages else ():
-        for e in reversed(list(walk(reduction.args[0]))):
-            expensive = e.opcode == "call" and len(list(walk(e, deep=True))) > 12
-            if expensive and e in again and e.dtype == group.outputs[0].dtype:
-                return e
+    last = stages[-1] if stages else []
+    found = [e for r in last for e in reversed(list(walk(r.args[0]))) if e in again]
+    if summed and len(last) == 1:
+        found.append(Reduction(last[0], accumulator_of(last[0])).argument)
+    for e in found:
+        expensive = e.opcode == "call" and len(list(walk(e, deep=True))) > 12
+        if expensive and e.dtype is group.outputs[0].dtype:
+            return e
     return None
 
 

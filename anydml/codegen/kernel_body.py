@@ -10,7 +10,8 @@ the stack. Where rows of cheap expressions are short, an "element" is a row.
 
 Where rows are reduced, an "element" is a whole row. Its extents follow the operands as further words:
 for each reduced dimension, outermost first, its size and then each operand's stride in bytes. A row is
-passed once for each stage: reductions that depend on other reductions come later, the outputs last. Short
+passed once for each stage: reductions that depend on other reductions come later, the outputs last. A pass
+over packed operands is a loop of whole blocks, one of vectors, and some lanes of the last one. Short
 rows go through the stages in batches, or stay in registers; rows that lie beside each other go together, a
 lane for each.
 """

@@ -50,6 +50,7 @@ from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.hidden_sizes import hide_sizes
 from anydml.onnx.rewrites.pipeline import around_quirks, simplify, with_known_shapes
 from anydml.onnx.rewrites.sequences import follow_sequences
+from anydml.onnx.rewrites.split_sequences import lists_as_tensors
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
 from anydml.onnx.rewrites.unroll import longest
 from anydml.onnx.rewrites.unroll import unroll as unroll_loops
@@ -333,7 +334,7 @@ class _Flattening:
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""
-        counted = with_trip_counts(graph)
+        counted = with_trip_counts(lists_as_tensors(graph))
         rows = lists_as_rows(
             counted, lambda loop, known: with_typed_bodies(loop, known, self.opsets, self.oracle.provider)
         )

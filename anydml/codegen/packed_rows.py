@@ -148,7 +148,7 @@ class PackedRowEmitter(BlockedLoopEmitter):
         b, given, lanes = self.label(), dict(known), self.lanes
         index, keep, _ = row
         needed, loaded, stored = self.touched(known, outputs, row, reductions)
-        self.emit_lines(f"%{b}.at = add i64 {first}, 0", f"%{b}.left = sub i64 {end}, {first}")
+        self.emit_lines(f"%{b}.at = add i64 {first}, 0", f"%{b}.left = sub i64 {end}, %{b}.at")
         self.emit_lines(*first_lanes(f"{b}.some", f"%{b}.left", lanes))
         at = self._places(b, (*loaded, *stored), pointers, f"%{b}.at")
         parted = [k for k in at if not (k == self.hold and self.scratch)]  # scratch has whole blocks

@@ -18,7 +18,7 @@ def short_copy(name: str, target: str, source: str, count: str, most: int, width
         sizes.append(size)
         size //= 2
     for size in sizes:
-        p, kind = f"{name}.{size}", f"i{8 * size}"
+        p, kind = f"{name}.{size}", f"i{8 * size}" if size <= 8 else f"<{size} x i8>"
         lines += [
             f"%{p}.fits = icmp sge i64 {count}, {size}",
             f"br i1 %{p}.fits, label %{p}, label %{p}.less",

@@ -17,6 +17,7 @@ from anydml.onnx.partial_eval.evaluator import FoldedIf, specialize
 from anydml.onnx.providers.provider import Provider
 from anydml.onnx.rewrites.grown_sequences import lists_as_rows
 from anydml.onnx.rewrites.pipeline import simplify
+from anydml.onnx.rewrites.split_sequences import lists_as_tensors
 from anydml.onnx.rewrites.trip_counts import with_trip_counts
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def specialized(
     special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
     inner, folded = specialize_bodies(special.graph, opsets, provider)
     simple = with_trip_counts(simplify(inner, on_processor=provider.on_processor))
-    rows = lists_as_rows(simple, lambda loop, known: with_typed_bodies(loop, known, opsets, provider))
+    rows = lists_as_rows(
+        lists_as_tensors(simple), lambda loop, known: with_typed_bodies(loop, known, opsets, provider)
+    )
     if rows is not simple:  # of which more is known than of lists
         typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
         simple = simplify(typed.graph, on_processor=provider.on_processor)

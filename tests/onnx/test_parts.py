@@ -1,0 +1,136 @@
+"""Loops over what a tensor consists of, as scripts write them: no list of its parts is made."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+import anydml
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> main '
+X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+CONSTANTS = "int64 one = {1}, bool go = {1}, int64 last = {-1}, int64 at2 = {2}, float half = {0.5}"
+
+
+def loop(body, split="p = SplitToSequence <axis = 0, keepdims = 0> (x, one)", state="s0 = Gather (x, at2)"):
+    """A loop over the list p of a tensor's parts: s before an iteration and s2 after it."""
+    return f"""{{
+        {split}
+        {state}
+        n = SequenceLength (p)
+        y = Loop (n, go, s0) <body = step (int64 i, bool c, float[k] s) => (bool c2, float[k] s2) {{
+            c2 = Identity (c)
+            {body}
+        }}>
+    }}"""
+
+
+ROW = "row = SequenceAt (p, i)"
+CHOICE = """sum = ReduceSum <keepdims = 0> (row) zero = Sub (sum, sum) up = Greater (sum, zero)
+    s2 = If (up) <then_branch = a () => (float[k] t) { t = Add (s, row) },
+                  else_branch = b () => (float[k] e) { e = Mul (s, half) }>"""
+AWAY = {
+    "added": loop(f"{ROW} s2 = Add (s, row)"),
+    "chosen": loop(f"{ROW} {CHOICE}"),
+    "read in branches": loop(
+        """row = Gather (x, at2) sum = ReduceSum <keepdims = 0> (row) zero = Sub (sum, sum)
+        up = Greater (sum, zero)
+        s2 = If (up) <then_branch = a () => (float[k] t) { r = SequenceAt (p, i) t = Add (s, r) },
+                      else_branch = b () => (float[k] e) { q = SequenceAt (p, last) e = Mul (s, q) }>"""
+    ),
+    "columns": loop(
+        f"{ROW} s2 = Add (s, row)",
+        "p = SplitToSequence <axis = -1, keepdims = 0> (x)",
+        "s0 = Gather <axis = 1> (x, at2)",
+    ),
+    "with their axis": loop(
+        f"{ROW} f = Squeeze (row) s2 = Add (s, f)", "p = SplitToSequence <axis = 0> (x, one)"
+    ),
+    "columns with their axis": loop(
+        f"{ROW} f = Squeeze (row) s2 = Add (s, f)",
+        "p = SplitToSequence <axis = 1, keepdims = 1> (x)",
+        "s0 = Gather <axis = 1> (x, at2)",
+    ),
+    "one of them": "{ p = SplitToSequence <keepdims = 0> (x) y = SequenceAt (p, k) }",
+    "how many": """{ p = SplitToSequence <axis = 1, keepdims = 0> (x) n = SequenceLength (p)
+        f = Cast <to = 1> (n) h = Mul (half, f) y = Mul (x, h) }""",
+    "of a branch": """{ sum = ReduceSum <keepdims = 0> (x) up = Greater (sum, half)
+        y = If (up) <then_branch = a () => (float[m] t) {
+                         p = SplitToSequence <axis = 0, keepdims = 0> (x, one) t = SequenceAt (p, k) },
+                     else_branch = b () => (float[m] e) { e = Gather (x, at2) }> }""",
+}
+STAY = {
+    "given on": "{ y = SplitToSequence <axis = 0, keepdims = 0> (x, one) }",
+    "joined": """{ p = SplitToSequence <axis = 0> (x, one)
+        y = ConcatFromSequence <axis = 0, new_axis = 1> (p) }""",
+    "of two": "{ p = SplitToSequence <axis = 0> (x, at2) y = SequenceAt (p, k) }",
+    "grown": """{ p = SplitToSequence <axis = 0, keepdims = 0> (x, one) r = Gather (x, at2)
+        q = SequenceInsert (p, r) y = SequenceAt (q, k) }""",
+}
+
+
+def model(text, made="float[] y"):
+    text = text.replace("{", f"<{CONSTANTS}> {{", 1)
+    return onnx.parser.parse_model(f"{HEAD} (float[n,m] x, int64 k) => ({made}) {text}").SerializeToString()
+
+
+def theirs(data, feeds):
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(data, options).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("name", AWAY)
+def test_parts_are_what_the_list_had(name, native):
+    data = model(AWAY[name])
+    session = anydml.load(data, native=native)
+    for rows in (4, 3, 7, 3):
+        for k in (0, -2):
+            x = np.resize(X, (rows, 3)).astype(np.float32)
+            feeds = {"x": x, "k": np.array(k)}
+            np.testing.assert_array_equal(session.run(None, feeds)[0], theirs(data, feeds))
+    assert "Sequence" not in session.explain()
+
+
+@pytest.mark.parametrize("name", AWAY)
+def test_files_have_no_list(name):
+    data = model(AWAY[name])
+    flat, _ = anydml.flatten(data, convert="always")
+    kinds = {n.op_type for g in _graphs(flat.graph) for n in g.node}
+    assert not any("Sequence" in kind for kind in kinds)
+    feeds = {"x": X, "k": np.array(1)}
+    fed = {i.name: feeds[i.name] for i in flat.graph.input}
+    np.testing.assert_array_equal(theirs(flat.SerializeToString(), fed), theirs(data, feeds))
+
+
+def _graphs(graph):
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_other_lists_stay(name):
+    data = model(STAY[name], "seq(float[]) y" if name == "given on" else "float[] y")
+    feeds = {"x": X, "k": np.array(1)}
+    got, wanted = anydml.load(data).run(None, feeds)[0], theirs(data, feeds)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_nothing_to_go_over():
+    text = AWAY["added"].replace("s0 = Gather (x, at2)", "s0 = ReduceMax <axes = [1], keepdims = 0> (x)")
+    data = model(text)
+    feeds = {"x": np.zeros((0, 3), np.float32), "k": np.array(0)}
+    np.testing.assert_array_equal(anydml.load(data).run(None, feeds)[0], np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_place_beyond_is_an_error(native):
+    session = anydml.load(model(AWAY["one of them"]), native=native)
+    for k in (4, -5, 1 << 40):
+        with pytest.raises(anydml.ExecutionFailed):
+            session.run(None, {"x": X, "k": np.array(k)})

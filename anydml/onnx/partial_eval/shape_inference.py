@@ -220,7 +220,9 @@ class ShapeInference:
 
     def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""
-        lengths = numbers(self.integers(inputs[1])) if node.is_onnx("SplitToSequence") else None
+        if not node.is_onnx("SplitToSequence") or len(inputs) < 2:
+            return None
+        lengths = numbers(self.integers(inputs[1]))
         whole = None if inputs[0] is None else inputs[0].value.type
         if lengths != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
             return None

@@ -115,6 +115,8 @@ def _parts(node: Node, known: Constants) -> _Parts | None:
         return None
     if lengths is not None and (lengths.sizes != () or view.integers(1) != [1]):
         return None
+    if whole.type is None or whole.tensor.dtype == "string":  # of which onnxruntime's Gather loses some
+        return None
     item, axis = made.type.element, view.int("axis")
     rank = len(item.sizes) if isinstance(item, TensorType) and item.sizes is not None else None
     if rank not in (whole.rank, whole.rank - 1) or not -whole.rank <= axis < whole.rank:
@@ -132,7 +134,13 @@ def _reads_parts(node: Node | If, made: Value) -> bool:
         given = (node.condition,) if isinstance(node, If) else node.inputs
         inner = node.subgraphs
         return made not in given and all(made not in g.outputs and _only_read(g.nodes, made) for g in inner)
-    return isinstance(node, Node) and (node.is_onnx("SequenceAt") or node.is_onnx("SequenceLength"))
+    assert isinstance(node, Node)
+    return node.is_onnx("SequenceLength") or (node.is_onnx("SequenceAt") and _is_one(node.inputs[1]))
+
+
+def _is_one(place: Value | None) -> bool:
+    """Whether a place is surely one number: libraries take the first one of several."""
+    return place is not None and isinstance(place.type, TensorType) and place.sizes in ((), (1,))
 
 
 # ---- what reads it -----------------------------------------------------------------------------------
@@ -142,12 +150,12 @@ def _read(node: Node, parts: _Parts, made: NodeBuilder) -> None:
     """What a node does with a list, done with the tensor."""
     (output,), whole, axis = node.writes, parts.whole, parts.axis
     if node.is_onnx("SequenceAt"):
-        place = node.inputs[1]
+        place, wanted = node.inputs[1], (1,) if parts.keeps else ()
         assert place is not None
-        if parts.keeps:
-            one = made.constant(f"{output.name}~one", [1])
-            type = TensorType(place.tensor.dtype, (1,))
-            place = made.op("Reshape", [place, one], Value(f"{output.name}~place", type))
+        if place.sizes != wanted:
+            sizes = made.constant(f"{output.name}~sizes", np.array(wanted, np.int64))
+            type = TensorType(place.tensor.dtype, wanted)
+            place = made.nofail("Reshape", [place, sizes], Value(f"{output.name}~place", type))
         made.op("Gather", [whole, place], output, axis=axis)
         return
     size = whole.sizes[axis] if whole.sizes is not None else None

@@ -220,11 +220,9 @@ class ShapeInference:
 
     def _part(self, node: Node, inputs: list[AbstractValue | None]) -> Type | None:
         """The type of parts of length 1 without the axis that is split, as libraries give them."""
-        if not node.is_onnx("SplitToSequence") or len(inputs) < 2:
-            return None
-        lengths = numbers(self.integers(inputs[1]))
+        told = node.is_onnx("SplitToSequence") and len(inputs) > 1 and numbers(self.integers(inputs[1]))
         whole = None if inputs[0] is None else inputs[0].value.type
-        if lengths != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
+        if told != [1] or not isinstance(whole, TensorType) or whole.sizes is None:
             return None
         axis = NodeView(node).int("axis")
         if _dims(inputs[1]) != () or not -len(whole.sizes) <= axis < len(whole.sizes):

@@ -334,10 +334,11 @@ class _Flattening:
 
     def _without_loops(self, graph: Graph) -> Graph:
         """The graph without loops of known counts, and without sequences that are known."""
-        counted = with_trip_counts(lists_as_tensors(graph))
-        rows = lists_as_rows(
-            counted, lambda loop, known: with_typed_bodies(loop, known, self.opsets, self.oracle.provider)
-        )
+
+        def typed(node: Node, known: Mapping[Value, Constant]) -> Node:
+            return with_typed_bodies(node, known, self.opsets, self.oracle.provider)
+
+        rows = lists_as_rows(with_trip_counts(lists_as_tensors(graph, typed)), typed)
         graph, unrolled = unroll_loops(rows, self.unroll, early=self.early)
         self.reports += map(report_unrolled, unrolled)
         self.asking |= {made.origin: path_to(made) for one in unrolled for made in one.ifs}

@@ -38,6 +38,14 @@ AWAY = {
         s2 = If (up) <then_branch = a () => (float[k] t) { r = SequenceAt (p, i) t = Add (s, r) },
                       else_branch = b () => (float[k] e) { q = SequenceAt (p, last) e = Mul (s, q) }>"""
     ),
+    "from the end": loop("l = Sub (n, one) at = Sub (l, i) row = SequenceAt (p, at) s2 = Add (s, row)"),
+    "from the end, counted inside": loop(
+        "n2 = SequenceLength (p) l = Sub (n2, one) at = Sub (l, i) row = SequenceAt (p, at) s2 = Add (s, row)"
+    ),
+    "from the end, with their axis": loop(
+        "l = Sub (n, one) at = Sub (l, i) row = SequenceAt (p, at) f = Squeeze (row) s2 = Add (s, f)",
+        "p = SplitToSequence <axis = 0> (x, one)",
+    ),
     "columns": loop(
         f"{ROW} s2 = Add (s, row)",
         "p = SplitToSequence <axis = -1, keepdims = 0> (x)",

@@ -44,12 +44,14 @@ def specialized(
     special = specialize(graph, types, known, opsets, provider, deep=deep, least=least, likely=likely)
     inner, folded = specialize_bodies(special.graph, opsets, provider)
     simple = with_trip_counts(simplify(inner, on_processor=provider.on_processor))
-    rows = lists_as_rows(
-        lists_as_tensors(simple), lambda loop, known: with_typed_bodies(loop, known, opsets, provider)
-    )
+
+    def typed(node: Node, known: Mapping[Value, Constant]) -> Node:
+        return with_typed_bodies(node, known, opsets, provider)
+
+    rows = lists_as_rows(lists_as_tensors(simple, typed), typed)
     if rows is not simple:  # of which more is known than of lists
-        typed = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
-        simple = simplify(typed.graph, on_processor=provider.on_processor)
+        anew = specialize(rows, {}, {}, opsets, provider, deep=deep, least=least)
+        simple = simplify(anew.graph, on_processor=provider.on_processor)
     return simple, [*special.folded, *folded]
 
 

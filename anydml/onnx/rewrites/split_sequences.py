@@ -9,7 +9,7 @@ So are written the loops of scripts over what a tensor consists of. Programs and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from anydml.onnx.node_builder import NodeBuilder
 from anydml.onnx.ops.opinfo import KnownNode
 
 Constants = Mapping[Value, Constant]
+Typed = Callable[[Node, Constants], Node]
+"""A node whose bodies' values have types."""
 
 
 @dataclass(frozen=True)
@@ -32,79 +34,91 @@ class _Parts:
     """Parts have the axis, too."""
 
 
-def lists_as_tensors(graph: Graph) -> Graph:
+def lists_as_tensors(graph: Graph, typed: Typed) -> Graph:
     """The graph with tensors in the place of lists of their parts; itself if there are none.
 
     Those of branches and bodies go, too.
     """
     if not any(isinstance(n, Node) and n.is_onnx("SplitToSequence") for n in graph.walk(bodies=True)):
         return graph
-    found = _followed(graph, {}, {})
+    found = _Lists(typed).followed(graph, {}, {})
     if found is None:
         return graph
     nodes, constants = found
     return eliminate_dead_code(replace(graph, nodes=nodes, constants=constants))
 
 
-def _followed(
-    graph: Graph, outer: Constants, lists: Mapping[Value, _Parts]
-) -> tuple[tuple[Node | If, ...], dict[Value, Constant]] | None:
-    """A graph's nodes and constants without such lists, its own and those around it; None if it has none."""
-    known = {**outer, **graph.constants}
-    lists = {**lists, **_own(graph, known)}
-    made, nodes, changed = NodeBuilder(known, 0, False), list[Node | If](), False
-    for node in graph.nodes:
-        made.start(node)
-        if node.subgraphs:
-            after = _with_bodies(node, known, lists)
-            changed = changed or after is not node
-            nodes.append(after)
-        elif isinstance(node, Node) and node.reads and node.reads[0] in lists:
-            made.opset = node.op.version
-            _read(node, lists[node.reads[0]], made)
-            nodes += made.taken()
-            changed = True
-        else:
-            nodes.append(node)
-    return (tuple(nodes), {**graph.constants, **made.new_constants}) if changed else None
+@dataclass
+class _Lists:
+    """How lists go."""
 
+    typed: Typed
 
-def _with_bodies(node: Node | If, known: Constants, lists: Mapping[Value, _Parts]) -> Node | If:
-    if isinstance(node, If):
-        then_branch, else_branch = (_branch(b, known, lists) for _, b in node.branches)
-        same = then_branch is node.then_branch and else_branch is node.else_branch
-        return node if same else replace(node, then_branch=then_branch, else_branch=else_branch)
-    bodies = {name: _body(body, known, lists) for name, body in node.bodies.items()}
-    return node if all(b is node.bodies[n] for n, b in bodies.items()) else replace(node, bodies=bodies)
+    def followed(
+        self, graph: Graph, outer: Constants, lists: Mapping[Value, _Parts]
+    ) -> tuple[tuple[Node | If, ...], dict[Value, Constant]] | None:
+        """A graph's nodes and constants without such lists, its own and those around it; None if it has
+        none."""
+        known = {**outer, **graph.constants}
+        before, own = self._own(graph, known)
+        lists = {**lists, **own}
+        made, nodes, changed = NodeBuilder(known, 0, False), list[Node | If](), False
+        for node in before:
+            made.start(node)
+            if node.subgraphs:
+                after = self._with_bodies(node, known, lists)
+                changed = changed or after is not node
+                nodes.append(after)
+            elif isinstance(node, Node) and node.reads and node.reads[0] in lists:
+                made.opset = node.op.version
+                _read(node, lists[node.reads[0]], made)
+                nodes += made.taken()
+                changed = True
+            else:
+                nodes.append(node)
+        return (tuple(nodes), {**graph.constants, **made.new_constants}) if changed else None
 
+    def _own(self, graph: Graph, known: Constants) -> tuple[Sequence[Node | If], dict[Value, _Parts]]:
+        """The lists that a graph makes and that nobody needs as such; and its nodes, with types where they
+        tell that."""
+        found = {}
+        for node in graph.nodes:
+            if isinstance(node, Node) and node.is_onnx("SplitToSequence"):
+                parts, made = _parts(node, known), node.outputs[0]
+                if parts is not None and made is not None and made not in graph.outputs:
+                    found[made] = parts
+        nodes = [self._told(n, known) if found.keys() & {*n.reads} else n for n in graph.nodes]
+        return nodes, {v: parts for v, parts in found.items() if _only_read(nodes, v)}
 
-def _branch(branch: Graph, known: Constants, lists: Mapping[Value, _Parts]) -> Graph:
-    found = _followed(branch, known, lists)
-    return branch if found is None else make_subgraph(branch.name, found[0], branch.outputs, found[1])
+    def _told(self, node: Node | If, known: Constants) -> Node | If:
+        """The node with what is known of its bodies' values: of places that they compute."""
+        if isinstance(node, If) or not node.bodies:
+            return node
+        return replace(node, bodies=self.typed(node, known).bodies)
 
+    def _with_bodies(self, node: Node | If, known: Constants, lists: Mapping[Value, _Parts]) -> Node | If:
+        if isinstance(node, If):
+            then_branch, else_branch = (self._branch(b, known, lists) for _, b in node.branches)
+            same = then_branch is node.then_branch and else_branch is node.else_branch
+            return node if same else replace(node, then_branch=then_branch, else_branch=else_branch)
+        bodies = {name: self._body(body, known, lists) for name, body in node.bodies.items()}
+        return node if all(b is node.bodies[n] for n, b in bodies.items()) else replace(node, bodies=bodies)
 
-def _body(body: Body, known: Constants, lists: Mapping[Value, _Parts]) -> Body:
-    found = _followed(body, known, lists)
-    if found is None:
-        return body
-    nodes, constants = found
-    inner = make_subgraph(body.name, nodes, body.outputs, constants)
-    captures = tuple(v for v in inner.inputs if v not in body.parameters)
-    return replace(body, inputs=captures, nodes=inner.nodes, constants=inner.constants)
+    def _branch(self, branch: Graph, known: Constants, lists: Mapping[Value, _Parts]) -> Graph:
+        found = self.followed(branch, known, lists)
+        return branch if found is None else make_subgraph(branch.name, found[0], branch.outputs, found[1])
+
+    def _body(self, body: Body, known: Constants, lists: Mapping[Value, _Parts]) -> Body:
+        found = self.followed(body, known, lists)
+        if found is None:
+            return body
+        nodes, constants = found
+        inner = make_subgraph(body.name, nodes, body.outputs, constants)
+        captures = tuple(v for v in inner.inputs if v not in body.parameters)
+        return replace(body, inputs=captures, nodes=inner.nodes, constants=inner.constants)
 
 
 # ---- which they are ----------------------------------------------------------------------------------
-
-
-def _own(graph: Graph, known: Constants) -> dict[Value, _Parts]:
-    """The lists that a graph makes and that nobody needs as such."""
-    found = {}
-    for node in graph.nodes:
-        if isinstance(node, Node) and node.is_onnx("SplitToSequence") and node.outputs[0] is not None:
-            parts, made = _parts(node, known), node.outputs[0]
-            if parts is not None and made not in graph.outputs and _only_read(graph.nodes, made):
-                found[made] = parts
-    return found
 
 
 def _parts(node: Node, known: Constants) -> _Parts | None:

@@ -9,6 +9,7 @@ import anydml as dml
 from anydml.onnx.from_directml.tensor_operators import LOWERINGS
 from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import FROM_NUMPY
+from tests.models import cuts_sums_off
 from tests.test_tensor_operators import arguments, results
 
 NO_WORDS = """
@@ -438,6 +439,8 @@ def test_random_configurations(configuration):
             assert "not with these attributes" in str(error)  # noqa: PT017
             continue
         said += 1
+        if cuts_sums_off():
+            feeds = {n: x >> 1 if x.dtype == np.int8 else x for n, x in feeds.items()}
         for x, y in zip(run(model, feeds), graph(feeds).values(), strict=True):
             assert (x.dtype, x.shape) == (y.dtype, y.shape)
             near = (

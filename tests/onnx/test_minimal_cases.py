@@ -270,8 +270,8 @@ def test_ranks_that_a_library_gives_win(monkeypatch):
     text = """(float[n] s, float[n] v) => (float[k] o, int64 r) {
         one = Constant <value_int = 1> () h = Constant <value_float = 0.5> () z = Constant <value_int = 0> ()
         c = Greater (s, h) nz = NonZero (c) t = Transpose <perm = [1, 0]> (nz)
-        q = SplitToSequence <axis = 1, keepdims = 0> (t, one) i = SequenceAt (q, z) o = Gather (v, i)
-        sh = Shape (o) r = Size (sh) }"""
+        p = SplitToSequence <axis = 1, keepdims = 0> (t, one) i0 = SequenceAt (p, z) q = SequenceInsert (p, i0)
+        i = SequenceAt (q, z) o = Gather (v, i) sh = Shape (o) r = Size (sh) }"""
     session = anydml.load(parsed(text), threads=1)
     for _ in range(2):
         o, r = session.run(None, {"s": F([0.1, 0.9, 0.8, 0.2, 0.7]), "v": F([1, 2, 3, 4, 5])})
@@ -283,7 +283,8 @@ def test_ranks_that_a_library_gives_win(monkeypatch):
         m = ReduceMax <keepdims = 0> (s) big = Greater (m, h)
         o = If (big) <then_branch = t () => (float[p] a) {
             d = Greater (s, h) nz = NonZero (d) t = Transpose <perm = [1, 0]> (nz)
-            q = SplitToSequence <axis = 1, keepdims = 0> (t, one) i = SequenceAt (q, z) a = Gather (v, i) },
+            p = SplitToSequence <axis = 1, keepdims = 0> (t, one) i0 = SequenceAt (p, z)
+            q = SequenceInsert (p, i0) i = SequenceAt (q, z) a = Gather (v, i) },
             else_branch = e () => (float[q, u] b) { first = Constant <value_ints = [0]> () b = Unsqueeze (v, first) }>
         sh = Shape (o) r = Size (sh) }"""
     session = anydml.load(parsed(inside), threads=1)

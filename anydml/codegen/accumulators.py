@@ -31,13 +31,13 @@ class AccumulatorEmitter(LoopEmitter):
         r: Reduction,
         accumulator: str,
         argument: str,
-        lanes: int,
         at: str | None = None,
     ) -> str:
-        """An accumulator of so many lanes with a block's values; adds to the emitter's lines.
+        """The accumulator with a block's values; adds to the emitter's lines.
 
         `at`: the memory with the argument, if it stands somewhere.
         """
+        lanes = self.held_lanes(r)
         value = self.widened(emitter.lines, r, argument, self.lanes, lanes, at)
         other = read(-2, r.dtype)
         inner = Emitter(self.target, lanes, {r.leaf: accumulator, other: value}, f"{self.label()}.v")
@@ -76,7 +76,7 @@ class AccumulatorEmitter(LoopEmitter):
             for at in range(first, lanes, to):
                 lines += [
                     f"  %{p}.{at}.p = getelementptr float, ptr {source}, i64 {at}",
-                    f"  %{p}.{at}.n = load {given}, ptr %{p}.{at}.p, align 4",
+                    f"  %{p}.{at}.n = load {given}, ptr %{p}.{at}.p, align 1",
                     f"  %{p}.{at} = fpext {given} %{p}.{at}.n to {wide}",
                 ]
                 parts.append(f"%{p}.{at}")

@@ -150,9 +150,7 @@ class BlockedLoopEmitter(AccumulatorEmitter):
         self.emit_lines(f"%{b}.all = icmp sge i64 %{b}.last, 0")
         self.load(b, given, loaded, at, pointers, row)
         self.positions(b, index, needed, given)
-        emitter = self.emitter(given)
-        emitter.some = dict(self.some)
-        values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
+        emitter, values = self.computed(given, outputs, keep)
         for j, (r, _) in enumerate(reductions):
             self._accumulate(emitter, b, j, r)
         self.flush(emitter)
@@ -212,6 +210,14 @@ class BlockedLoopEmitter(AccumulatorEmitter):
                 self.emit_lines(f"%{b}.x{k} = load {value_type(dtype, self.lanes)}, ptr {at[k]}, align 1")
                 given[leaf] = f"%{b}.x{k}"
 
+    def computed(
+        self, given: Mapping[Expr, str], outputs: Sequence[Expr], keep: Expr | None
+    ) -> tuple[Emitter, list[str]]:
+        """What a pass stores, and the emitter that has computed it, for reductions to go on with."""
+        emitter = self.emitter(given)
+        emitter.some = dict(self.some)
+        return emitter, [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
+
     def leaf(self, k: int, row: Row | None) -> Expr:
         """What an operand's block, or what is held, is the value of."""
         if k < self.count:
@@ -269,14 +275,14 @@ class BlockedLoopEmitter(AccumulatorEmitter):
         p = f"{b}.r{j}"
         nothing = f"splat ({element_type(given.dtype)} {r.start(given.dtype)})"
         emitter.lines += [f"  br i1 %{b}.all, label %{p}.all, label %{p}.some", f"{p}.all:"]
-        after_all = self.combine(emitter, r, f"%{b}.acc{j}", argument, self.held_lanes(r))
+        after_all = self.combine(emitter, r, f"%{b}.acc{j}", argument)
         emitter.lines += [
             f"  br label %{p}.end",
             f"{p}.some:",
             *("  " + line for line in first_lanes(f"{p}.mask", f"%{b}.m", self.lanes)),
             f"  %{p}.x = select {truths} %{p}.mask, {kind} {argument}, {kind} {nothing}",
         ]
-        after_some = self.combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x", self.held_lanes(r))
+        after_some = self.combine(emitter, r, f"%{b}.acc{j}", f"%{p}.x")
         accumulator = value_type(r.dtype, self.held_lanes(r))
         emitter.lines += [
             f"  br label %{p}.end",

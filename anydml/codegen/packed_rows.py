@@ -113,14 +113,11 @@ class PackedRowEmitter(BlockedLoopEmitter):
             self._fetch(b, loaded, pointers, at)
         self.positions(b, index, needed, given)
         standing = {f"%{b}.x{k}": at[k] for k in loaded}
-        emitter = self.emitter(given)
-        emitter.some = dict(self.some)
-        values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
+        emitter, values = self.computed(given, outputs, keep)
         ends = []
         for j, (r, _) in enumerate(reductions):
-            argument, lanes = emitter.value(r.argument), self.held_lanes(r)
-            source = standing.get(argument)
-            ends.append(self.combine(emitter, r, f"%{b}.acc{j}", argument, lanes, source))
+            argument = emitter.value(r.argument)
+            ends.append(self.combine(emitter, r, f"%{b}.acc{j}", argument, standing.get(argument)))
         self.flush(emitter)
         self.store(values, stored, at)
         self.emit_lines(f"br label %{b}.latch", f"{b}.latch:")
@@ -156,16 +153,14 @@ class PackedRowEmitter(BlockedLoopEmitter):
         self.load(b, given, [k for k in loaded if k not in parted], at, pointers, row)
         given |= {self.leaf(k, row): value for k, value in inward.items()}
         self.positions(b, index, needed, given)
-        emitter = self.emitter(given)
-        emitter.some = dict(self.some)
-        values = [emitter.value(e) for e in (outputs or ([keep] if keep else []))]
+        emitter, values = self.computed(given, outputs, keep)
         ends = []
         for j, (r, start) in enumerate(reductions):
             argument, dtype = emitter.value(r.argument), r.argument.dtype
             kind, some = value_type(dtype, lanes), f"{value_type(BOOL, lanes)} %{b}.some"
             nothing = f"{kind} splat ({element_type(dtype)} {r.start(dtype)})"
             emitter.lines.append(f"  %{b}.r{j} = select {some}, {kind} {argument}, {nothing}")
-            ends.append(self.combine(emitter, r, start, f"%{b}.r{j}", self.held_lanes(r)))
+            ends.append(self.combine(emitter, r, start, f"%{b}.r{j}"))
         self.flush(emitter)
         for k, value in zip(stored, values, strict=True):
             if k in parted:

@@ -129,7 +129,7 @@ def _parts(node: Node, known: Constants) -> _Parts | None:
         return None
     if lengths is not None and (lengths.sizes != () or view.integers(1) != [1]):
         return None
-    if whole.type is None or whole.tensor.dtype == "string":  # of which onnxruntime's Gather loses some
+    if whole.tensor.dtype == "string":  # of which onnxruntime's Gather loses some
         return None
     item, axis = made.type.element, view.int("axis")
     rank = len(item.sizes) if isinstance(item, TensorType) and item.sizes is not None else None

@@ -75,6 +75,8 @@ def load(
         sess_options: an `onnxruntime.SessionOptions`. Its `intra_op_num_threads` is `threads`; with
             `use_deterministic_compute`, or $ANYDML_DETERMINISTIC, a first run waits for machine code that is
             not on disk, so that its last bits are those of later runs; else that is made at the second run.
+            With "session.x64quantprecision" told to be "0", sums of products of 8-bit integers are cut off
+            at 16 bits on processors without VNNI, as onnxruntime's are by default; else they are exact.
             With `optimized_model_filepath`, onnxruntime writes that file, as it would.
             Custom operators of libraries that were registered with it run, and what is around them in one
             region of onnxruntime, with these options as they are. Sizes that it has for symbols are `dims`.
@@ -107,6 +109,7 @@ def load(
         native,
         requested.deterministic
         or os.environ.get("ANYDML_DETERMINISTIC", "0").lower() not in ("", "0", "off"),
+        requested.exact,
     )
     loaded = _recent.loaded(model, settings, requested.given)
     told = fixed_sizes(requested.given, loaded.symbols)

@@ -27,6 +27,8 @@ CALL_SECONDS = 20e-6
 BLOCKED_BYTES_PER_SECOND = 1.5e9
 """Of what passes between a convolution and another step: libraries keep it in blocks of channels, and choose
 worse ways for convolutions whose neighbours they do not see."""
+_COPIES = 4
+"""Passes over memory that is at hand, which take as long."""
 MIN_GAIN = 0.05
 """Part of a graph's time that kernels must save, before regions are cut: estimates are rough, and a library
 fuses across what would be cut."""
@@ -151,6 +153,12 @@ _IN_BLOCKS = frozenset({"Conv", "BatchNormalization", "MaxPool", "AveragePool"})
 def out_of_blocks(value: Value) -> float:
     """Seconds that it takes to hand a value on between what computes on blocks and another step."""
     return 4 * elements(value) / BLOCKED_BYTES_PER_SECOND
+
+
+def copied_out(value: Value) -> float:
+    """Seconds that it takes to have a library's result for another step: a copy, into memory that was not
+    touched before."""
+    return _COPIES * _passing(elements(value))
 
 
 def elements(value: Value) -> int:

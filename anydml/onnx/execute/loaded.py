@@ -16,8 +16,9 @@ from anydml.onnx.execute.checks import check_operators
 from anydml.onnx.execute.partition import ProviderRegistry
 from anydml.onnx.execute.program import Program
 from anydml.onnx.partial_eval.annotate import typed_outputs
-from anydml.onnx.providers.onnxruntime import OnnxRuntime, copies_weights
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.session_options import ExecutionProviders, SessionOptions
+from anydml.onnx.providers.weights import copies_weights
 from anydml.onnx.schema import is_custom
 from anydml.onnx.serde.deserialize import Argument, Model, read
 from anydml.onnx.serde.parse import ModelSource
@@ -38,6 +39,8 @@ class Settings:
     providers: ExecutionProviders
     native: bool | None
     deterministic: bool
+    exact: bool
+    """What sums of products of 8-bit integers have to be."""
 
 
 class Stays(Enum):
@@ -115,7 +118,7 @@ class Loaded:
             model.opsets,
             settings.threads or default_threads(),
             settings.threads or asked_threads(),
-            OnnxRuntime(providers=settings.providers, given=self.given),
+            OnnxRuntime(providers=settings.providers, given=self.given, exact=settings.exact),
             native=settings.native,
             at_once=settings.deterministic,
             files=model.mapped,

@@ -385,7 +385,7 @@ class _Lowering:
             constants = {}
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
-        made = region(nodes, inputs, outputs, small, opsets, weights, self.declared)
+        made = region(nodes, inputs, outputs, small, opsets, weights, self.declared, provider)
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]

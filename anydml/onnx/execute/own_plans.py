@@ -25,6 +25,7 @@ class OwnPlans:
 
     name = "anydml"
     on_processor = True
+    exact = False  # regions of theirs are
 
     def __init__(self, folder: Path | None, seconds: float) -> None:
         """`folder`: where external data lies. `seconds`: after which a loop, or a library's run, is ended."""
@@ -36,6 +37,9 @@ class OwnPlans:
 
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
+
+    def cuts_sums_off(self) -> bool:
+        return False
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")

@@ -15,6 +15,7 @@ from anydml.onnx.execute.cost_model import (
     CALL_SECONDS,
     MIN_GAIN,
     connected,
+    copied_out,
     elements,
     in_blocks,
     integers_pay,
@@ -253,7 +254,10 @@ class Partition:
         blocked = {n for n in self.graph.nodes if in_blocks(n)} - kernels
         unblocked = {v for n in kernels for v in n.reads if self._makers.get(v) in blocked}
         unblocked |= {v for n in kernels for v in n.writes if blocked.intersection(self._readers.get(v, ()))}
-        return others + CALL_SECONDS * max(len(regions) - 1, 0) + sum(map(out_of_blocks, unblocked))
+        inside = {v for region in regions for n in region for v in n.writes}
+        handed = {v for n in kernels for v in n.reads if v in inside} - unblocked
+        passed_on = sum(map(out_of_blocks, unblocked)) + sum(map(copied_out, handed))
+        return others + CALL_SECONDS * max(len(regions) - 1, 0) + passed_on
 
     @cached_property
     def _finder(self) -> ViewFinder:

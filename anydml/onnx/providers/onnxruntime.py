@@ -31,6 +31,7 @@ from anydml.onnx.protos import (
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import lends, over_array
+from anydml.onnx.providers.products_of_bytes import cuts_sums_off
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes, copied
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
@@ -57,12 +58,15 @@ class OnnxRuntime:
         providers: ExecutionProviders = CPU,
         literal: bool = False,
         given: ort.SessionOptions | None = None,
+        exact: bool = True,
     ) -> None:
         """`seconds`: after which a run is ended (None: never); it then raises `RegionEnded`. `literal`: it
         computes node by node, and rounds where the file does. `given`: a user's options, for custom
-        operators: nobody but they know the libraries that these are in."""
+        operators: nobody but they know the libraries that these are in. `exact`: what products of 8-bit
+        integers have to be."""
         self._seconds, self._providers, self._literal, self._given = seconds, providers, literal, given
         self.on_processor = providers == CPU
+        self.exact = exact and self.on_processor
         self.unbelieved: set[OnnxOp] = set()
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
@@ -71,6 +75,9 @@ class OnnxRuntime:
 
     def _asked(self, threads: int, alone: bool = True) -> Asked:
         return Asked(threads, alone, self._providers, self._literal, self._given)
+
+    def cuts_sums_off(self) -> bool:
+        return self.on_processor and cuts_sums_off()
 
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""
@@ -94,14 +101,6 @@ class OnnxRuntime:
         if sum(prod(n) * t.itemsize for t, n in ends) > BOUND:
             return call
         return Fixed(call, ends[: len(inputs)], ends[len(inputs) :])
-
-
-def copies_weights() -> bool:
-    """Whether onnxruntime copies weights out of a file's content in memory, and so does not keep that.
-
-    Older ones cannot be given such a content.
-    """
-    return hasattr(ort.SessionOptions, "add_external_initializers_from_files_in_memory")
 
 
 _spare_options: list[ort.RunOptions] = []

@@ -68,6 +68,8 @@ class Provider(Protocol):
     name: str
     on_processor: bool
     """Whether all that it runs runs on the processor, and nothing on a device."""
+    exact: bool
+    """Whether products of 8-bit integers are written so that they are exact, and fast, on the processor."""
     unbelieved: set[OnnxOp]
     """Operators of which sizes are not inferred, since this provider was seen to give others."""
 
@@ -78,6 +80,10 @@ class Provider(Protocol):
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """The types of a model's outputs by their names, as far as this provider infers them. Of operators
         of its own, for the most part: ONNX's are inferred without it. `custom`: as a region's."""
+        ...
+
+    def cuts_sums_off(self) -> bool:
+        """Whether sums of products of UINT8 and INT8 are cut off at 16 bits."""
         ...
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:

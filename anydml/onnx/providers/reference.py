@@ -17,6 +17,8 @@ class Reference:
     name = "onnx.reference"
     on_processor = True
 
+    exact = False  # as it is
+
     def __init__(self) -> None:
         self.unbelieved: set[OnnxOp] = set()
 
@@ -25,6 +27,9 @@ class Reference:
 
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
+
+    def cuts_sums_off(self) -> bool:
+        return False
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         from onnx import load_external_data_for_model  # slow to import, and rarely needed

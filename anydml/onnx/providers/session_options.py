@@ -16,6 +16,7 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  
 from anydml.dataclass import dataclass
 from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler, nearest, short_repr, type_name
 from anydml.onnx.protos import ModelProto, TensorProto, make_node, make_tensor_value_info, model_of_one
+from anydml.onnx.providers.products_of_bytes import allows_cut_off_sums
 from anydml.onnx.providers.words import first_line
 
 ExecutionProviders = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -75,6 +76,8 @@ class RequestedOptions:
 
     threads: int | None = None
     deterministic: bool = False
+    exact: bool = True
+    """Whether sums of products of 8-bit integers are not to be cut off, whatever the processor has."""
     ignored: tuple[str, ...] = ()
     """What else they ask for, and do not get."""
     unused: tuple[str, ...] = ()
@@ -100,7 +103,8 @@ def requested_options(options: object) -> RequestedOptions:
     ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
     threads = options.intra_op_num_threads or None
     deterministic = bool(options.use_deterministic_compute)
-    return RequestedOptions(threads, deterministic, tuple(ignored), tuple(unused), options)
+    exact = not allows_cut_off_sums(options)
+    return RequestedOptions(threads, deterministic, exact, tuple(ignored), tuple(unused), options)
 
 
 _OURS_TOO = ("intra_op_num_threads", "use_deterministic_compute", "optimized_model_filepath")

@@ -47,6 +47,14 @@ def lend(region: Region, options: ort.SessionOptions) -> list[Any]:
     return [*arrays, *lent]
 
 
+def copies_weights() -> bool:
+    """Whether onnxruntime copies weights out of a file's content in memory, and so does not keep that.
+
+    Older ones cannot be given such a content.
+    """
+    return hasattr(ort.SessionOptions, "add_external_initializers_from_files_in_memory")
+
+
 def _is_there(data: ExternalData) -> bool:
     """Whether a library finds external data by its path."""
     return data.file is None or data.file.is_at_its_path()

@@ -15,9 +15,10 @@ from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import NodeView, Sizes
 from anydml.onnx.protos import ModelProto, NodeProto, TensorProto, ValueInfoProto, make_opsetid
-from anydml.onnx.providers.provider import GIVEN, Region
+from anydml.onnx.providers.provider import GIVEN, Provider, Region
 from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
+from anydml.onnx.serde.byte_products import right_byte_products
 from anydml.onnx.serde.divisions import right_divisions
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.front_axes import with_front_axes
@@ -49,24 +50,33 @@ def region(
     opsets: Mapping[str, int],
     weights: Mapping[Value, Constant] = MappingProxyType({}),
     declared: Mapping[Value, Sizes] = MappingProxyType({}),
+    provider: Provider | None = None,
 ) -> Region:
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
     told, and those `declared` by the model, which also tells ranks that nothing infers. Weights are
-    declared only, but beside custom operators.
+    declared only, but beside custom operators. `provider`: who will run them,
+    whose way with products of 8-bit integers is then minded.
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
     every = every_node(nodes)
     custom = any(isinstance(n, Node) and is_custom(n.op) for n in every)
     if custom:  # nothing can be added to the options that know them
         constants, weights = {**constants, **weights}, {}
+    instead: Mapping[Node | If, list[Node]] = {}
+    if provider is not None and provider.exact:
+        cut_off = provider.cuts_sums_off
+        instead, constants, weights = right_byte_products(nodes, outputs, constants, weights, cut_off)
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     model, names = ModelProto(ir_version=IR_VERSION), Names()
     graph = model.graph  # messages are copied where they are put together
     graph.name = "region"
     places = {n: str(k) for k, n in enumerate(every)}
-    parts = partial(_right, constants=constants)
+
+    def parts(node: Node) -> list[Node]:
+        return [p for n in instead.get(node, [node]) for p in _right(n, constants)]
+
     opset = opsets.get("", 1)
     around = {*constants, *weights}
     writer = NodeWriter(
@@ -101,7 +111,9 @@ def region(
             *_losing(nodes, outputs),
             *(["NchwcTransformer"] if blocks_in_vain(nodes) else ()),
         ),
-        frozenset(map(names.of, _unchanged(every, weights))),
+        frozenset(
+            map(names.of, _unchanged([n for node in every for n in instead.get(node, [node])], weights))
+        ),
         custom,
     )
 

@@ -1,0 +1,316 @@
+"""Products of 8-bit integers are exact, on processors whose instructions for them are not, too."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+import anydml
+from anydml.onnx.partial_eval.annotate import read_typed
+from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.providers.products_of_bytes import PRECISION
+from anydml.onnx.serde.byte_products import right_byte_products
+from tests.models import cuts_sums_off
+
+HEAD = '<ir_version: 9, opset_import: ["" : 19, "com.microsoft" : 1]> main '
+RNG = np.random.default_rng(4)
+
+
+@pytest.fixture(autouse=True, params=["here", "without VNNI"])
+def processor(request, monkeypatch):
+    """What is written for a processor that cuts sums off is right on every other one."""
+    if request.param != "here":
+        monkeypatch.setattr(OnnxRuntime, "cuts_sums_off", lambda self: True)
+        monkeypatch.setattr("anydml.onnx.serde.byte_products._slow", lambda: True)
+
+
+def model(text, **weights):
+    made = onnx.parser.parse_model(HEAD + text)
+    made.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in weights.items())
+    return made.SerializeToString()
+
+
+def extreme(dtype, *sizes):
+    """Numbers of which most products are large, and some small ones."""
+    info = np.iinfo(dtype)
+    far = RNG.choice([info.min, info.max], sizes)
+    return np.where(RNG.random(sizes) < 0.7, far, RNG.integers(info.min, info.max, sizes)).astype(dtype)
+
+
+def whole(x, zero):
+    return x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64))
+
+
+def windows(x, filters):
+    """A convolution of whole numbers, without padding."""
+    found = np.lib.stride_tricks.sliding_window_view(x, filters.shape[2:], axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", found, filters)
+
+
+def requantized(total, factor, zero):
+    info = np.iinfo(zero.dtype)
+    return np.clip(np.rint(total * factor) + zero, info.min, info.max)
+
+
+KINDS = pytest.mark.parametrize(
+    ("first", "second"), [("uint8", "int8"), ("int8", "int8"), ("int8", "uint8"), ("uint8", "uint8")]
+)
+FED = pytest.mark.parametrize("fed", [False, True], ids=["constant", "fed"])
+
+
+@KINDS
+@FED
+@pytest.mark.parametrize("zeros", ["none", "one", "both", "columns", "fed"])
+def test_matrix_products_of_integers(first, second, fed, zeros):
+    a, b = extreme(first, 9, 70), extreme(second, 70, 40)
+    of_a = None if zeros == "none" else np.array(7, first)
+    of_b = None if zeros in ("none", "one") else np.array(3, second)
+    if zeros == "columns":
+        of_b = RNG.integers(0, 50, 40).astype(second)
+    given = {n: x for n, x in (("a0", of_a), ("b0", of_b)) if x is not None}
+    names = ", ".join(["a", "b", *given])
+    ends = [f"{first}[n,70] a", *([f"{second}[70,40] b"] if fed else [])]
+    weights, feeds = ({} if fed else {"b": b}), {"a": a, **({"b": b} if fed else {})}
+    if zeros == "fed":
+        ends += [f"{first} a0", f"{second} b0"]
+        feeds |= given
+    else:
+        weights |= given
+    data = model(f"({', '.join(ends)}) => (int32[n,40] y) {{ y = MatMulInteger ({names}) }}", **weights)
+    session = anydml.load(data, native=False)
+    for _ in range(2):
+        (y,) = session.run(None, feeds)
+        np.testing.assert_array_equal(y, whole(a, of_a) @ whole(b, of_b))
+    assert "NumPy" not in session.explain()
+
+
+@KINDS
+@FED
+@pytest.mark.parametrize("zeros", [False, True])
+def test_convolutions_of_integers(first, second, fed, zeros):
+    x, w = extreme(first, 2, 6, 9, 8), extreme(second, 5, 6, 3, 3)
+    given = {"x0": np.array(5, first), "w0": np.array(2, second)} if zeros else {}
+    end = f"{first}[n,6,9,8] x" + (f", {second}[5,6,3,3] w" if fed else "")
+    names = ", ".join(["x", "w", *given])
+    data = model(
+        f"({end}) => (int32[n,5,7,6] y) {{ y = ConvInteger ({names}) }}", **({} if fed else {"w": w}), **given
+    )
+    session = anydml.load(data, native=False)
+    (y,) = session.run(None, {"x": x, **({"w": w} if fed else {})})
+    wanted = windows(whole(x, given.get("x0")), whole(w, given.get("w0")))
+    np.testing.assert_array_equal(y, wanted)
+    assert "NumPy" not in session.explain()
+
+
+SCALES = {"xs": np.float32(0.25), "ys": np.float32(128)}
+
+
+@KINDS
+@FED
+@pytest.mark.parametrize("several", [False, True])
+def test_quantized_products(first, second, fed, several):
+    a, b = extreme(first, 9, 70), extreme(second, 70, 40)
+    scale = RNG.uniform(0.2, 0.5, 40 if several else ()).astype(np.float32)
+    zero = np.full(scale.shape, 3, second)
+    given = {"x0": np.array(9, first), "bs": scale, "b0": zero, "y0": np.array(11, first)}
+    ends = f"{first}[n,70] a" + (f", {second}[70,40] b" if fed else "")
+    text = f"({ends}) => ({first}[n,40] y) {{ y = QLinearMatMul (a, xs, x0, b, bs, b0, ys, y0) }}"
+    data = model(text, **SCALES, **given, **({} if fed else {"b": b}))
+    session = anydml.load(data, native=False)
+    (y,) = session.run(None, {"a": a, **({"b": b} if fed else {})})
+    total = whole(a, given["x0"]) @ whole(b, zero)
+    wanted = requantized(total, 0.25 * scale.astype(float) / 128, given["y0"])
+    assert y.dtype == first
+    assert np.abs(y - wanted).max() <= 1
+    assert (y == wanted).mean() > 0.98
+    assert "NumPy" not in session.explain()
+
+
+@KINDS
+@FED
+@pytest.mark.parametrize("several", [False, True])
+def test_quantized_convolutions(first, second, fed, several):
+    x, w = extreme(first, 2, 6, 9, 8), extreme(second, 5, 6, 3, 3)
+    scale = RNG.uniform(0.2, 0.5, 5 if several else ()).astype(np.float32)
+    zero = np.full(scale.shape, 0 if second == "int8" else 128, second)
+    given = {"x0": np.array(9, first), "ws": scale, "w0": zero, "y0": np.array(11, first)}
+    ends = f"{first}[n,6,9,8] x" + (f", {second}[5,6,3,3] w" if fed else "")
+    bias = np.arange(5, dtype=np.int32) * 1000
+    text = f"({ends}) => ({first}[n,5,7,6] y) {{ y = QLinearConv (x, xs, x0, w, ws, w0, ys, y0, c) }}"
+    data = model(text, **SCALES, **given, c=bias, **({} if fed else {"w": w}))
+    session = anydml.load(data, native=False)
+    (y,) = session.run(None, {"x": x, **({"w": w} if fed else {})})
+    of_filters = [-1, 1, 1, 1]
+    total = windows(whole(x, given["x0"]), whole(w, zero.reshape(of_filters) if several else zero))
+    factor = 0.25 * scale.astype(float) / 128
+    factor = factor.reshape(-1, 1, 1) if several else factor
+    wanted = requantized(total + bias.reshape(-1, 1, 1), factor, given["y0"])
+    assert y.dtype == first
+    assert np.abs(y - wanted).max() <= 1
+    assert (y == wanted).mean() > 0.98
+    assert "NumPy" not in session.explain()
+
+
+@KINDS
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("zero", [False, True])
+def test_products_of_what_was_dequantized(first, second, turned, zero):
+    """As torch's and onnxruntime's quantizers write them; weights are turned where a layer's are."""
+    q = extreme(second, 40, 70) if turned else extreme(second, 70, 40)
+    middle = np.array(0 if second == "int8" else 128, second)
+    x0, y0 = (
+        np.array(z, np.uint8 if first == "uint8" else np.int8)
+        for z in ((130, 120) if first == "uint8" else (2, -8))
+    )
+    of_weights = "q, ws, w0" if zero else "q, ws"
+    turn = "Transpose" if turned else "Identity"
+    text = f"""(float[n,70] x) => (float[n,40] y, float[n,40] f) {{
+        xq = QuantizeLinear (x, xs, x0)  xd = DequantizeLinear (xq, xs, x0)
+        wd = DequantizeLinear ({of_weights})  w = {turn} (wd)
+        p = MatMul (xd, w)  f = Neg (p)  yq = QuantizeLinear (p, ys, y0)  y = DequantizeLinear (yq, ys, y0) }}"""
+    steps = {"xs": np.float32(0.02), "ws": np.float32(0.01), "ys": np.float32(0.5), "x0": x0, "y0": y0}
+    data = model(text, q=q, **steps, **({"w0": middle} if zero else {}))
+    session = anydml.load(data, native=False)
+    x = RNG.choice([-2.5, 2.5], (4, 70)).astype(np.float32)
+    rounded = (np.clip(np.rint(x / np.float32(0.02)) + 2, -128, 127) - 2) * 0.02
+    w = whole(q, middle if zero else None) * 0.01
+    wanted = rounded @ (w.T if turned else w)
+    for _ in range(2):
+        y, f = session.run(None, {"x": x})
+        np.testing.assert_allclose(f, -wanted, atol=2e-3)
+        np.testing.assert_allclose(y, np.clip(wanted, -60, 67.5), atol=0.26)
+
+
+@pytest.mark.parametrize("given", ["result", "body", "again"])
+def test_quantized_values_that_others_read_stay_what_they_are(given):
+    """As INT8 that is a result, or read by something that does more than dequantize."""
+    q = extreme("int8", 70, 40)
+    more = {
+        "result": ("int8[n,70] u", ""),
+        "body": (
+            "int8[n,70] u",
+            """u = If (yes) <then_branch = t () => (int8[n,70] v) { v = Identity (xq) },
+                else_branch = e () => (int8[n,70] w0) { w0 = Max (xq, xq) }>""",
+        ),
+        "again": ("int8[n,35,2] u", "shape = Constant <value_ints = [0, 35, 2]> ()  u = Reshape (xq, shape)"),
+    }
+    end, nodes = more[given]
+    name = "u = QuantizeLinear (x, xs, x0)  xd = DequantizeLinear (u, xs, x0)" if given == "result" else ""
+    name = name or "xq = QuantizeLinear (x, xs, x0)  xd = DequantizeLinear (xq, xs, x0)"
+    data = model(
+        f"""(float[n,70] x, bool yes) => (float[n,40] y, {end}) {{
+        {name} {nodes} wd = DequantizeLinear (q, ws)  y = MatMul (xd, wd) }}""",
+        q=q,
+        xs=np.float32(0.02),
+        ws=np.float32(0.01),
+        x0=np.array(2, np.int8),
+    )
+    x = RNG.choice([-2.5, 0.3, 2.5], (4, 70)).astype(np.float32)
+    whole_x = np.clip(np.rint(x / np.float32(0.02)) + 2, -128, 127)
+    y, u = anydml.load(data, native=False).run(None, {"x": x, "yes": np.array(True)})
+    assert u.dtype == np.int8
+    np.testing.assert_array_equal(u.reshape(4, 70), whole_x)
+    np.testing.assert_allclose(y, (whole_x - 2) * 0.02 @ (q * 0.01), atol=2e-3)
+
+
+def test_weights_that_several_nodes_and_a_body_share():
+    b = extreme("int8", 70, 70)
+    text = """(uint8[n,70] a, int64 count) => (int32[n,70] y, int32[n,70] z, int32[n,70] u) {
+        y = MatMulInteger (a, b)  z = MatMulInteger (a, b, three)
+        u = Loop (count, yes, z) <body = loop (int64 i, bool c, int32[n,70] s) => (bool d, int32[n,70] t) {
+            d = Identity (c)  m = MatMulInteger (a, b)  t = Add (s, m) }> }"""
+    data = model(text, b=b, three=np.array(3, np.uint8), yes=np.array(True))
+    a = extreme("uint8", 4, 70)
+    y, z, u = anydml.load(data, native=False).run(None, {"a": a, "count": np.int64(3)})
+    product = whole(a, None) @ whole(b, None)
+    moved = whole(a, np.uint8(3)) @ whole(b, None)
+    np.testing.assert_array_equal(y, product)
+    np.testing.assert_array_equal(z, moved)
+    np.testing.assert_array_equal(u, moved + 3 * product)
+
+
+FOREIGN = {
+    "MatMulIntegerToFloat": "(uint8[n,70] a) => (float[n,40] y) { y = com.microsoft.MatMulIntegerToFloat (a, b, s, s) }",
+    "with zero points": """(uint8[n,70] a) => (float[n,40] y) {
+        y = com.microsoft.MatMulIntegerToFloat (a, b, s, s, a0, b0, bias) }""",
+    "DynamicQuantizeMatMul": """(uint8[n,70] a) => (float[n,40] y) {
+        f = Cast <to = 1> (a)  y = com.microsoft.DynamicQuantizeMatMul (f, b, s, b0, bias) }""",
+    "QGemm": "(uint8[n,70] a) => (float[n,40] y) { y = com.microsoft.QGemm (a, s, a0, b, s, b0, c) }",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_operators_of_onnxruntimes_own(name):
+    """Beside onnxruntime with the option by which it is exact, where no node shares its weights."""
+    constants = {
+        "b": extreme("int8", 70, 40),
+        "s": np.float32(0.5),
+        "a0": np.array(5, np.uint8),
+        "b0": np.array(0, np.int8),
+        "bias": np.linspace(-1, 1, 40, dtype=np.float32),
+        "c": np.arange(40, dtype=np.int32),
+    }
+    data = model(
+        FOREIGN[name], **{n: c for n, c in constants.items() if n in FOREIGN[name].replace("(", " ")}
+    )
+    feeds = {"a": extreme("uint8", 5, 70)}
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(PRECISION, "1")
+    (wanted,) = onnxruntime.InferenceSession(data, options).run(None, feeds)
+    (y,) = anydml.load(data, native=False).run(None, feeds)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_a_quantized_recurrence_of_onnxruntimes_own():
+    rng = np.random.default_rng(0)
+    w, r = extreme("int8", 1, 6, 32), extreme("int8", 1, 8, 32)
+    scale, zero = np.full((1,), 0.002, np.float32), np.zeros((1,), np.int8)
+    text = """(float[t,2,6] x) => (float[t,1,2,8] y, float[1,2,8] h, float[1,2,8] c) {
+        y, h, c = com.microsoft.DynamicQuantizeLSTM <hidden_size = 8> (x, w, r, , , , , , s, z, s, zr) }"""
+    data = model(text, w=w, r=r, s=scale, z=zero, zr=zero)
+    feeds = {"x": rng.uniform(-3, 3, (4, 2, 6)).astype(np.float32)}
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(PRECISION, "1")
+    wanted = onnxruntime.InferenceSession(data, options).run(None, feeds)
+    for y, other in zip(anydml.load(data, native=False).run(None, feeds), wanted, strict=True):
+        np.testing.assert_allclose(y, other, rtol=1e-4, atol=1e-5)
+
+
+def instead(data, cut_off=True):
+    """What is written in a region for the nodes of a model."""
+    _, _, _, _, graph = read_typed(data, OnnxRuntime())
+    return right_byte_products(graph.nodes, graph.outputs, graph.constants, {}, lambda: cut_off)
+
+
+@pytest.mark.parametrize(("largest", "same"), [(64, True), (65, False)])
+def test_weights_of_seven_bits_stay(largest, same):
+    b = np.full((70, 40), -largest, np.int8)
+    data = model("(uint8[n,70] a) => (int32[n,40] y) { y = MatMulInteger (a, b) }", b=b)
+    written = instead(data)
+    assert (not written.instead) is same
+    if not same:
+        assert [c.content.dtype for c in written.constants.values()] == [np.uint8, np.uint8]
+
+
+def test_nothing_changes_where_sums_are_whole():
+    data = model("(uint8[n,70] a) => (int32[n,40] y) { y = MatMulInteger (a, b) }", b=extreme("int8", 70, 40))
+    assert not instead(data, cut_off=False).instead
+
+
+@pytest.mark.skipif(not cuts_sums_off(), reason="a processor whose sums are whole")
+def test_who_tells_the_options_default_gets_onnxruntimes_sums():
+    b, a = np.full((70, 40), 127, np.int8), np.full((3, 70), 255, np.uint8)
+    data = model("(uint8[n,70] a) => (int32[n,40] y) { y = MatMulInteger (a, b) }", b=b)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(PRECISION, "0")
+    (y,) = anydml.load(data, options, native=False).run(None, {"a": a})
+    assert (y < 70 * 127 * 255).all()
+
+
+def test_a_session_of_a_program_is_exact_as_well():
+    b, a = extreme("int8", 70, 40), extreme("uint8", 3, 70)
+    data = model("(uint8[3,70] a) => (int32[3,40] y) { y = MatMulInteger (a, b) }", b=b)
+    session = anydml.load(data, native=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, {"a": a})[0], whole(a, None) @ whole(b, None))

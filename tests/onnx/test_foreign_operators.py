@@ -278,3 +278,38 @@ def test_a_file_that_imports_other_domains_only():
         np.testing.assert_allclose(made, wanted, rtol=1e-6)
         np.testing.assert_allclose(without, wanted, rtol=1e-6)
     assert "If" not in {n.op_type for n in flat.graph.node}
+
+
+ENDED_BY_NO_BATCH = {
+    "QAttention": """(uint8[b,s,8] x) => (float[b,s,4] y) {
+        y = com.microsoft.QAttention <num_heads = 2> (x, w, b, step, step) }""",
+    "DynamicQuantizeLSTM": """(float[s,b,8] x) => (float[s,1,b,4] y) {
+        y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, k, r, , , , , , steps, zeros, steps, zeros) }""",
+}
+
+
+@pytest.mark.parametrize("name", ENDED_BY_NO_BATCH)
+def test_an_empty_batch_that_would_end_the_process(name):
+    weights = {
+        "w": np.ones((8, 12), np.uint8),
+        "b": np.ones(12, np.float32),
+        "step": np.float32(0.1),
+        "k": np.ones((1, 8, 16), np.uint8),
+        "r": np.ones((1, 4, 16), np.uint8),
+        "steps": np.ones(1, np.float32),
+        "zeros": np.zeros(1, np.uint8),
+    }
+    first = name == "QAttention"
+    dtype = np.uint8 if first else np.float32
+
+    def x(batch, length):
+        return {"x": np.ones((batch, length, 8) if first else (length, batch, 8), dtype)}
+
+    session = anydml.load(model(ENDED_BY_NO_BATCH[name], **weights))
+    for batch, length in ((2, 3), (1, 0), (2, 0)):
+        (y,) = session.run(None, x(batch, length))
+        assert y.shape == ((batch, length, 4) if first else (length, 1, batch, 4))
+    with pytest.raises(anydml.Unsupported, match=f"{name}.*onnxruntime ends the process on an empty batch"):
+        session.run(None, x(0, 3))
+    (y,) = session.run(None, x(2, 3))
+    assert y.shape[-1] == 4

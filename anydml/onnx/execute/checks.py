@@ -49,10 +49,11 @@ def check_operators(graph: Graph, custom: bool) -> None:
             raise unsupported(node)
 
 
-def unsupported(node: Node, why: str = "") -> Unsupported:
-    """What is told of a node that no provider runs; `why`, if nothing is known of its operator."""
+def unsupported(node: Node, why: str = "", wrong: str = "") -> Unsupported:
+    """What is told of a node that no provider runs: what is `wrong` where one has it, else what is known of
+    its operator, or `why`."""
     said = f"no provider runs {node.op} of opset {node.op.version}"
-    return Unsupported(Problem(node.label, said, unknown_operator(node.op) or why))
+    return Unsupported(Problem(node.label, said, wrong or unknown_operator(node.op) or why))
 
 
 def check_node(node: Node, opsets: Mapping[str, int]) -> None:

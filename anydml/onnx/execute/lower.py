@@ -195,7 +195,7 @@ class _Lowering:
             if quirk.empty and not has_empty_input(node) and not self._probe(node, None):
                 fast, slow = self._region([node], self.libraries.fast), self._slow(node, quirk.told)
                 return UnlessEmptyStep(fast, slow)
-            return self._slow(node, f"onnxruntime: {quirk.told}")
+            return self._slow(node, quirk.told)
         why = self.placement.refusal(node)
         if node in self.apart and not why:
             return self._region([node], self.libraries.fast, because=self.apart[node])
@@ -232,7 +232,8 @@ class _Lowering:
                 raise Unsupported(Problem("", wrong))
             return self._region([node], self.libraries.complete, because=why)
         except Unsupported as error:
-            raise unsupported(node, str(error.problems[0])) from error
+            wrong = "" if why in self.libraries.refused.values() else why
+            raise unsupported(node, str(error.problems[0]), wrong) from error
 
     def _rule(self, node: Node, why: str) -> RuleStep:
         """A step by the operator's own rule; cases that it leaves open go to the complete library."""

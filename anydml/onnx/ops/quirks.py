@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from anydml.ir.graph import Constant, Graph, Node, Value
 from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.foreign import FOREIGN
 from anydml.onnx.ops.older_releases import OLDER
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
@@ -36,7 +37,7 @@ def has_empty_input(node: Node) -> bool:
 def quirks_of(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
     """All that onnxruntime may do wrong with this node."""
     info = info_of(node.op)
-    listed = () if info is None else info.quirks
+    listed = FOREIGN.get(node.op[:2], ()) if info is None else info.quirks
     older = OLDER.get(node.op.name, ()) if not node.op.domain else ()
     if not listed and not older:
         return []

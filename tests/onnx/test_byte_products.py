@@ -314,3 +314,202 @@ def test_a_session_of_a_program_is_exact_as_well():
     session = anydml.load(data, native=True)
     for _ in range(3):
         np.testing.assert_array_equal(session.run(None, {"a": a})[0], whole(a, None) @ whole(b, None))
+
+
+BODIES = {
+    "Loop": """(float[1,1,2] f, int8[1,2] t, uint8[1,2] x, int64 n) => (int32 y, int32 z) {
+        y, z = Loop (n, yes) <body = b (int64 i, bool c) => (bool d, int32[1,1,1] p, int32[1,1] q) {
+            v = QuantizeLinear (f, one, zero)  p = ConvInteger (v, w)
+            u = Transpose <perm = [1, 0]> (t)  q = MatMulInteger (x, u)  d = Identity (c) }> }""",
+    "Scan": """(float[1,1,2] f, int8[1,2] t, uint8[1,2] x) => (int32 y, int32 z) {
+        y, z = Scan <num_scan_inputs = 1, body = b (bool c) => (int32[1,1,1] p, int32[1,1] q) {
+            v = QuantizeLinear (f, one, zero)  p = ConvInteger (v, w)
+            u = Transpose <perm = [1, 0]> (t)  q = MatMulInteger (x, u) }> (many) }""",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_factors_that_a_body_computes(name):
+    """Whose types the file does not tell."""
+    constants = {"w": np.full((1, 1, 2), 127, np.int8), "one": np.float32(1), "zero": np.int8(0)}
+    more = {"yes": np.array(True)} if name == "Loop" else {"many": np.array([True])}
+    session = anydml.load(model(BODIES[name], **constants, **more), native=False)
+    for v in (100, -100, 127, -128):
+        feeds = {
+            "f": np.full((1, 1, 2), v, np.float32),
+            "t": np.full((1, 2), v, np.int8),
+            "x": np.full((1, 2), 255, np.uint8),
+            "n": np.array(1),
+        }
+        y, z = session.run(None, {n: x for n, x in feeds.items() if n != "n" or name == "Loop"})
+        assert y.ravel().tolist() == [254 * v]
+        assert z.ravel().tolist() == [510 * v]
+
+
+@pytest.mark.parametrize("outputs", ["y", "y, p"])
+@pytest.mark.parametrize("fed", ["w", "z", ""])
+def test_attention_of_bytes(outputs, fed):
+    """onnxruntime's own, with what it keeps of the past; beside what floats give."""
+    rng = np.random.default_rng(3)
+    x, w = rng.integers(0, 255, (2, 3, 8)).astype(np.uint8), rng.choice([-128, 127], (8, 12)).astype(np.int8)
+    given = {"w": w, "z": np.array(5, np.int8)}
+    ends = {"w": "int8[8,12] w", "z": "int8 z"}
+    text = f"""(uint8[b,s,8] x{", " + ends[fed] if fed else ""}) => (float[b,s,4] y) {{
+        {outputs} = com.microsoft.QAttention <num_heads = 2> (x, w, b, xs, ws, , x0, z) }}"""
+    scales = {"xs": np.float32(0.01), "ws": np.float32(0.002), "x0": np.array(3, np.uint8)}
+    constants = {n: c for n, c in given.items() if n != fed}
+    session = anydml.load(model(text, b=np.zeros(12, np.float32), **scales, **constants), native=False)
+    feeds = {"x": x} | ({fed: given[fed]} if fed else {})
+    (y,) = session.run(["y"], feeds)
+    q, k, v = np.split((whole(x, scales["x0"]) @ whole(w, given["z"])) * 0.01 * 0.002, 3, axis=-1)
+    q, k, v = (t.reshape(2, 3, 2, 2).transpose(0, 2, 1, 3) for t in (q, k, v))
+    scores = np.exp(q @ k.transpose(0, 1, 3, 2) / np.sqrt(2))
+    mixed = scores / scores.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(y, mixed.transpose(0, 2, 1, 3).reshape(2, 3, 4), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("fed", [(), ("w",), ("r",), ("w", "r"), ("z",), ("zr",)])
+@pytest.mark.parametrize("largest", [127, 60])
+def test_weights_of_a_recurrence_are_of_one_type(fed, largest):
+    w = np.full((1, 32, 16), 127, np.int8)
+    w[:, :, ::3] = 40
+    r = np.minimum(extreme("int8", 1, 4, 16), largest)
+    r = np.maximum(r, -largest).astype(np.int8)
+    zero = np.zeros(1, np.int8)
+    given = {"w": w, "r": r, "z": zero, "zr": zero}
+    constants = {n: c for n, c in given.items() if n not in fed}
+    ends = "".join(f", int8[{','.join(map(str, given[n].shape))}] {n}" for n in fed)
+    steps = {"s": np.full(1, 2.0**-12, np.float32), "sr": np.full(1, 2.0**-9, np.float32)}
+    text = f"""(float[t,2,32] x{ends}) => (float[t,1,2,4] y, float[1,2,4] h) {{
+        y, h = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, w, r, , , , , , s, z, sr, zr) }}"""
+    x = np.random.default_rng(0).uniform(0.5, 1, (3, 2, 32)).astype(np.float32)
+    floats = """(float[t,2,32] x) => (float[t,1,2,4] y, float[1,2,4] h) {
+        y, h = LSTM <hidden_size = 4> (x, w, r) }"""
+    turned = {"w": w * steps["s"], "r": r * steps["sr"]}
+    turned = {n: np.ascontiguousarray(t.transpose(0, 2, 1)) for n, t in turned.items()}
+    wanted = onnxruntime.InferenceSession(model(floats, **turned)).run(None, {"x": x})
+    session = anydml.load(model(text, **steps, **constants), native=False)
+    found = session.run(None, {"x": x, **{n: given[n] for n in fed}})
+    for y, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, other, atol=0.01)
+
+
+@pytest.mark.parametrize(("first", "result"), [("int8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+@pytest.mark.parametrize("second", ["int8", "uint8"])
+def test_results_of_another_type_than_factors(first, second, result):
+    a, b, v = extreme(first, 3, 70), extreme(second, 70, 4), np.array([[1], [2], [3], [4]], np.uint8)
+    zero = np.array(7, result)
+    constants = {"b": b, "a0": np.array(3, first), "b0": np.array(1, second), "y0": zero, "v": v}
+    text = f"""({first}[n,70] a) => ({result}[n,4] q, int32[n,1] y) {{
+        q = QLinearMatMul (a, xs, a0, b, xs, b0, ys, y0)  y = MatMulInteger (q, v) }}"""
+    session = anydml.load(model(text, **SCALES, **constants), native=False)
+    q, y = session.run(None, {"a": a})
+    total = whole(a, constants["a0"]) @ whole(b, constants["b0"])
+    assert np.abs(q - requantized(total, 0.25 * 0.25 / 128, zero)).max() <= 1
+    np.testing.assert_array_equal(y, whole(q, None) @ whole(v, None))
+
+
+NOT_ROUNDED = {
+    "a bias": "d = DequantizeLinear <axis = 1> (w, s2, w0)  p = MatMul (a, d)  y = Add (p, c)",
+    "a shape": "r = Reshape (a, sh)  d = DequantizeLinear <axis = 1> (w, s2, w0)  y = MatMul (r, d)",
+    "an activation": "r = Relu (a)  d = DequantizeLinear <axis = 1> (w, s2, w0)  y = MatMul (r, d)",
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", NOT_ROUNDED)
+@pytest.mark.parametrize("open_sizes", [False, True])
+def test_factors_are_not_rounded_again(first, second, name, open_sizes):
+    """onnxruntime would, where it does not see that they are quantized."""
+    sizes = "n,3,32" if open_sizes else "1,3,32"
+    w = extreme(second, 32, 2)
+    constants = {"w": w, "s2": np.full(2, 2.0**-7, np.float32), "w0": np.zeros(2, second)}
+    constants |= {"s": np.float32(2.0**-7), "x0": np.array(3, first)}
+    constants |= {"c": np.float32([1, 2])} if name == "a bias" else {}
+    constants |= {"sh": np.array([0, 0, -1])} if name == "a shape" else {}
+    text = f"""({first}[{sizes}] x) => (float[{sizes[:-2]}2] y) {{
+        a = DequantizeLinear (x, s, x0)  {NOT_ROUNDED[name]} }}"""
+    session = anydml.load(model(text, **constants), native=False)
+    for _ in range(3):
+        x = extreme(first, 1, 3, 32)
+        a = whole(x, constants["x0"]) / 128
+        a = np.maximum(a, 0) if name == "an activation" else a
+        wanted = a @ (w / 128) + (constants["c"] if name == "a bias" else 0)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_first_factors_that_are_turned():
+    text = """(int8[2,2] x, int8[2,2] w) => (float[2,2] y) {
+        d = DequantizeLinear (x, s, z)  a = Transpose <perm = [1, 0]> (d)
+        b = DequantizeLinear (w, s, z)  y = MatMul (a, b) }"""
+    session = anydml.load(model(text, s=np.float32(1), z=np.int8(0)), native=False)
+    full = np.full((2, 2), 127, np.int8)
+    assert (session.run(None, {"x": full, "w": full})[0] == 2 * 127 * 127).all()
+
+
+@pytest.mark.parametrize("first", ["int8", "uint8"])
+@pytest.mark.parametrize("second", ["int8", "uint8"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_matrices_of_weights_with_scales_for_columns(first, second, zero):
+    w = extreme(second, 1, 8, 4)
+    constants = {"w": w, "s": np.float32(0.5), "x0": np.array(3, first), "ss": np.float32([0.5, 0.25, 1, 2])}
+    points = {"zz": np.array([1, 2, 3, 4], second)} if zero else {}
+    text = f"""(float[n,3,8] x) => (float[n,3,4] y) {{
+        q = QuantizeLinear (x, s, x0)  a = DequantizeLinear (q, s, x0)
+        b = DequantizeLinear <axis = 2> (w, ss{", zz" if zero else ""})  y = MatMul (a, b) }}"""
+    x = RNG.integers(0, 40, (2, 3, 8)).astype(np.float32)
+    (y,) = anydml.load(model(text, **constants, **points), native=False).run(None, {"x": x})
+    np.testing.assert_allclose(y, x @ (whole(w, points.get("zz")) * constants["ss"]), rtol=1e-5)
+
+
+def test_filters_with_zero_points_of_their_own():
+    """Of single channels onnxruntime takes the first for all; of several it says that they differ."""
+    w = np.full((2, 1, 2), -128, np.int8)
+    zeros = {"w0": np.array([0, 1], np.int8), "y0": np.array(200, np.uint8), "x0": np.array(0, np.uint8)}
+    scales = {"s": np.float32(1), "ys": np.float32(500), "ws": np.float32([1, 1])}
+    text = """(uint8[n,2,2] x) => (uint8[n,2,1] y) {
+        y = QLinearConv <group = 2> (x, s, x0, w, ws, w0, ys, y0) }"""
+    session = anydml.load(model(text, w=w, **scales, **zeros), native=False)
+    (y,) = session.run(None, {"x": np.full((1, 2, 2), 255, np.uint8)})
+    wanted = [200 + round(-128 * 510 / 500), 200 + round(-129 * 510 / 500)]
+    assert y.ravel().tolist() == wanted
+
+
+SUMS_OF_NOTHING = {
+    "QDQ": "a = DequantizeLinear (x, s, x0)  b = DequantizeLinear (w, s, w0)  c = MatMul (a, b)",
+    "float": "c = com.microsoft.MatMulIntegerToFloat (x, w, s, s, x0, w0)",
+    "QGemm": "c = com.microsoft.QGemm (x, s, x0, w, s, w0)",
+}
+
+
+@pytest.mark.parametrize("name", SUMS_OF_NOTHING)
+def test_nothing_to_sum(name):
+    """Zeros, or an error that says why; never memory that nobody wrote."""
+    text = f"(uint8[n,k] x, int8[k,64] w) => (float[n,64] c) {{ {SUMS_OF_NOTHING[name]} }}"
+    constants = {"s": np.float32(0.5), "x0": np.array(3, np.uint8), "w0": np.array(1, np.int8)}
+    session = anydml.load(model(text, **constants), native=False)
+    feeds = {"x": np.zeros((2, 0), np.uint8), "w": np.zeros((0, 64), np.int8)}
+    for _ in range(3):
+        junk = [np.full(n, 7e8, np.float32) for n in (64, 128, 33, 99)]
+        del junk
+        if name != "QDQ":
+            with pytest.raises(anydml.Unsupported, match="nothing to sum"):
+                session.run(None, feeds)
+            continue
+        assert not session.run(None, feeds)[0].any()
+    (c,) = session.run(None, {"x": np.full((2, 1), 5, np.uint8), "w": np.full((1, 64), 3, np.int8)})
+    assert (c == 2 * 2 * 0.25).all()
+
+
+@KINDS
+@pytest.mark.parametrize("result", ["int8", "uint8"])
+def test_filters_of_single_channels(first, second, result):
+    x, w = extreme(first, 1, 4, 6, 6), extreme(second, 4, 1, 3, 3)
+    zeros = {"x0": np.array(3, first), "w0": np.array(0, second), "y0": np.array(7, result)}
+    text = f"""({first}[n,4,6,6] x) => ({result}[n,4,4,4] y) {{
+        y = QLinearConv <group = 4> (x, xs, x0, w, xs, w0, ys, y0) }}"""
+    (y,) = anydml.load(model(text, w=w, **SCALES, **zeros), native=False).run(None, {"x": x})
+    each = [windows(whole(x, zeros["x0"])[:, k : k + 1], whole(w, None)[k : k + 1]) for k in range(4)]
+    wanted = requantized(np.concatenate(each, 1), 0.25 * 0.25 / 128, zeros["y0"])
+    assert y.dtype == result
+    assert np.abs(y - wanted).max() <= 1

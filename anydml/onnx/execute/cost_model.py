@@ -156,9 +156,10 @@ def out_of_blocks(value: Value) -> float:
 
 
 def copied_out(value: Value) -> float:
-    """Seconds that it takes to have a library's result for another step: a copy, into memory that was not
-    touched before."""
-    return _COPIES * _passing(elements(value))
+    """Seconds that it takes to have a library's result for another step, if it is at hand: a copy, into
+    memory that is not. Of larger ones, passes that are saved are longer, too."""
+    count = elements(value)
+    return _COPIES * _passing(count) if 4 * count <= CACHED_BYTES else 0.0
 
 
 def elements(value: Value) -> int:

@@ -42,9 +42,11 @@ from anydml.onnx.ops.fold import fold, has_rule
 from anydml.onnx.ops.opinfo import NodeFailed, NotFoldable, Sizes
 from anydml.onnx.ops.quirks import has_empty_input, reference_error
 from anydml.onnx.ops.revisions import others
+from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.providers.onnxruntime import DTYPES, knows_opset, newest_opset
 from anydml.onnx.providers.provider import Call, Provider, RegionFailed
 from anydml.onnx.schema import unknown_operator
+from anydml.onnx.serde.byte_products import multiplies_bytes
 from anydml.onnx.serde.node_writer import used_constants
 from anydml.onnx.serde.region_model import region
 from anydml.onnx.serde.tensors import MIN_WEIGHT_BYTES
@@ -371,6 +373,16 @@ class _Lowering:
         than kernels, whose workers would wait for cores; else one."""
         return (self.libraries.asked_threads or 0) if nodes is self.main else 1
 
+    def _with_types(self, nodes: Sequence[Node | If]) -> Sequence[Node | If]:
+        """The nodes, with types in bodies where products are written by the types of their factors."""
+        constants, libraries = self.graph.constants, self.libraries
+        return [
+            with_typed_bodies(n, constants, libraries.opsets, libraries.fast)
+            if isinstance(n, Node) and multiplies_bytes(n)
+            else n
+            for n in nodes
+        ]
+
     def _region(
         self, nodes: Sequence[Node | If], provider: Provider, opset: int | None = None, because: str = ""
     ) -> RegionStep:
@@ -386,7 +398,8 @@ class _Lowering:
             constants = {}
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
-        made = region(nodes, inputs, outputs, small, opsets, weights, self.declared, provider)
+        typed = self._with_types(nodes) if provider.exact else nodes
+        made = region(typed, inputs, outputs, small, opsets, weights, self.declared, provider)
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydml.onnx.ops.opinfo import Quirk
+from anydml.onnx.ops.shared import NOTHING_TO_SUM, nothing_inside
 
 
 def _dies(axis: int) -> Quirk:
@@ -17,8 +18,16 @@ def _dies(axis: int) -> Quirk:
     )
 
 
+def _sums_nothing(first: int, second: int) -> Quirk:
+    """`first`, `second`: the places of a product's factors."""
+    return Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, first, second), empty=True)
+
+
 FOREIGN: Mapping[tuple[str, str], tuple[Quirk, ...]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): (_dies(1),),
+    ("com.microsoft", "DynamicQuantizeMatMul"): (_sums_nothing(0, 1),),
+    ("com.microsoft", "MatMulIntegerToFloat"): (_sums_nothing(0, 1),),
+    ("com.microsoft", "QGemm"): (_sums_nothing(0, 3),),
     ("com.microsoft", "QAttention"): (_dies(0),),
 }
 """By domain and name."""

@@ -15,7 +15,7 @@ from anydml.onnx.ops import product_types
 from anydml.onnx.ops.native import Inputs, each_by_itself, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
-from anydml.onnx.ops.shared import assumed_sizes, both_zero
+from anydml.onnx.ops.shared import NOTHING_TO_SUM, assumed_sizes, both_zero, nothing_inside
 from anydml.onnx.ops.speculation import can_broadcast, if_run
 from anydml.onnx.protos import AttributeProto
 from anydml.ops import expr
@@ -167,11 +167,6 @@ def _det(node: NodeView, x: Array) -> Array:
     return round_to(result, x.dtype)
 
 
-def nothing_inside(n: KnownNode, a: int, b: int) -> bool:
-    """Whether the axis that a product sums over may be empty."""
-    return both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
-
-
 def _vector(n: KnownNode) -> bool:
     """A product with a vector, or with what may be one."""
     return (n.rank(0) == 1 or n.rank(1) in (1, None)) and nothing_inside(n, 0, 1)
@@ -210,7 +205,6 @@ def _too_few_dimensions(n: KnownNode) -> bool:
     )
 
 
-NOTHING_TO_SUM = "onnxruntime answers with memory that nobody wrote where there is nothing to sum"
 CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
 
 

@@ -14,20 +14,18 @@ from anydml.onnx.ops.convolution import NO_CHANNELS, conv_flops, convolve
 from anydml.onnx.ops.directml import DirectMLForm, Shape
 from anydml.onnx.ops.linalg import (
     CANNOT_BROADCAST,
-    NOTHING_TO_SUM,
     along,
     by_rows,
     centred,
     multiply,
     native_along,
-    nothing_inside,
     unequal_batches,
     without_zero,
 )
 from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, to_float64
-from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.shared import NOTHING_TO_SUM, axis_in, nothing_inside
 from anydml.onnx.ops.speculation import if_run
 from anydml.onnx.ops.windows import window_too_long
 from anydml.onnx.types import DTYPES, numpy_type
@@ -425,6 +423,10 @@ OPS = (
                 fatal=True,
                 empty=True,
             ),
+        ),
+        reference_error=(
+            "has several scales for filters of four dimensions only",
+            lambda n: n.rank(3) != 4 and n.sizes(4) not in ((), (1,)),
         ),
         minimums={"group": 1},
         never_empty=True,

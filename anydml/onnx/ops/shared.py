@@ -143,6 +143,14 @@ def assumed(size: Dim) -> int:
     return UNKNOWN_SIZE if once is None else once
 
 
+NOTHING_TO_SUM = "onnxruntime answers with memory that nobody wrote where there is nothing to sum"
+
+
+def nothing_inside(n: KnownNode, a: int, b: int) -> bool:
+    """Whether the axis that a product sums over may be empty."""
+    return both_zero(n.size(a, -1), n.size(b, -1 if n.rank(b) == 1 else -2))
+
+
 def both_zero(a: Dim, b: Dim) -> bool:
     """Whether an axis may be empty of which two inputs tell the size."""
     known = [n for n in (a, b) if isinstance(n, int)]

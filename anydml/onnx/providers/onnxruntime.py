@@ -31,7 +31,7 @@ from anydml.onnx.protos import (
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import lends, over_array
-from anydml.onnx.providers.products_of_bytes import cuts_sums_off
+from anydml.onnx.providers.products_of_bytes import FLOAT_FACTORS, cuts_sums_off
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes, copied
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
@@ -176,6 +176,8 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         options, weights = asked.given, []  # they are the user's: nothing is changed in them
     else:
         options = _options(asked)
+        if region.quantized:
+            options.add_session_config_entry(*FLOAT_FACTORS)
         weights = lend(region, options)
     slow = _SLOW_OPTIMIZERS if asked.providers == CPU else []
     opening = _Opening(options)

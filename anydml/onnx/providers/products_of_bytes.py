@@ -14,6 +14,9 @@ from anydml.onnx.protos import TensorProto, make_node, make_tensor_value_info, m
 PRECISION = "session.x64quantprecision"
 """The option by which onnxruntime does without such products, where weights are constants."""
 
+FLOAT_FACTORS = "session.qdq_matmulnbits_accuracy_level", "1"
+"""Has products with weights of few bits take their other factor as it is, and not rounded to 8 bits."""
+
 
 def allows_cut_off_sums(options: ort.SessionOptions) -> bool:
     """Whether a user's options say that sums may be cut off: by the option's default, told."""

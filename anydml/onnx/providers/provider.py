@@ -40,6 +40,8 @@ class Region:
     """onnxruntime's optimisations that would go wrong with these nodes."""
     unchanged: frozenset[str] = frozenset()
     """Weights that no optimisation turns or reshapes, so that they can be read where they are."""
+    quantized: bool = False
+    """Whether factors of products are quantized already, and not to be rounded once more."""
     custom: bool = False
     """Whether some of its operators are of a library that people register; its weights are in the model."""
 

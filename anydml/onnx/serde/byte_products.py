@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class Product(NamedTuple):
     first: Factor | None = None
     """None: the operator makes it UINT8 itself."""
     zero: int | None = None
-    """The place of the result's zero point, if it has one and the first factor's type."""
+    """The place of the result's zero point, if it has one. Results are INT8 of first factors of INT8 only."""
 
 
 PRODUCTS = {
@@ -80,7 +80,7 @@ def right_byte_products(
 ) -> Written:
     """`cut_off`: whether the library cuts sums off, asked only where there are any."""
     every = [n for n in walk(nodes, bodies=True) if isinstance(n, Node)]
-    products = [(n, p) for n in every if (p := PRODUCTS.get(n.op[:2])) is not None and not _by_channel(n)]
+    products = [(n, p) for n in every if (p := PRODUCTS.get(n.op[:2])) is not None]
     pairs = _Pairs(nodes, every, outputs) if _has(every, "DequantizeLinear") else None
     if not products and pairs is None:
         return Written({}, constants, weights)
@@ -91,8 +91,8 @@ def right_byte_products(
         for node, dequantized in pairs.of_activations() if _slow() else ():
             made.quantize(node, dequantized)
         for node in pairs.of_weights():
-            if cut_off():
-                made.raise_factor(node, Factor(0, 2), unless_it_fits=True)
+            if not made.fits(node, Factor(0, 2)) and cut_off():
+                made.raise_factor(node, Factor(0, 2))
     if not made.instead:
         return Written({}, constants, weights)
     read: set[Value | None] = set()
@@ -106,6 +106,12 @@ def right_byte_products(
     return Written(made.instead, {**kept(constants), **made.constants}, {**kept(weights), **made.weights})
 
 
+def multiplies_bytes(node: Node) -> bool:
+    """Whether a body of it does."""
+    inside = (n for body in node.subgraphs for n in body.walk(bodies=True))
+    return any(isinstance(n, Node) and n.op[:2] in PRODUCTS for n in inside)
+
+
 class _Maker:
     def __init__(self, constants: Constants, weights: Constants) -> None:
         self._known, self._large = {**constants, **weights}, weights.keys()
@@ -116,15 +122,19 @@ class _Maker:
         """Constants of INT8 with those that are 128 more."""
 
     def change(self, node: Node, product: Product, cut_off: Callable[[], bool]) -> None:
-        if product.first is not None and _dtype(node, product.first.place) == "int8" and _slow():
+        first = "uint8" if product.first is None else _dtype(node, product.first.place)
+        others = [f for f in product.second if _dtype(node, f.place) == "int8"]
+        if first is None or any(_dtype(node, f.place) is None for f in product.second):
+            return  # in a body, where types are not always known
+        exact = _by_channel(node) and bool(others) and _dtype(node, 7) == "int8"
+        if product.first is not None and first == "int8" and _slow() and not exact:
             self.raise_factor(node, product.first)
-            if product.zero is not None and _input(node, product.zero) is not None:
-                self._lower_result(node, product.zero)
-        first = None if product.first is None else _dtype(node, product.first.place)
-        if first in (None, "uint8") or node in self.instead:
-            for factor in product.second:
-                if _dtype(node, factor.place) == "int8" and cut_off():
-                    self.raise_factor(node, factor, unless_it_fits=True)
+            first = "uint8"
+        if first == "uint8" and product.zero is not None and _dtype(node, product.zero) == "int8":
+            self._lower_result(node, product.zero)
+        if first == "uint8" and others and (self._apart(node) or self._cut_off(node, others, cut_off)):
+            for factor in others:
+                self.raise_factor(node, factor)
 
     def quantize(self, node: Node, dequantized: Sequence[Node]) -> None:
         """Have a QuantizeLinear give UINT8 to those that read it."""
@@ -137,15 +147,26 @@ class _Maker:
         for reader in dequantized:
             self.raise_factor(reader, Factor(0, 2))
 
-    def raise_factor(self, node: Node, factor: Factor, unless_it_fits: bool = False) -> None:
+    def _cut_off(self, node: Node, others: Sequence[Factor], cut_off: Callable[[], bool]) -> bool:
+        return not (_by_channel(node) or all(map(partial(self.fits, node), others))) and cut_off()
+
+    def _apart(self, node: Node) -> bool:
+        """Whether filters of INT8 have zero points that differ: onnxruntime takes the first for all then, if
+        each channel has filters of its own."""
+        zero = _input(node, 5) if node.is_onnx("QLinearConv") else None
+        known = None if zero is None else self._known.get(zero)
+        return known is not None and len(np.unique(known.content)) > 1
+
+    def fits(self, node: Node, factor: Factor) -> bool:
+        """Whether no sum of two products with it is cut off."""
+        value = _input(node, factor.place)
+        known = None if value is None else self._known.get(value)
+        return known is not None and _fits(known.content)
+
+    def raise_factor(self, node: Node, factor: Factor) -> None:
         """Have a node read UINT8 in the place of INT8."""
         value, zero = _input(node, factor.place), _input(node, factor.zero)
         assert value is not None, "its type is known"
-        known = self._known.get(value)
-        if unless_it_fits and known is not None and _fits(known.content):
-            return
-        if len(node.writes) > 1 and not self._known.keys() >= {v for v in (value, zero) if v is not None}:
-            return
         zero = self._middle(node) if zero is None else zero
         if zero is None:
             return
@@ -278,13 +299,19 @@ class _Pairs:
         return takes and self._of_unsigned(reader.inputs[0])
 
     def _of_unsigned(self, value: Value | None) -> bool:
-        maker = self._maker(value)
+        """Whether onnxruntime has it as UINT8: it makes that of what was quantized to INT8, and of what it
+        turns, quantizes and dequantizes again."""
+        maker, moved = self._maker(value), False
         while maker is not None and _has([maker], *_MOVING):
-            maker = self._maker(maker.inputs[0])
+            maker, moved = self._maker(maker.inputs[0]), True
         if maker is None or not maker.is_onnx("DequantizeLinear"):
             return False
         quantized = self._maker(maker.inputs[0])
-        return _dtype(maker, 0) == "uint8" or (quantized is not None and quantized.is_onnx("QuantizeLinear"))
+        return (
+            moved
+            or _dtype(maker, 0) == "uint8"
+            or (quantized is not None and quantized.is_onnx("QuantizeLinear"))
+        )
 
     def _maker(self, value: Value | None) -> Node | None:
         return None if value is None else self._makers.get(value)

@@ -18,7 +18,7 @@ class PartWriter:
     def __init__(self, root: Node) -> None:
         self.nodes: list[Node] = []
         self._root = root
-        (self.output,) = root.writes
+        self.output = root.writes[0]
 
     def value(self, word: str, dtype: str) -> Value:
         return Value(f"{self.output.name}~{word}", TensorType(dtype))

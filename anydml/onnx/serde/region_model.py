@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +13,8 @@ from anydml.ir.dims import as_affine
 from anydml.ir.graph import Constant, ExternalData, If, Node, TensorType, Value, walk
 from anydml.ir.names import Names
 from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import NodeView, Sizes
+from anydml.onnx.ops.opinfo import KnownNode, NodeView, Sizes
+from anydml.onnx.ops.shared import nothing_inside
 from anydml.onnx.protos import ModelProto, NodeProto, TensorProto, ValueInfoProto, make_opsetid
 from anydml.onnx.providers.provider import GIVEN, Provider, Region
 from anydml.onnx.schema import is_custom, is_foreign
@@ -114,8 +115,14 @@ def region(
         frozenset(
             map(names.of, _unchanged([n for node in every for n in instead.get(node, [node])], weights))
         ),
+        _dequantizes_activations(every, {*constants, *weights}),
         custom,
     )
+
+
+def _dequantizes_activations(nodes: Iterable[Node | If], constants: Container[Value | None]) -> bool:
+    dequantizing = (n for n in nodes if isinstance(n, Node) and n.is_onnx("DequantizeLinear"))
+    return any(n.inputs[0] not in constants for n in dequantizing)
 
 
 def _right(node: Node, constants: Mapping[Value, Constant]) -> list[Node]:
@@ -207,16 +214,31 @@ def wrong_optimisations(given: Sequence[Node | If], constants: Iterable[Value]) 
     if "MatMul" in inner or any(map(_multiplies_vector, products)):
         yield "MatmulTransposeFusion"
     scaled = {n.outputs[0]: n.inputs[1] for n in nodes if n.is_onnx("DequantizeLinear")}
-    if "DequantizeLinear" in inner or any(
-        (scale := scaled.get(n.inputs[0])) is not None and scale.known_sizes not in ((), (1,))
-        for n in products
-    ):
-        yield "QDQSelectorActionTransformer"  # has only one scale for a product's first factor
+    if "DequantizeLinear" in inner or any(map(partial(_goes_wrong_quantized, scaled), products)):
+        yield "QDQSelectorActionTransformer"
     weighted = [n for n in nodes if any(map(n.is_onnx, ("Conv", "ConvTranspose", "Gemm")))]
     if "DequantizeLinear" in inner or any(
         n.inputs[0] in scaled and n.inputs[1] not in scaled for n in weighted
     ):
         yield "WeightBiasQuantization"  # rounds weights that are floats to 8 bits
+
+
+def _goes_wrong_quantized(scaled: Mapping[Value | None, Value | None], product: Node) -> bool:
+    """Whether onnxruntime computes a product of dequantized factors otherwise than ONNX says, or fails: it
+    has one scale for the first, no scales for columns of several matrices, and no sums of nothing.
+
+    `scaled`: what is dequantized, with its scale.
+    """
+    a, b = product.inputs[:2]
+    if a not in scaled or a is None or b is None:
+        return False
+    first, second = scaled[a], scaled.get(b)
+    several = second is not None and second.known_sizes not in ((), (1,))
+    return (
+        (first is not None and first.known_sizes not in ((), (1,)))
+        or (several and b.rank not in (1, 2))
+        or (b in scaled and nothing_inside(KnownNode(product, {}), 0, 1))
+    )
 
 
 def _folds_nested_ifs(nodes: Sequence[Node | If], constants: Iterable[Value], inside: bool = False) -> bool:

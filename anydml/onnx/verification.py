@@ -216,7 +216,7 @@ def verify(
             refused += 1
         else:
             unlike = unlike_at(a, b, loose)
-            if unlike and nothing and _wrong_on_nothing(typed):
+            if unlike and ((nothing and _wrong_on_nothing(typed)) or one_overflows(a, b)):
                 refused += 1
                 continue
             if unlike:
@@ -353,6 +353,17 @@ def same_kind(x: Any, y: Any) -> bool:
     """Arrays of one type and shape, as far as they are arrays."""
     kinds = [(v.shape, v.dtype) if isinstance(v, np.ndarray) else type(v) for v in (x, y)]
     return kinds[0] == kinds[1]
+
+
+def one_overflows(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether halves of one are finite where those of the other are not: onnxruntime computes what stands
+    together in float32, and so has on the way what float16 has not; what that is the result may change."""
+    halves = [(x, y) for x, y in zip(a, b, strict=True) if _are_halves(x) and _are_halves(y)]
+    return any(x.shape == y.shape and (np.isfinite(x) != np.isfinite(y)).any() for x, y in halves)
+
+
+def _are_halves(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype == np.float16
 
 
 def same(x: Any, y: Any, loose: float = 1e-5) -> bool:

@@ -11,7 +11,7 @@ from anydml.onnx.ops.linalg import sum_products
 from anydml.onnx.ops.native_convolution import native_conv, native_conv_transpose
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, OpInfo, Quirk
 from anydml.onnx.ops.shared import assumed_sizes, both_zero
-from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.speculation import convolves, if_run, of_filters
 from anydml.onnx.ops.windows import Index, check_groups, transposed, window_too_long, windows
 
 
@@ -78,20 +78,6 @@ def conv_flops(n: KnownNode, results: int) -> int:
     return 2 * results * prod(weight[1:]) if len(weight) > 1 else results
 
 
-def _conv_fits(n: KnownNode) -> bool:
-    x, w = n.sizes(0), n.sizes(1)
-    if x is None or w is None or not 3 <= len(x) == len(w):
-        return False
-    if not all(isinstance(size, int) for size in (*x[1:], *w)):
-        return False
-    if n.value(2) is not None and n.sizes(2) != (w[0],):
-        return False
-    if tuple(n.ints("kernel_shape") or w[2:]) != w[2:]:
-        return False
-    groups = n.int("group")
-    return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
-
-
 OPS = (
     OpInfo(
         "Conv",
@@ -100,7 +86,7 @@ OPS = (
         result=product_types.convolved,
         fold=_conv,
         impossible=window_too_long,
-        speculatable=_conv_fits,
+        speculatable=lambda n: convolves(n) and of_filters(n, 2, 1, several=True),
         flops=conv_flops,
         quirks=(NO_CHANNELS,),
         minimums={"group": 1},

@@ -16,7 +16,7 @@ from anydml.onnx.ops.native import Inputs, each_by_itself, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import NOTHING_TO_SUM, assumed_sizes, both_zero, nothing_inside
-from anydml.onnx.ops.speculation import can_broadcast, if_run
+from anydml.onnx.ops.speculation import can_broadcast, if_run, multiplies, of_columns, one_number
 from anydml.onnx.protos import AttributeProto
 from anydml.ops import expr
 from anydml.ops.dtypes import INT32
@@ -208,13 +208,6 @@ def _too_few_dimensions(n: KnownNode) -> bool:
 CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
 
 
-def _multiplies(n: KnownNode) -> bool:
-    a, b = n.sizes(0), n.sizes(1)
-    if not a or not b or None in (*a, *b) or a[-1] != (b[-2] if len(b) > 1 else b[-1]):
-        return False
-    return can_broadcast([a[:-2], b[:-2]])
-
-
 def _gemm_fits(n: KnownNode) -> bool:
     a, b = n.sizes(0), n.sizes(1)
     if a is None or b is None or len(a) != 2 or len(b) != 2:
@@ -338,7 +331,7 @@ OPS = (
         native=each_by_itself(_native_matmul, _row_or_column),
         result=product_types.multiplied,
         fold=_matmul,
-        speculatable=_multiplies,
+        speculatable=multiplies,
         flops=product_flops,
         quirks=(
             Quirk(NOTHING_TO_SUM, _vector, empty=True),
@@ -363,6 +356,7 @@ OPS = (
         keeps_weights=True,
         native=_native_matmul_integer,
         fold=_matmul_integer,
+        speculatable=lambda n: multiplies(n) and one_number(n, 2) and of_columns(n, 3, 1),
         flops=product_flops,
         quirks=(
             Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, 0, 1), empty=True),

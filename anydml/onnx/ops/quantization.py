@@ -26,7 +26,7 @@ from anydml.onnx.ops.native import Inputs, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, to_float64
 from anydml.onnx.ops.shared import NOTHING_TO_SUM, axis_in, nothing_inside
-from anydml.onnx.ops.speculation import if_run
+from anydml.onnx.ops.speculation import convolves, if_run, multiplies, of_columns, of_filters, one_number
 from anydml.onnx.ops.windows import window_too_long
 from anydml.onnx.types import DTYPES, numpy_type
 from anydml.ops import expr
@@ -326,6 +326,16 @@ def _qlinear_conv(
     return _requantize(total, factor, y_scale, y_zero)
 
 
+def _multiplies_quantized(n: KnownNode) -> bool:
+    columns = all(of_columns(n, k, 3) for k in (4, 5))
+    return multiplies(n, 0, 3) and one_number(n, 1, 2, 6, 7) and columns
+
+
+def _convolves_quantized(n: KnownNode) -> bool:
+    filters = all(of_filters(n, k, 3) for k in (4, 5)) and of_filters(n, 8, 3, several=True)
+    return convolves(n, 3) and one_number(n, 1, 2, 6, 7) and filters
+
+
 def _scales_fit(n: KnownNode) -> bool:
     """One scale, or one for each place along the axis; and zero points alike."""
     x, scale, axis = n.sizes(0), n.sizes(1), n.attribute("axis")
@@ -387,6 +397,7 @@ OPS = (
         keeps_weights=True,
         native=_native_qlinear_matmul,
         fold=_qlinear_matmul,
+        speculatable=_multiplies_quantized,
         quirks=(
             Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, 0, 3), empty=True),
             Quirk(CANNOT_BROADCAST, lambda n: unequal_batches(n, 0, 3)),
@@ -398,6 +409,7 @@ OPS = (
         result=product_types.convolved_integers,
         keeps_weights=True,
         fold=_conv_integer,
+        speculatable=lambda n: convolves(n) and one_number(n, 2, 3),
         impossible=window_too_long,
         flops=conv_flops,
         quirks=(
@@ -415,6 +427,7 @@ OPS = (
         result=product_types.convolved_quantized,
         keeps_weights=True,
         fold=_qlinear_conv,
+        speculatable=_convolves_quantized,
         impossible=lambda n, outputs, pads: window_too_long(n, outputs, pads, weight=3),
         quirks=(
             Quirk(

@@ -74,3 +74,44 @@ def reduces_some(n: KnownNode) -> bool | None:
     axes = [axis] if isinstance(axis, int) else n.axes()
     inside = axes and all(-len(sizes) <= k < len(sizes) for k in axes)
     return True if axes and inside and not any(may_be_zero(sizes[k]) for k in axes) else None
+
+
+def multiplies(n: KnownNode, a: int = 0, b: int = 1) -> bool:
+    """Whether matrices fit, and those of a batch. `a`, `b`: the places of the factors."""
+    first, second = n.sizes(a), n.sizes(b)
+    if not first or not second or None in (*first, *second):
+        return False
+    if first[-1] != (second[-2] if len(second) > 1 else second[-1]):
+        return False
+    return can_broadcast([first[:-2], second[:-2]])
+
+
+def convolves(n: KnownNode, weight: int = 1) -> bool:
+    """Whether filters fit. `weight`: their place."""
+    x, w = n.sizes(0), n.sizes(weight)
+    if x is None or w is None or not 3 <= len(x) == len(w):
+        return False
+    if not all(isinstance(size, int) for size in (*x[1:], *w)):
+        return False
+    if tuple(n.ints("kernel_shape") or w[2:]) != w[2:]:
+        return False
+    groups = n.int("group")
+    return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
+
+
+def one_number(n: KnownNode, *places: int) -> bool:
+    """Whether inputs are left out, or one number each."""
+    return all(n.value(k) is None or n.sizes(k) in ((), (1,)) for k in places)
+
+
+def of_columns(n: KnownNode, k: int, matrix: int) -> bool:
+    """Whether an input is one number, or one for each column of a matrix."""
+    sizes = n.sizes(matrix)
+    return one_number(n, k) or (sizes is not None and len(sizes) == 2 and n.sizes(k) == (sizes[1],))
+
+
+def of_filters(n: KnownNode, k: int, weight: int, several: bool = False) -> bool:
+    """Whether an input is left out, or has a number for each filter; or one for all, if not `several`."""
+    sizes = n.sizes(weight)
+    each = n.value(k) is None or (sizes is not None and n.sizes(k) == sizes[:1])
+    return each or (not several and one_number(n, k))

@@ -313,3 +313,68 @@ def test_an_empty_batch_that_would_end_the_process(name):
         session.run(None, x(0, 3))
     (y,) = session.run(None, x(2, 3))
     assert y.shape[-1] == 4
+
+
+IN_BRANCHES = {
+    "FusedGemm": ("float[n,8]", "float[n,5]", """FusedGemm <activation = "Relu"> (x, w, row)"""),
+    "turned": ("float[n,8]", "float[n,5]", """FusedGemm <activation = "Tanh", transB = 1> (x, v, row)"""),
+    "FusedMatMul": ("float[b,n,8]", "float[b,n,n]", "FusedMatMul <alpha = 0.5, transB = 1> (x, x)"),
+    "FusedConv": ("float[n,2,5,5]", "float[n,4,3,3]", """FusedConv <activation = "Relu"> (x, f, four)"""),
+    "Gelu": ("float[n,5]", "float[n,5]", "Gelu (x)"),
+    "FastGelu": ("float[n,5]", "float[n,5]", "FastGelu (x, row)"),
+    "BiasGelu": ("float[n,5]", "float[n,5]", "BiasGelu (x, row)"),
+    "QuickGelu": ("float[n,5]", "float[n,5]", "QuickGelu (x)"),
+    "DynamicQuantizeMatMul": ("float[n,8]", "float[n,5]", "DynamicQuantizeMatMul (x, q, s, , row)"),
+    "MatMulIntegerToFloat": ("uint8[n,8]", "float[n,5]", "MatMulIntegerToFloat (x, q, s, s, , , row)"),
+}
+OPERANDS = {
+    "w": weight(8, 5),
+    "v": weight(5, 8),
+    "f": weight(4, 2, 3, 3),
+    "four": weight(4),
+    "row": weight(5),
+    "q": np.arange(40, dtype=np.uint8).reshape(8, 5),
+    "s": np.float32(0.1),
+}
+
+
+@pytest.mark.parametrize("name", IN_BRANCHES)
+def test_branches_of_a_file_that_onnxruntime_optimised(name):
+    x, y, node = IN_BRANCHES[name]
+    text = f"""({x} x, bool yes, {y} z) => ({y} y) {{
+        y = If (yes) <then_branch = t () => ({y} a) {{ a = com.microsoft.{node} }},
+            else_branch = e () => ({y} b) {{ b = Identity (z) }}> }}"""
+    operands = {n: c for n, c in OPERANDS.items() if n in node.replace("(", " ").replace(",", "").split()}
+    operands |= {n: OPERANDS[n] for n in ("row", "four", "s") if f"{n})" in node}
+    given = onnx.load_from_string(model(text, **operands))
+    flat, report = anydml.flatten(given, convert="always")
+    assert not any(n.op_type == "If" for n in flat.graph.node), str(report)
+    rng = np.random.default_rng(0)
+
+    def drawn(declared):
+        kind, _, sizes = declared[:-1].partition("[")
+        named = {"b": 2, "n": 3}
+        content = rng.uniform(0, 5, [named[n] if n in named else int(n) for n in sizes.split(",")])
+        return content.astype({"float": np.float32, "uint8": np.uint8}[kind])
+
+    for yes in (True, False):
+        feeds = {"x": drawn(x), "yes": np.array(yes), "z": drawn(y)}
+        (wanted,) = theirs(given.SerializeToString(), feeds)
+        for found in (theirs(flat.SerializeToString(), feeds), anydml.load(given).run(None, feeds)):
+            np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "FusedMatMul (x, k)",
+        "FusedGemm (x, k)",
+        "MurmurHash3 (x)",
+    ],
+)
+def test_what_may_fail_in_a_branch_stays_there(node):
+    text = f"""(float[n,m] x, bool yes, float[k] k, float[n,m] z) => (float[i,j] y) {{
+        y = If (yes) <then_branch = t () => (float[i,j] a) {{ a0 = com.microsoft.{node} a = Cast <to = 1> (a0) }},
+            else_branch = e () => (float[i,j] b) {{ b = Identity (z) }}> }}"""
+    flat, _ = anydml.flatten(onnx.load_from_string(model(text)), convert="always", verify=False)
+    assert [n.op_type for n in flat.graph.node] == ["If"]

@@ -1,11 +1,24 @@
-"""What onnxruntime does wrong with operators of its own, of which nothing else is known here."""
+"""What is known of onnxruntime's own operators, which its optimiser and its tools write into files: what it
+does wrong with them, and when they cannot fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.onnx.ops.opinfo import Quirk
+from anydml.onnx.ops.opinfo import KnownNode, Quirk, Speculatable
 from anydml.onnx.ops.shared import NOTHING_TO_SUM, nothing_inside
+from anydml.onnx.ops.speculation import (
+    always,
+    can_broadcast,
+    convolves,
+    gemm_fits,
+    multiplies,
+    of_columns,
+    of_filters,
+    one_number,
+)
+
+MICROSOFT = "com.microsoft"
 
 
 def _dies(axis: int) -> Quirk:
@@ -24,10 +37,53 @@ def _sums_nothing(first: int, second: int) -> Quirk:
 
 
 FOREIGN: Mapping[tuple[str, str], tuple[Quirk, ...]] = {
-    ("com.microsoft", "DynamicQuantizeLSTM"): (_dies(1),),
-    ("com.microsoft", "DynamicQuantizeMatMul"): (_sums_nothing(0, 1),),
-    ("com.microsoft", "MatMulIntegerToFloat"): (_sums_nothing(0, 1),),
-    ("com.microsoft", "QGemm"): (_sums_nothing(0, 3),),
-    ("com.microsoft", "QAttention"): (_dies(0),),
+    (MICROSOFT, "DynamicQuantizeLSTM"): (_dies(1),),
+    (MICROSOFT, "DynamicQuantizeMatMul"): (_sums_nothing(0, 1),),
+    (MICROSOFT, "MatMulIntegerToFloat"): (_sums_nothing(0, 1),),
+    (MICROSOFT, "QGemm"): (_sums_nothing(0, 3),),
+    (MICROSOFT, "QAttention"): (_dies(0),),
 }
 """By domain and name."""
+
+
+def _fused_multiplies(n: KnownNode) -> bool:
+    a, b = n.sizes(0), n.sizes(1)
+    if not a or not b or len(a) < 2 or len(b) < 2 or n.attribute("transBatchA") or n.attribute("transBatchB"):
+        return False
+    k_of_a, k_of_b = a[-2 if n.attribute("transA") else -1], b[-1 if n.attribute("transB") else -2]
+    return k_of_a is not None and k_of_a == k_of_b and can_broadcast([a[:-2], b[:-2]])
+
+
+def _adds_bias(n: KnownNode) -> bool:
+    """An element for each of the last axis, if there are any."""
+    x = n.sizes(0)
+    return n.value(1) is None or (bool(x) and x[-1] is not None and n.sizes(1) == x[-1:])  # type: ignore[index]
+
+
+def _multiplies_to_float(n: KnownNode) -> bool:
+    numbers = one_number(n, 2, 4) and of_columns(n, 3, 1) and of_columns(n, 5, 1)
+    return multiplies(n) and numbers and _is_row(n, 6)
+
+
+def _multiplies_as_bytes(n: KnownNode) -> bool:
+    return multiplies(n) and of_columns(n, 2, 1) and of_columns(n, 3, 1) and _is_row(n, 4)
+
+
+def _is_row(n: KnownNode, k: int) -> bool:
+    """Whether an input is left out, or has an element for each column of a product."""
+    b = n.sizes(1)
+    return n.value(k) is None or (b is not None and len(b) == 2 and n.sizes(k) == b[-1:])
+
+
+SPECULATABLE: Mapping[tuple[str, str], Speculatable] = {
+    (MICROSOFT, "BiasGelu"): _adds_bias,
+    (MICROSOFT, "DynamicQuantizeMatMul"): _multiplies_as_bytes,
+    (MICROSOFT, "FastGelu"): _adds_bias,
+    (MICROSOFT, "FusedConv"): lambda n: convolves(n) and of_filters(n, 2, 1, several=True) and not n.value(3),
+    (MICROSOFT, "FusedGemm"): gemm_fits,
+    (MICROSOFT, "FusedMatMul"): _fused_multiplies,
+    (MICROSOFT, "Gelu"): always,
+    (MICROSOFT, "MatMulIntegerToFloat"): _multiplies_to_float,
+    (MICROSOFT, "QuickGelu"): always,
+}
+"""Whether they cannot fail, whatever is fed."""

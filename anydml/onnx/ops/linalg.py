@@ -16,7 +16,7 @@ from anydml.onnx.ops.native import Inputs, each_by_itself, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, round_to, to_float64, widen, without_detour
 from anydml.onnx.ops.shared import NOTHING_TO_SUM, assumed_sizes, both_zero, nothing_inside
-from anydml.onnx.ops.speculation import can_broadcast, if_run, multiplies, of_columns, one_number
+from anydml.onnx.ops.speculation import gemm_fits, if_run, multiplies, of_columns, one_number
 from anydml.onnx.protos import AttributeProto
 from anydml.ops import expr
 from anydml.ops.dtypes import INT32
@@ -208,19 +208,6 @@ def _too_few_dimensions(n: KnownNode) -> bool:
 CANNOT_BROADCAST = "onnxruntime refuses empty factors, or does not broadcast them"
 
 
-def _gemm_fits(n: KnownNode) -> bool:
-    a, b = n.sizes(0), n.sizes(1)
-    if a is None or b is None or len(a) != 2 or len(b) != 2:
-        return False
-    a, b = a[::-1] if n.int("transA") else a, b[::-1] if n.int("transB") else b
-    rest = n.sizes(2) if n.value(2) is not None else ()
-    if rest is None or len(rest) > 2 or a[1] is None or a[1] != b[0]:
-        return False
-    return can_broadcast([rest, (a[0], b[1])]) and all(
-        size in (1, m) for size, m in zip(rest[::-1], (b[1], a[0]), strict=False)
-    )
-
-
 def product_flops(n: KnownNode, results: int) -> int:
     first = assumed_sizes(n, 0)
     return 2 * results * first[0 if n.attribute("transA") else -1] if first else results
@@ -344,7 +331,7 @@ OPS = (
         native=each_by_itself(_native_gemm, _row_or_column_of_sum),
         result=product_types.gemm,
         fold=_gemm,
-        speculatable=_gemm_fits,
+        speculatable=gemm_fits,
         flops=product_flops,
         quirks=(
             Quirk("onnxruntime leaves out beta where there is nothing to sum", _scaled_bias, empty=True),

@@ -86,6 +86,21 @@ def multiplies(n: KnownNode, a: int = 0, b: int = 1) -> bool:
     return can_broadcast([first[:-2], second[:-2]])
 
 
+def gemm_fits(n: KnownNode) -> bool:
+    """Whether matrices, turned or not, and what is added to their product fit."""
+    a, b = n.sizes(0), n.sizes(1)
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return False
+    a = a[::-1] if n.attribute("transA") else a
+    b = b[::-1] if n.attribute("transB") else b
+    rest = n.sizes(2) if n.value(2) is not None else ()
+    if rest is None or len(rest) > 2 or a[1] is None or a[1] != b[0]:
+        return False
+    return can_broadcast([rest, (a[0], b[1])]) and all(
+        size in (1, m) for size, m in zip(rest[::-1], (b[1], a[0]), strict=False)
+    )
+
+
 def convolves(n: KnownNode, weight: int = 1) -> bool:
     """Whether filters fit. `weight`: their place."""
     x, w = n.sizes(0), n.sizes(weight)
@@ -95,7 +110,7 @@ def convolves(n: KnownNode, weight: int = 1) -> bool:
         return False
     if tuple(n.ints("kernel_shape") or w[2:]) != w[2:]:
         return False
-    groups = n.int("group")
+    groups = n.attribute("group") or 1
     return x[1] == w[1] * groups and w[0] % groups == 0  # type: ignore[operator]
 
 

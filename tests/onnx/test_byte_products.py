@@ -513,3 +513,26 @@ def test_filters_of_single_channels(first, second, result):
     wanted = requantized(np.concatenate(each, 1), 0.25 * 0.25 / 128, zeros["y0"])
     assert y.dtype == result
     assert np.abs(y - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in the file", "beside it"])
+def test_large_weights_are_made_when_they_are_read(tmp_path, beside):
+    """Each of its own content, at a place of its own; in forked children and reopened plans, too."""
+    sizes = [(70, 130), (130, 33), (33, 257)]
+    given = {f"w{k}": extreme("int8", *s) for k, s in enumerate(sizes)}
+    text = """(uint8[n,70] a) => (int32[n,130] y0, int32[m,33] y1, int32[k,257] y2) {
+        y0 = MatMulInteger (a, w0)  c0 = Cast <to = 2> (y0)  y1 = MatMulInteger (c0, w1, a0, b0)
+        c1 = Cast <to = 2> (y1)  y2 = MatMulInteger (c1, w2) }"""
+    made = onnx.load_from_string(model(text, **given, a0=np.array(3, np.uint8), b0=np.array(1, np.int8)))
+    onnx.save(made, str(tmp_path / "m.onnx"), save_as_external_data=beside, size_threshold=0)
+    session = anydml.load(str(tmp_path / "m.onnx"), native=False)
+    for n in (3, 1, 3):
+        a = extreme("uint8", n, 70)
+        found = session.run(None, {"a": a})
+        wanted = whole(a, None) @ whole(given["w0"], None)
+        np.testing.assert_array_equal(found[0], wanted)
+        wanted = whole(wanted.astype(np.uint8), np.uint8(3)) @ whole(given["w1"], np.int8(1))
+        np.testing.assert_array_equal(found[1], wanted)
+        np.testing.assert_array_equal(
+            found[2], whole(wanted.astype(np.uint8), None) @ whole(given["w2"], None)
+        )

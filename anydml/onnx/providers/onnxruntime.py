@@ -172,13 +172,14 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
     Raises:
         Unsupported: onnxruntime refuses the region.
     """
+    lent: tuple[list[Any], list[Any]] = [], []
     if region.custom and asked.given is not None:
-        options, weights = asked.given, []  # they are the user's: nothing is changed in them
+        options = asked.given  # they are the user's: nothing is changed in them
     else:
         options = _options(asked)
         if region.quantized:
             options.add_session_config_entry(*FLOAT_FACTORS)
-        weights = lend(region, options)
+        lent = lend(region, options)
     slow = _SLOW_OPTIMIZERS if asked.providers == CPU else []
     opening = _Opening(options)
     try:
@@ -200,7 +201,7 @@ def _open_session(region: Region, asked: Asked) -> tuple[ort.InferenceSession, l
         calls.leave(opening)
         for file in files_of(region):
             file.release()
-    return session, weights
+    return session, lent[0]
 
 
 def _options(asked: Asked) -> ort.SessionOptions:

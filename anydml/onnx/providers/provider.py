@@ -18,6 +18,17 @@ arguments that tells whether it went well, or None."""
 Sizes = tuple[int, ...]
 GIVEN = "given with the model"
 """The place of weights that are in memory, or in the mapped file of a model."""
+MADE = "made of what is given"
+"""The place of weights that are made when a region is opened, and then nobody's but the library's."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where a weight begins among those that are made, and what of."""
+
+    offset: int
+    source: Constant
+    make: Callable[[Any], Any]
 
 
 def copied(value: Any) -> Any:

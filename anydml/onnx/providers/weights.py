@@ -8,20 +8,23 @@ import numpy as np
 import onnxruntime as ort
 
 from anydml.ir.graph import ExternalData
-from anydml.onnx.providers.provider import GIVEN, Region
+from anydml.onnx.providers.provider import GIVEN, MADE, Made, Region
 from anydml.runtime.mapped_file import InFile, MappedFile, owned
 
 
 def files_of(region: Region) -> set[MappedFile]:
     """The files that weights of a region are left in."""
-    sources = [c.source for _, c in region.weights if isinstance(c.source, InFile | ExternalData)]
-    return {source.file for source in sources if source.file is not None}
+    sources = [s.source.source if isinstance(s, Made) else s for s in (c.source for _, c in region.weights)]
+    files = (s.file for s in sources if isinstance(s, InFile | ExternalData))
+    return {file for file in files if file is not None}
 
 
-def lend(region: Region, options: ort.SessionOptions) -> list[Any]:
-    """Give a session the region's weights: the memory that it will read, and not own.
+def lend(region: Region, options: ort.SessionOptions) -> tuple[list[Any], list[Any]]:
+    """Give a session the region's weights: the memory that it will read, and not own; and what it reads only
+    until it is open.
 
-    It copies what is in the model's file, and what it may change, and drops what it has packed for products.
+    It copies what is in the model's file, or made, and what it may change, and drops what it has packed for
+    products.
     """
     for file in files_of(region):
         file.check()
@@ -29,10 +32,13 @@ def lend(region: Region, options: ort.SessionOptions) -> list[Any]:
         n: c.source for n, c in region.weights if isinstance(c.source, ExternalData) and _is_there(c.source)
     }
     within = {n: c.source.file for n, c in region.weights if isinstance(c.source, InFile)}
-    given = {n: c for n, c in region.weights if n not in beside and n not in within}
-    for file in {*within.values()}:
-        content = np.frombuffer(file.data, np.uint8)
-        options.add_external_initializers_from_files_in_memory([GIVEN], [content], [content.size])
+    made = {n: c.source for n, c in region.weights if isinstance(c.source, Made) and copies_weights()}
+    given = {n: c for n, c in region.weights if not (n in beside or n in within or n in made)}
+    contents = [(GIVEN, np.frombuffer(file.data, np.uint8)) for file in {*within.values()}]
+    if made:
+        contents.append((MADE, _made([*made.values()])))
+    for place, content in contents:
+        options.add_external_initializers_from_files_in_memory([place], [content], [content.size])
     for source in beside.values():  # it maps files into memory itself
         folder = str(source.folder)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
@@ -44,7 +50,16 @@ def lend(region: Region, options: ort.SessionOptions) -> list[Any]:
         for name, value in zip(given, lent, strict=True):
             if name in region.unchanged:
                 options.add_initializer(name, value)
-    return [*arrays, *lent]
+    return [*arrays, *lent], contents
+
+
+def _made(weights: list[Made]) -> np.ndarray:
+    """Weights that are made, each at its place."""
+    contents = [(w.offset, np.ascontiguousarray(w.make(w.source.content))) for w in weights]
+    whole = np.zeros(max(offset + x.nbytes for offset, x in contents), np.uint8)
+    for offset, x in contents:
+        whole[offset : offset + x.nbytes] = x.reshape(-1).view(np.uint8)
+    return whole
 
 
 def copies_weights() -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from anydml.dataclass import replace
 from anydml.ir.graph import Constant, If, Node, TensorType, Value, walk
+from anydml.onnx.providers.provider import Made
 from anydml.onnx.serde.parts import PartWriter, part
 from anydml.onnx.types import CODES
 
@@ -56,6 +58,8 @@ PRODUCTS = {
     ("com.microsoft", "QAttention"): Product((Factor(1, 7),), Factor(0, 6)),
     ("com.microsoft", "DynamicQuantizeLSTM"): Product((Factor(1, 9), Factor(2, 11))),
 }
+_ALIGNED = 64
+"""Bytes between places where weights may begin."""
 _OF_FLOATS = "MatMul", "Gemm", "Conv"
 """What onnxruntime multiplies as integers, if both factors were dequantized."""
 _MOVING = "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"
@@ -120,6 +124,8 @@ class _Maker:
         self.weights: dict[Value, Constant] = {}
         self.raised: dict[Value, Value] = {}
         """Constants of INT8 with those that are 128 more."""
+        self._end = 0
+        """Of the large ones among them, if they lie one after the other."""
 
     def change(self, node: Node, product: Product, cut_off: Callable[[], bool]) -> None:
         first = "uint8" if product.first is None else _dtype(node, product.first.place)
@@ -221,8 +227,12 @@ class _Maker:
             before += w.nodes
             return raised
         raised = Value(f"{value.name}~unsigned", TensorType("uint8", value.sizes))
-        among = self.weights if value in self._large else self.constants
-        among[raised] = constant.derive("unsigned", _raised)
+        if value in self._large:  # whose memory nobody is to hold beside the library
+            made = Made(self._end, constant, _raised)
+            self.weights[raised] = Constant(decode=lambda: _raised(constant.content), source=made)
+            self._end += -(-prod(value.known_sizes or ()) // _ALIGNED) * _ALIGNED
+        else:
+            self.constants[raised] = constant.derive("unsigned", _raised)
         self.raised[value] = raised
         return raised
 

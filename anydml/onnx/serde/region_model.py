@@ -16,7 +16,7 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, Sizes
 from anydml.onnx.ops.shared import nothing_inside
 from anydml.onnx.protos import ModelProto, NodeProto, TensorProto, ValueInfoProto, make_opsetid
-from anydml.onnx.providers.provider import GIVEN, Provider, Region
+from anydml.onnx.providers.provider import GIVEN, MADE, Made, Provider, Region
 from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
 from anydml.onnx.serde.byte_products import right_byte_products
@@ -97,6 +97,8 @@ def region(
         entries = {"location": GIVEN}
         if isinstance(constant.source, ExternalData):
             entries = {"location": constant.source.location, "offset": str(constant.source.offset)}
+        elif isinstance(constant.source, Made):
+            entries = {"location": MADE, "offset": str(constant.source.offset)}
         elif isinstance(constant.source, InFile):
             entries["offset"] = str(constant.source.offset)
         for key, entry in entries.items():

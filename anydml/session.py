@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from anydml.onnx.feeds import as_array, check_call, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
+    check_run_options,
     execution_providers,
     fixed_sizes,
     options_of,
@@ -50,7 +52,7 @@ from anydml.onnx.providers.their_errors import become_theirs, raises_theirs
 from anydml.onnx.serde.deserialize import Argument, Model
 from anydml.onnx.serde.parse import Meta, ModelSource
 from anydml.onnx.types import type_text
-from anydml.runtime.memory import kept_in_place
+from anydml.runtime.memory import is_memory_of, kept_in_place
 from anydml.runtime.threads import check_threads
 
 _log = logging.getLogger("anydml.session")
@@ -149,13 +151,23 @@ class Session(InferenceSessionMethods):
         key = self._loaded.describe()
         if self._loaded.source.nofail:
             _known.add(key, self._loaded)
-        return _restore, (key,)
+        return _restore, (key, type(self)), self._others()
 
-    def __copy__(self) -> Session:
-        return Session(self._loaded)
+    def _others(self) -> dict[str, Any]:
+        """What a class of a user's keeps besides."""
+        return {name: x for name, x in vars(self).items() if name not in _OWN}
 
-    def __deepcopy__(self, memo: object) -> Session:
-        return Session(self._loaded)
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made._take(self._loaded)
+        vars(made).update(self._others())
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self)] = made = object.__new__(type(self))
+        made._take(self._loaded)
+        vars(made).update(deepcopy(self._others(), memo))
+        return made
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed; those with a default in the file are left out, as in onnxruntime."""
@@ -240,7 +252,8 @@ class Session(InferenceSessionMethods):
         Args:
             output_names: which outputs, in which order; None or empty: all.
             input_feed: an array (or list of arrays, for a sequence; or None, for an optional) by input name.
-            run_options: accepted for onnxruntime's sake, and not used.
+            run_options: an `onnxruntime.RunOptions`. Where its `terminate` is set before the run, that is not
+                begun. Adapters (`add_active_adapter`), of which it does not tell, are left out.
 
         Returns:
             The outputs: arrays, lists for sequences, None for empty optionals. They are the caller's: their
@@ -248,8 +261,8 @@ class Session(InferenceSessionMethods):
 
         Raises:
             InvalidInput: unknown or missing names, a wrong data type, rank or size.
-            ExecutionFailed: a node failed; tells which one, and the way through the branches to it. One
-                that needs more memory than there is raises `OutOfMemory`, one of its kind.
+            ExecutionFailed: a node failed; tells which one, and the way through the branches to it; or the
+                run is ended. One that needs more memory than there is raises `OutOfMemory`, one of its kind.
             Unsupported: no provider runs a node that is needed.
         """
         # checks are made where something is unusual: they would cost a tenth of a small model's run
@@ -260,6 +273,8 @@ class Session(InferenceSessionMethods):
                 places = [self._outputs[name] for name in output_names] if output_names else None
             except (KeyError, TypeError):
                 raise self._unknown_outputs(output_names or ()) from None
+            if run_options is not None:
+                check_run_options(run_options)
             entry = self._program.entry
             results = None if entry is None else entry(input_feed)
             if results is None:
@@ -382,7 +397,7 @@ class Bound:
         self._direct: Callable[[], bool] | None = None
         self._entry: Callable[..., list[Any] | None] | None = None
         """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
-        self._in_place = any(_is_memory_of(y, x) for y in places.values() for x in self._values)
+        self._in_place = any(is_memory_of(y, x) for y in places.values() for x in self._values)
         """Whether an output is written to where an input is read."""
         self._held = [kept_in_place(x) for x in (*self._values, *places.values())]
 
@@ -425,11 +440,11 @@ class Bound:
 _known, _recent = LoadedModels(), RecentModels()
 
 
-def _is_memory_of(y: np.ndarray, x: Any) -> bool:
-    """Whether an array has the very memory of another one."""
-    return isinstance(x, np.ndarray) and x.nbytes == y.nbytes > 0 and x.ctypes.data == y.ctypes.data
+_OWN = frozenset("_loaded _model _program _names _whole _overridable _outputs".split())
 
 
 @translate_memory_error
-def _restore(key: Key) -> Session:
-    return Session(_known.loaded(key))
+def _restore(key: Key, kind: type[Session] = Session) -> Session:
+    made = object.__new__(kind)
+    made._take(_known.loaded(key))
+    return made

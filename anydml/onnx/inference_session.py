@@ -21,6 +21,7 @@ from anydml.onnx.providers.ort_values import (
     check_device,
     over_array,
 )
+from anydml.onnx.providers.session_options import check_run_options
 from anydml.onnx.providers.their_errors import raises_theirs
 from anydml.onnx.serde.deserialize import Argument
 from anydml.onnx.types import onnx_name
@@ -93,6 +94,9 @@ class InferenceSessionMethods(ABC):
     def get_inputs(self) -> list[NodeArg]: ...
 
     @abstractmethod
+    def get_overridable_initializers(self) -> list[NodeArg]: ...
+
+    @abstractmethod
     def get_outputs(self) -> list[NodeArg]: ...
 
     @property
@@ -121,6 +125,8 @@ class InferenceSessionMethods(ABC):
             raise InvalidInput(Problem("iobinding", message))
         if iobinding.session is not self:
             raise InvalidInput(Problem("iobinding", "expected one of this session, but got another's"))
+        if run_options is not None:
+            check_run_options(run_options)
         iobinding.run()
 
     def run_with_ort_values(
@@ -130,7 +136,7 @@ class InferenceSessionMethods(ABC):
         run_options: object = None,
     ) -> list[OrtValue]:
         """As `run`, from and to onnxruntime's OrtValues on the host."""
-        results = self.run(output_names, dict(input_dict_ort_values))
+        results = self.run(output_names, dict(input_dict_ort_values), run_options)
         return [as_ort_value(x) for x in results]
 
     def run_async(
@@ -146,7 +152,7 @@ class InferenceSessionMethods(ABC):
 
         def work() -> None:
             try:
-                results, error = self.run(output_names, input_feed), ""
+                results, error = self.run(output_names, input_feed, run_options), ""
             except Exception as failure:  # nobody else would be told of it
                 results, error = [], str(failure) or type(failure).__name__
             callback(results, user_data, error)
@@ -176,6 +182,7 @@ class IOBinding:
     def __init__(self, session: InferenceSessionMethods) -> None:
         self.session = session
         self._places = {o.name: k for k, o in enumerate(session.get_outputs())}
+        self._names = [i.name for i in (*session.get_inputs(), *session.get_overridable_initializers())]
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
         self._held: dict[tuple[str, str], object] = {}
@@ -273,12 +280,18 @@ class IOBinding:
         """See `Session.run_with_iobinding`."""
         if self._bound is None:
             given = {n: y for n, y in self._outputs.items() if y is not None}
-            self._bound = self.session.bind(self._inputs, given)
+            bound = self.session.bind(self._inputs, given)
+            if not self._outputs:
+                raise InvalidInput(Problem("iobinding", "expected at least one output, but none is bound"))
+            self._bound = bound
             self._wanted = [self._places[name] for name in self._outputs]
         results = self._bound.run()
         self._results = [results[k] for k in self._wanted]
 
     def _bind(self, name: str, value: Any) -> None:
+        if name not in self._names:
+            listed = " | ".join(self._names)
+            raise InvalidInput(Problem("inputs", f"expected {listed}, but got {short_repr(name)}"))
         self._inputs[name], self._bound = value, None
         self._held.pop(("input", name), None)
 

@@ -221,7 +221,9 @@ def verify(
                 continue
             if unlike:
                 where = f"verification: output {unlike[0]!r}"
-                raise VerificationFailed(Problem(where, f"differs on {shown(feeds)}, seed {seed}"))
+                pairs = {v.name: (x, y) for v, x, y in zip(graph.outputs, a, b, strict=True)}
+                told = f"differs on {shown(feeds)}, seed {seed}{how_far(*pairs[unlike[0]], loose)}"
+                raise VerificationFailed(Problem(where, told))
             agreed += 1
             empty += any(getattr(x, "size", 1) == 0 for n, x in feeds.items() if n not in always_empty)
             if agreed > WARM_UP:
@@ -372,6 +374,25 @@ def _are_floats(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype.kind == "f"
 
 
+def how_far(x: Any, y: Any, loose: float) -> str:
+    """How two results differ, for who reads it; "" of what are no arrays."""
+    if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
+        return ""
+    kinds = [f"{v.dtype}{list(v.shape)}" for v in (x, y)]
+    if kinds[0] != kinds[1]:
+        return f": {kinds[0]} and {kinds[1]}"
+    if x.dtype.kind != "f":
+        return f": {(x != y).sum():,} of {counted(x.size, 'element')}"
+    finite = np.isfinite(x) & np.isfinite(y)
+    told = f", and {where:,} are not finite in both" if (where := (~finite & (x != y)).sum()) else ""
+    a, b = (v[finite].astype(np.float64) for v in (x, y))
+    largest, apart = (np.max(np.abs(v), initial=0.0) for v in (a, a - b))
+    allowed = loose if x.dtype.itemsize > 2 else ROUNDED
+    return (
+        f": up to {apart:.2g} apart, of up to {largest:.2g} ({allowed:g} of that, or of 1, is allowed){told}"
+    )
+
+
 def same(x: Any, y: Any, loose: float = 1e-5) -> bool:
     """Equal, floats within `loose`, or `loose` of the largest, halves within 0.01; NaN and infinities in the
     same places."""
@@ -390,5 +411,5 @@ def same(x: Any, y: Any, loose: float = 1e-5) -> bool:
         return bool(np.array_equal(a, b))
     finite = np.abs(a[np.isfinite(a)]).astype(np.float64)
     scale = float(finite.max()) if finite.size else 0.0
-    loose = loose if a.dtype.itemsize > 2 else 1e-2
+    loose = loose if a.dtype.itemsize > 2 else ROUNDED
     return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))

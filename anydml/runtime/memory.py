@@ -36,6 +36,11 @@ def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) ->
     return Problem(where, f"{message} for {shape}")
 
 
+def is_memory_of(y: np.ndarray, x: Any) -> bool:
+    """Whether an array has the very memory of another one."""
+    return isinstance(x, np.ndarray) and x.nbytes == y.nbytes > 0 and x.ctypes.data == y.ctypes.data
+
+
 def kept_in_place(array: object) -> list[weakref.ref[Any]]:
     """Keep an array where it is for as long as the result lives, and every array that it is a view of.
 

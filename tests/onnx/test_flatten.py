@@ -689,7 +689,9 @@ def test_a_fault_would_be_found(monkeypatch):
     monkeypatch.setattr(nodes.NodeBuilder, "_where", lambda self, c, a, b, v: right(self, c, b, a, v))
     flat, report = anydml.flatten(built, seed=3)
     assert report.left == 1
-    assert re.fullmatch(r"without it, .* differ: .* on c = .*, x float32\[.*seed 3", report.ifs[0].because)
+    assert re.fullmatch(
+        r"without it, .* differ: .* on c = .*, x float32\[.*seed 3: up to .*", report.ifs[0].because
+    )
     assert report.verified.agreed >= verify.MIN_TRIALS
     assert agrees(built, flat, [{"c": np.array(c), "x": X} for c in (True, False)]) == 2
 
@@ -730,7 +732,9 @@ def test_a_fault_that_no_if_is_to_blame_for_is_told(monkeypatch):
         return proto
 
     monkeypatch.setattr(flattening, "model_proto", wrong)
-    with pytest.raises(anydml.VerificationFailed, match=r"output 'y': differs on .*seed 0"):
+    with pytest.raises(
+        anydml.VerificationFailed, match=r"output 'y': differs on .*seed 0: up to \S+ apart, of"
+    ):
         anydml.flatten(built)
 
 

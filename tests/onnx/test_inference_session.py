@@ -745,3 +745,65 @@ def test_what_nobody_uses_is_gone_at_once(displaced):
         assert [h() for h in held] == [None] * len(held)
     finally:
         gc.enable()
+
+
+NEGATES = """<ir_version: 8, opset_import: ["": 17]> m (float[n] x) => (float[n] y) { y = Neg (x) }"""
+
+
+class Predictor(dml.InferenceSession):
+    """As packages derive from the class, with what they keep."""
+
+    def __init__(self, data, labels):
+        super().__init__(data)
+        self.labels = labels
+
+    def predict(self, x):
+        (y,) = self.run(None, {"x": x})
+        return [self.labels[int(v < 0)] for v in y]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [lambda s: pickle.loads(pickle.dumps(s)), copy.copy, copy.deepcopy],
+    ids=["pickle", "copy", "deep"],
+)
+def test_copies_are_of_the_same_class_and_keep_what_it_keeps(again):
+    session = Predictor(parser.parse_model(NEGATES).SerializeToString(), ["up", "down"])
+    other = again(session)
+    assert type(other) is Predictor
+    assert isinstance(other, dml.InferenceSession)
+    assert other.predict(np.float32([-1, 2])) == ["up", "down"]
+    assert other._program is session._program
+    other.labels[0] = "changed"
+    assert (session.labels[0] == "changed") is (again is copy.copy)
+
+
+def test_run_options():
+    session = dml.load(parser.parse_model(NEGATES))
+    feeds, options = {"x": np.float32([1])}, ort.RunOptions()
+    assert session.run(None, feeds, options)[0] == [-1]
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", feeds["x"])
+    binding.bind_output("y")
+    options.terminate = True
+    for run in (
+        lambda o: session.run(None, feeds, o),
+        lambda o: session.run_with_iobinding(binding, o),
+        lambda o: session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(feeds["x"])}, o),
+    ):
+        with pytest.raises(dml.ExecutionFailed, match="terminate is set"):
+            run(options)
+        with pytest.raises(
+            dml.InvalidInput, match=r"run_options: expected onnxruntime\.RunOptions, but got str"
+        ):
+            run("fast")
+        run(None)
+
+
+def test_a_binding_says_at_once_what_it_does_not_have():
+    binding = dml.load(parser.parse_model(NEGATES)).io_binding()
+    with pytest.raises(dml.InvalidInput, match="expected x, but got 'nope'"):
+        binding.bind_cpu_input("nope", np.float32([1]))
+    binding.bind_cpu_input("x", np.float32([1]))
+    with pytest.raises(dml.InvalidInput, match="at least one output"):
+        binding.run()

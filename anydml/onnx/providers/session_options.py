@@ -14,7 +14,16 @@ from onnxruntime import SessionOptions as SessionOptions
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # whatever takes its place
 
 from anydml.dataclass import dataclass
-from anydml.errors import InvalidInput, Problem, Unsupported, by_a_handler, nearest, short_repr, type_name
+from anydml.errors import (
+    ExecutionFailed,
+    InvalidInput,
+    Problem,
+    Unsupported,
+    by_a_handler,
+    nearest,
+    short_repr,
+    type_name,
+)
 from anydml.onnx.protos import ModelProto, TensorProto, make_node, make_tensor_value_info, model_of_one
 from anydml.onnx.providers.products_of_bytes import allows_cut_off_sums
 from anydml.onnx.providers.words import first_line
@@ -137,6 +146,21 @@ def fixed_sizes(options: ort.SessionOptions | None, symbols: Sequence[str]) -> d
 def _model_of_sizes(symbols: tuple[str, ...]) -> bytes:
     x, y = (make_tensor_value_info(n, TensorProto.FLOAT, symbols) for n in "xy")
     return model_of_one(make_node("Identity", ["x"], ["y"]), [x], y, 13)
+
+
+def check_run_options(options: object) -> None:
+    """See that nobody has ended the run before it begins.
+
+    Raises:
+        InvalidInput: something else than onnxruntime's RunOptions.
+        ExecutionFailed: their `terminate` is set.
+    """
+    if not isinstance(options, ort.RunOptions):
+        raise InvalidInput(
+            Problem("run_options", f"expected onnxruntime.RunOptions, but got {type_name(options)}")
+        )
+    if options.terminate:
+        raise ExecutionFailed(Problem("run_options", "terminate is set, which ends the run"))
 
 
 def write_optimized(model: Any, options: ort.SessionOptions | None, providers: ExecutionProviders) -> None:

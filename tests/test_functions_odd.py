@@ -193,3 +193,26 @@ def test_the_cache_takes_away_its_own_files_only(tmp_path, monkeypatch):
     assert all(type_variable.exists() for type_variable in type_variables)
     assert sum(p.name.startswith("letter") for p in tmp_path.iterdir()) == 20
     assert len(list(tmp_path.iterdir())) == 20 + 5 + 1
+
+
+@pytest.mark.parametrize("name", ["RELU", "relu", "ACTIVATION_RELU", "DML_OPERATOR_ACTIVATION_RELU"])
+def test_a_fused_activation_by_either_name(name):
+    a, b = np.float32([-3, 2]), np.float32([1, 1])
+    for given in (name, {"Type": name}, {"Type": name, "Desc": {}}):
+        assert dml.add1(a, b, fused_activation=given).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("RELUU", "expected a DirectML operator, but got 'RELUU'; did you mean 'ACTIVATION_RELU'"),
+        ("SOFTMAX", "expected an activation that can be fused, but got ACTIVATION_SOFTMAX; allowed: "),
+        ("GEMM", "expected an activation that can be fused, but got GEMM; allowed: "),
+    ],
+)
+def test_what_is_no_fused_activation(name, told):
+    x = np.float32([1])
+    for given in (name, {"Type": name, "Desc": {}}):
+        with pytest.raises(dml.InvalidOperator) as error:
+            dml.add1(x, x, fused_activation=given)
+        assert told in str(error.value)

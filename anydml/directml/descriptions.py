@@ -188,8 +188,14 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
     remedy = "allowed: " + ", ".join(kind.allowed)
     desc: Any = OperatorDesc(value.operator.name) if isinstance(value, Activation) else value
     if isinstance(value, str):
-        short = f"ACTIVATION_{value.upper()}"
-        desc = {"Type": short if short in kind.allowed else value, "Desc": {}}
+        desc = {"Type": value, "Desc": {}}
+    told = desc.get("Type") if isinstance(desc, Mapping) else None
+    if isinstance(told, str):  # RELU is ACTIVATION_RELU
+        name = short_name(OperatorType, told)
+        short = f"ACTIVATION_{name}"
+        desc = {**desc, "Type": short if short in BY_NAME else told}
+        meant = "" if {name, short} & BY_NAME.keys() else nearest(short, kind.allowed)
+        remedy = f"{meant}; {remedy}" if meant else remedy
     try:
         operator, fields = _operator(desc)
     except InvalidOperator as error:

@@ -536,3 +536,12 @@ def test_large_weights_are_made_when_they_are_read(tmp_path, beside):
         np.testing.assert_array_equal(
             found[2], whole(wanted.astype(np.uint8), None) @ whole(given["w2"], None)
         )
+
+
+def test_weights_behind_a_long_chain():
+    chain = " ".join(f"w{k + 1} = Identity (w{k})" for k in range(3000))
+    text = f"""(uint8[n,70] x) => (float[n,40] y) {{
+        a = DequantizeLinear (x, s, z)  w0 = DequantizeLinear (q, s)  {chain}  y = MatMul (a, w3000) }}"""
+    q = extreme("int8", 70, 40)
+    given = instead(model(text, q=q, s=np.float32(1), z=np.array(3, np.uint8)))
+    assert len(given.instead) == 1

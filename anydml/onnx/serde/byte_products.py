@@ -297,16 +297,25 @@ class _Pairs:
                 yield node
 
     def _multiplied(self, value: Value) -> bool:
-        found = self._readers.get(value, [])
-        return bool(found) and all(self._is_second(reader, value) for reader in found)
+        """Whether products read it, turned or not, and nothing else."""
+        waiting, seen = [value], set[Value]()
+        while waiting:
+            if (moved := waiting.pop()) in seen:
+                continue
+            seen.add(moved)
+            readers = self._readers.get(moved, [])
+            if not readers:
+                return False
+            for reader in readers:
+                if reader is not None and _has([reader], *_MOVING):
+                    waiting += reader.writes
+                elif not self._is_second(reader, moved):
+                    return False
+        return True
 
     def _is_second(self, reader: Node | None, value: Value) -> bool:
-        if reader is None:
-            return False
-        if _has([reader], *_MOVING):
-            return self._multiplied(reader.writes[0])
-        takes = _has([reader], *_OF_FLOATS) and reader.inputs[1] is value
-        return takes and self._of_unsigned(reader.inputs[0])
+        takes = reader is not None and _has([reader], *_OF_FLOATS) and reader.inputs[1] is value
+        return takes and reader is not None and self._of_unsigned(reader.inputs[0])
 
     def _of_unsigned(self, value: Value | None) -> bool:
         """Whether onnxruntime has it as UINT8: it makes that of what was quantized to INT8, and of what it

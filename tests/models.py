@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -196,12 +194,18 @@ def refused(source: Any, *patterns: str, error: type[Exception] = anydml.Invalid
     return caught.value
 
 
-@cache
-def cuts_sums_off() -> bool:
-    """Whether onnxruntime cuts sums of two products of 8-bit integers off at 16 bits: so it does on processors
-    that have AVX2 and no VNNI, says its documentation. With factors of 7 bits they fit."""
-    text = """<ir_version: 8, opset_import: ["": 17]>
-        m (uint8[4,8] a, int8[8,16] b) => (int32[4,16] y) { y = MatMulInteger (a, b) }"""
-    session = onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
-    (y,) = session.run(None, {"a": np.full((4, 8), 255, np.uint8), "b": np.full((8, 16), 127, np.int8)})
-    return bool((y != 8 * 255 * 127).any())
+def computed_or_given(x: str, y: str, node: str) -> str:
+    """The text of a graph whose If gives what a node makes of `x`, or else the input `z`; `yes` decides.
+
+    `x`, `y`: types with sizes, as in `float[n,8]`.
+    """
+    return f"""({x} x, bool yes, {y} z) => ({y} y) {{
+        y = If (yes) <then_branch = t () => ({y} a) {{ a = {node} }},
+            else_branch = e () => ({y} b) {{ b = Identity (z) }}> }}"""
+
+
+def content_of(declared: str, rng: np.random.Generator, **sizes: int) -> np.ndarray:
+    """Numbers from 0 to 5 of a type with sizes, as in `float[n,8]`, with what symbols stand for."""
+    kind, _, dims = declared[:-1].partition("[")
+    shape = [sizes[n] if n in sizes else int(n) for n in dims.split(",")]
+    return rng.uniform(0, 5, shape).astype(np.float32 if kind == "float" else kind)

@@ -7,9 +7,9 @@ import pytest
 
 import anydml as dml
 from anydml.onnx.from_directml.tensor_operators import LOWERINGS
+from anydml.onnx.providers.products_of_bytes import cuts_sums_off
 from anydml.ops.catalog import CATALOG
 from anydml.ops.dtypes import FROM_NUMPY
-from tests.models import cuts_sums_off
 from tests.test_tensor_operators import arguments, results
 
 NO_WORDS = """

@@ -9,9 +9,10 @@ from onnx import numpy_helper
 import anydml
 from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
-from anydml.onnx.providers.products_of_bytes import PRECISION
+from anydml.onnx.providers.products_of_bytes import PRECISION, cuts_sums_off
+from anydml.onnx.serde import byte_products
 from anydml.onnx.serde.byte_products import right_byte_products
-from tests.models import cuts_sums_off
+from anydml.onnx.serde.region_model import every_node
 
 HEAD = '<ir_version: 9, opset_import: ["" : 19, "com.microsoft" : 1]> main '
 RNG = np.random.default_rng(4)
@@ -21,8 +22,8 @@ RNG = np.random.default_rng(4)
 def processor(request, monkeypatch):
     """What is written for a processor that cuts sums off is right on every other one."""
     if request.param != "here":
-        monkeypatch.setattr(OnnxRuntime, "cuts_sums_off", lambda self: True)
-        monkeypatch.setattr("anydml.onnx.serde.byte_products._slow", lambda: True)
+        monkeypatch.setattr(byte_products, "cuts_sums_off", lambda: True)
+        monkeypatch.setattr(byte_products, "_slow", lambda: True)
 
 
 def model(text, **weights):
@@ -280,7 +281,9 @@ def test_a_quantized_recurrence_of_onnxruntimes_own():
 def instead(data, cut_off=True):
     """What is written in a region for the nodes of a model."""
     _, _, _, _, graph = read_typed(data, OnnxRuntime())
-    return right_byte_products(graph.nodes, graph.outputs, graph.constants, {}, lambda: cut_off)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byte_products, "cuts_sums_off", lambda: cut_off)
+        return right_byte_products(every_node(graph.nodes), graph.outputs, graph.constants, {})
 
 
 @pytest.mark.parametrize(("largest", "same"), [(64, True), (65, False)])

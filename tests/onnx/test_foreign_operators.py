@@ -10,6 +10,7 @@ import anydml
 from anydml.onnx import verification
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from tests.models import computed_or_given, content_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> main '
 
@@ -341,24 +342,16 @@ OPERANDS = {
 @pytest.mark.parametrize("name", IN_BRANCHES)
 def test_branches_of_a_file_that_onnxruntime_optimised(name):
     x, y, node = IN_BRANCHES[name]
-    text = f"""({x} x, bool yes, {y} z) => ({y} y) {{
-        y = If (yes) <then_branch = t () => ({y} a) {{ a = com.microsoft.{node} }},
-            else_branch = e () => ({y} b) {{ b = Identity (z) }}> }}"""
+    text = computed_or_given(x, y, f"com.microsoft.{node}")
     operands = {n: c for n, c in OPERANDS.items() if n in node.replace("(", " ").replace(",", "").split()}
     operands |= {n: OPERANDS[n] for n in ("row", "four", "s") if f"{n})" in node}
     given = onnx.load_from_string(model(text, **operands))
     flat, report = anydml.flatten(given, convert="always")
     assert not any(n.op_type == "If" for n in flat.graph.node), str(report)
-    rng = np.random.default_rng(0)
-
-    def drawn(declared):
-        kind, _, sizes = declared[:-1].partition("[")
-        named = {"b": 2, "n": 3}
-        content = rng.uniform(0, 5, [named[n] if n in named else int(n) for n in sizes.split(",")])
-        return content.astype({"float": np.float32, "uint8": np.uint8}[kind])
-
+    rng, sizes = np.random.default_rng(0), {"b": 2, "n": 3}
     for yes in (True, False):
-        feeds = {"x": drawn(x), "yes": np.array(yes), "z": drawn(y)}
+        drawn = {"x": content_of(x, rng, **sizes), "z": content_of(y, rng, **sizes)}
+        feeds = {**drawn, "yes": np.array(yes)}
         (wanted,) = theirs(given.SerializeToString(), feeds)
         for found in (theirs(flat.SerializeToString(), feeds), anydml.load(given).run(None, feeds)):
             np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)

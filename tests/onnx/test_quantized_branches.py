@@ -9,6 +9,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import anydml
 from anydml.onnx.verification import how_far, one_overflows
+from tests.models import computed_or_given, content_of
 
 HEAD = '<ir_version: 9, opset_import: ["" : 19]> main '
 RNG = np.random.default_rng(2)
@@ -43,12 +44,8 @@ BRANCHES = {
 
 
 def model(x, y, node):
-    text = f"""({x} x, float s, {y} z) => ({y} y) {{
-        yes = Greater (s, ws)
-        y = If (yes) <then_branch = t () => ({y} a) {{ a = {node} }},
-            else_branch = e () => ({y} b) {{ b = Identity (z) }}> }}"""
-    made = onnx.parser.parse_model(HEAD + text)
-    constants = {n: c for n, c in CONSTANTS.items() if n in node or n == "ws"}
+    made = onnx.parser.parse_model(HEAD + computed_or_given(x, y, node))
+    constants = {n: c for n, c in CONSTANTS.items() if n in node}
     made.graph.initializer.extend(numpy_helper.from_array(np.asarray(c), n) for n, c in constants.items())
     return made
 
@@ -59,13 +56,11 @@ def test_they_are_computed_whatever_is_taken(name):
     given = model(x, y, node)
     flat, report = anydml.flatten(given, convert="always")
     assert not any(n.op_type == "If" for n in flat.graph.node), str(report)
-    sizes = [3, *(int(n) for n in x[8:-1].split(","))]
     session = onnxruntime.InferenceSession(flat.SerializeToString())
     original = onnxruntime.InferenceSession(given.SerializeToString())
-    for s in (0.0, 1.0):
-        feeds = {"x": RNG.integers(0, 256, sizes).astype(np.uint8), "s": np.array(s, np.float32)}
-        results = [3, *(int(n) for n in y.partition("n,")[2][:-1].split(","))]
-        feeds["z"] = np.full(results, 7, y.partition("[")[0])
+    for yes in (True, False):
+        feeds = {"x": RNG.integers(0, 256, content_of(x, RNG, n=3).shape).astype(np.uint8)}
+        feeds |= {"yes": np.array(yes), "z": content_of(y, RNG, n=3)}
         (wanted,) = original.run(None, feeds)
         np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)
         np.testing.assert_array_equal(anydml.load(given).run(None, feeds)[0], wanted)

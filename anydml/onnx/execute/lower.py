@@ -399,7 +399,7 @@ class _Lowering:
         inputs = [v for v in read if v not in constants]
         small = {v: c for v, c in constants.items() if v not in weights}
         typed = self._with_types(nodes) if provider.exact else nodes
-        made = region(typed, inputs, outputs, small, opsets, weights, self.declared, provider)
+        made = region(typed, inputs, outputs, small, opsets, weights, self.declared, provider.exact)
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]

@@ -38,9 +38,6 @@ class OwnPlans:
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
 
-    def cuts_sums_off(self) -> bool:
-        return False
-
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         model = read_proto(inline_functions(ModelProto.FromString(region.model), ""), self._folder, "")
         libraries = ProviderRegistry(model.opsets, threads, fast=OnnxRuntime(self._seconds))

@@ -16,9 +16,9 @@ import numpy as np
 
 from anydml.errors import Unsupported
 from anydml.ir.dims import Affine
-from anydml.ir.graph import Constant, If, Node, OnnxOp, TensorType, Value
-from anydml.onnx.ops.catalog import info_of
-from anydml.onnx.ops.opinfo import KnownNode, NotFoldable, Speculatable
+from anydml.ir.graph import Constant, If, Node, TensorType, Value
+from anydml.onnx.ops.catalog import info_of, known_of
+from anydml.onnx.ops.opinfo import KnownNode, NotFoldable
 from anydml.onnx.ops.quirks import quirk_of
 from anydml.onnx.partial_eval.annotate import with_typed_bodies
 from anydml.onnx.partial_eval.shape_errors import fails, impossible
@@ -47,36 +47,28 @@ def no_sizes_help(node: Node | If, constants: Constants) -> bool:
 
 
 def _hazard_of_any_sizes(node: Node, constants: Constants) -> str | None:
-    op, info = node.op, info_of(node.op)
-    if op.domain and _rule(op) is None:
+    op, info = node.op, known_of(node.op)
+    if op.domain and (info is None or info.speculatable is None):
         return f"{op} is not an operator of ONNX"
     if info is not None and info.draws is not None and info.draws(KnownNode(node, constants)):
         return f"{op} draws random numbers"
     if node.is_onnx("OptionalGetElement"):
         return f"{op} fails on an optional without content, and no other operator takes one"
-    if (rule := _rule(op)) is None:
+    if info is None or info.speculatable is None:
         return f"{op} may fail or be slow"
     try:
-        rule(KnownNode(node, constants))
+        info.speculatable(KnownNode(node, constants))
     except NotFoldable:
         return f"{op} may fail, depending on shapes or values that are not known"
     return None
 
 
-def _rule(op: OnnxOp) -> Speculatable | None:
-    """Its operator's rule, if it has one."""
-    if (info := info_of(op)) is not None:
-        return None if op.domain else info.speculatable
-    from anydml.onnx.ops.foreign import SPECULATABLE  # which other models do not need
-
-    return SPECULATABLE.get(op[:2])
-
-
 def _hazard_of_sizes(node: Node, constants: Constants) -> str | None:
-    op, info, rule = node.op, info_of(node.op), _rule(node.op)
-    assert rule is not None
-    proven = rule(KnownNode(node, constants))
-    if info is not None and info.makes_container:
+    op, info = node.op, known_of(node.op)
+    assert info is not None
+    assert info.speculatable is not None
+    proven = info.speculatable(KnownNode(node, constants))
+    if info.makes_container:
         return None if proven else f"{op} may fail, depending on values that are not known"
     if any(v.type is None or not isinstance(v.type, TensorType) for v in (*node.reads, *node.writes)):
         return f"{op} has an operand of unknown type"

@@ -3,9 +3,7 @@ does wrong with them, and when they cannot fail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from anydml.onnx.ops.opinfo import KnownNode, Quirk, Speculatable
+from anydml.onnx.ops.opinfo import KnownNode, OpInfo, Quirk
 from anydml.onnx.ops.shared import NOTHING_TO_SUM, nothing_inside
 from anydml.onnx.ops.speculation import (
     always,
@@ -17,8 +15,6 @@ from anydml.onnx.ops.speculation import (
     of_filters,
     one_number,
 )
-
-MICROSOFT = "com.microsoft"
 
 
 def _dies(axis: int) -> Quirk:
@@ -34,16 +30,6 @@ def _dies(axis: int) -> Quirk:
 def _sums_nothing(first: int, second: int) -> Quirk:
     """`first`, `second`: the places of a product's factors."""
     return Quirk(NOTHING_TO_SUM, lambda n: nothing_inside(n, first, second), empty=True)
-
-
-FOREIGN: Mapping[tuple[str, str], tuple[Quirk, ...]] = {
-    (MICROSOFT, "DynamicQuantizeLSTM"): (_dies(1),),
-    (MICROSOFT, "DynamicQuantizeMatMul"): (_sums_nothing(0, 1),),
-    (MICROSOFT, "MatMulIntegerToFloat"): (_sums_nothing(0, 1),),
-    (MICROSOFT, "QGemm"): (_sums_nothing(0, 3),),
-    (MICROSOFT, "QAttention"): (_dies(0),),
-}
-"""By domain and name."""
 
 
 def _fused_multiplies(n: KnownNode) -> bool:
@@ -75,15 +61,20 @@ def _is_row(n: KnownNode, k: int) -> bool:
     return n.value(k) is None or (b is not None and len(b) == 2 and n.sizes(k) == b[-1:])
 
 
-SPECULATABLE: Mapping[tuple[str, str], Speculatable] = {
-    (MICROSOFT, "BiasGelu"): _adds_bias,
-    (MICROSOFT, "DynamicQuantizeMatMul"): _multiplies_as_bytes,
-    (MICROSOFT, "FastGelu"): _adds_bias,
-    (MICROSOFT, "FusedConv"): lambda n: convolves(n) and of_filters(n, 2, 1, several=True) and not n.value(3),
-    (MICROSOFT, "FusedGemm"): gemm_fits,
-    (MICROSOFT, "FusedMatMul"): _fused_multiplies,
-    (MICROSOFT, "Gelu"): always,
-    (MICROSOFT, "MatMulIntegerToFloat"): _multiplies_to_float,
-    (MICROSOFT, "QuickGelu"): always,
-}
-"""Whether they cannot fail, whatever is fed."""
+OPS = (
+    OpInfo("BiasGelu", speculatable=_adds_bias),
+    OpInfo("DynamicQuantizeLSTM", quirks=(_dies(1),)),
+    OpInfo("DynamicQuantizeMatMul", speculatable=_multiplies_as_bytes, quirks=(_sums_nothing(0, 1),)),
+    OpInfo("FastGelu", speculatable=_adds_bias),
+    OpInfo(
+        "FusedConv",
+        speculatable=lambda n: convolves(n) and of_filters(n, 2, 1, several=True) and n.value(3) is None,
+    ),
+    OpInfo("FusedGemm", speculatable=gemm_fits),
+    OpInfo("FusedMatMul", speculatable=_fused_multiplies),
+    OpInfo("Gelu", speculatable=always),
+    OpInfo("MatMulIntegerToFloat", speculatable=_multiplies_to_float, quirks=(_sums_nothing(0, 1),)),
+    OpInfo("QAttention", quirks=(_dies(0),)),
+    OpInfo("QGemm", quirks=(_sums_nothing(0, 3),)),
+    OpInfo("QuickGelu", speculatable=always),
+)

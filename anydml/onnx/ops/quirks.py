@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from anydml.ir.graph import Constant, Graph, Node, Value
-from anydml.onnx.ops.catalog import info_of
+from anydml.onnx.ops.catalog import info_of, known_of
 from anydml.onnx.ops.older_releases import OLDER
 from anydml.onnx.ops.opinfo import KnownNode, Quirk
 
@@ -35,21 +35,13 @@ def has_empty_input(node: Node) -> bool:
 
 def quirks_of(node: Node, constants: Mapping[Value, Constant]) -> list[Quirk]:
     """All that onnxruntime may do wrong with this node."""
-    info = info_of(node.op)
-    listed = _foreign(node) if info is None else info.quirks
+    info = known_of(node.op)
+    listed = () if info is None else info.quirks
     older = OLDER.get(node.op.name, ()) if not node.op.domain else ()
     if not listed and not older:
         return []
     known = KnownNode(node, constants)
     return [quirk for quirk in (*listed, *older) if quirk.holds(known)]
-
-
-def _foreign(node: Node) -> tuple[Quirk, ...]:
-    if not node.op.domain:
-        return ()
-    from anydml.onnx.ops.foreign import FOREIGN  # which other models do not need
-
-    return FOREIGN.get(node.op[:2], ())
 
 
 def reference_error(node: Node) -> str | None:

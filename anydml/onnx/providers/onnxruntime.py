@@ -31,7 +31,7 @@ from anydml.onnx.protos import (
 from anydml.onnx.providers.bound_memory import Binding, Fixed, calls
 from anydml.onnx.providers.interrupt import unwatch_ctrl_c, watch_ctrl_c
 from anydml.onnx.providers.ort_values import lends, over_array
-from anydml.onnx.providers.products_of_bytes import FLOAT_FACTORS, cuts_sums_off
+from anydml.onnx.providers.products_of_bytes import FLOAT_FACTORS
 from anydml.onnx.providers.provider import Call, Region, RegionEnded, RegionFailed, Sizes, copied
 from anydml.onnx.providers.session_options import CPU, ExecutionProviders
 from anydml.onnx.providers.weights import files_of, lend
@@ -75,9 +75,6 @@ class OnnxRuntime:
 
     def _asked(self, threads: int, alone: bool = True) -> Asked:
         return Asked(threads, alone, self._providers, self._literal, self._given)
-
-    def cuts_sums_off(self) -> bool:
-        return self.on_processor and cuts_sums_off()
 
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         """Those of tensors; sizes `[]` are a scalar's, or not known: that it does not tell."""

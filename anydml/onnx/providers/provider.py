@@ -95,10 +95,6 @@ class Provider(Protocol):
         of its own, for the most part: ONNX's are inferred without it. `custom`: as a region's."""
         ...
 
-    def cuts_sums_off(self) -> bool:
-        """Whether sums of products of UINT8 and INT8 are cut off at 16 bits."""
-        ...
-
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         """The region ready to run, from several threads at once. Calls raise RegionFailed.
 

@@ -16,7 +16,6 @@ from anydml.onnx.providers.words import first_line
 class Reference:
     name = "onnx.reference"
     on_processor = True
-
     exact = False  # as it is
 
     def __init__(self) -> None:
@@ -27,9 +26,6 @@ class Reference:
 
     def result_types(self, model: bytes, custom: bool = False) -> dict[str, TypeProto]:
         return {}
-
-    def cuts_sums_off(self) -> bool:
-        return False
 
     def compile(self, region: Region, threads: int, alone: bool = True) -> Call:
         from onnx import load_external_data_for_model  # slow to import, and rarely needed

@@ -10,8 +10,8 @@ instructions for a first factor of INT8, and takes six to fifteen times as long:
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.dataclass import replace
-from anydml.ir.graph import Constant, If, Node, TensorType, Value, walk
+from anydml.ir.graph import Constant, If, Node, TensorType, Value
+from anydml.onnx.ops.opinfo import KnownNode
+from anydml.onnx.providers.products_of_bytes import cuts_sums_off
 from anydml.onnx.providers.provider import Made
 from anydml.onnx.serde.parts import PartWriter, part
 from anydml.onnx.types import CODES
@@ -76,33 +78,29 @@ class Written(NamedTuple):
 
 
 def right_byte_products(
-    nodes: Sequence[Node | If],
-    outputs: Sequence[Value],
-    constants: Constants,
-    weights: Constants,
-    cut_off: Callable[[], bool],
+    every: Sequence[Node | If], outputs: Sequence[Value], constants: Constants, weights: Constants
 ) -> Written:
-    """`cut_off`: whether the library cuts sums off, asked only where there are any."""
-    every = [n for n in walk(nodes, bodies=True) if isinstance(n, Node)]
-    products = [(n, p) for n in every if (p := PRODUCTS.get(n.op[:2])) is not None]
-    pairs = _Pairs(nodes, every, outputs) if _has(every, "DequantizeLinear") else None
+    """`every`: the nodes of a region, and those in their branches and bodies."""
+    nodes = [n for n in every if isinstance(n, Node)]
+    products = [(n, p) for n in nodes if (p := PRODUCTS.get(n.op[:2])) is not None]
+    pairs = _Pairs(every, outputs) if any(n.is_onnx("DequantizeLinear") for n in nodes) else None
     if not products and pairs is None:
         return Written({}, constants, weights)
     made = _Maker(constants, weights)
     for node, product in products:
-        made.change(node, product, cut_off)
+        made.change(node, product)
     if pairs is not None:
         for node, dequantized in pairs.of_activations() if _slow() else ():
             made.quantize(node, dequantized)
         for node in pairs.of_weights():
-            if not made.fits(node, Factor(0, 2)) and cut_off():
+            if made.cut_off(node, [Factor(0, 2)]):
                 made.raise_factor(node, Factor(0, 2))
     if not made.instead:
         return Written({}, constants, weights)
     read: set[Value | None] = set()
-    for any_node in walk(nodes, bodies=True):
-        read.update(v for n in made.instead.get(any_node, [any_node]) for v in n.reads)
-        read.update(v for inner in any_node.subgraphs for v in inner.outputs)
+    for node_or_if in every:
+        read.update(v for n in made.instead.get(node_or_if, [node_or_if]) for v in n.reads)
+        read.update(v for inner in node_or_if.subgraphs for v in inner.outputs)
 
     def kept(known: Constants) -> Constants:
         return {v: c for v, c in known.items() if v in read or v not in made.raised}
@@ -127,18 +125,21 @@ class _Maker:
         self._end = 0
         """Of the large ones among them, if they lie one after the other."""
 
-    def change(self, node: Node, product: Product, cut_off: Callable[[], bool]) -> None:
-        first = "uint8" if product.first is None else _dtype(node, product.first.place)
-        others = [f for f in product.second if _dtype(node, f.place) == "int8"]
-        if first is None or any(_dtype(node, f.place) is None for f in product.second):
+    def change(self, node: Node, product: Product) -> None:
+        n = KnownNode(node, self._known)
+        first = "uint8" if product.first is None else n.dtype(product.first.place)
+        others = [f for f in product.second if n.dtype(f.place) == "int8"]
+        if first is None or any(n.dtype(f.place) is None for f in product.second):
             return  # in a body, where types are not always known
-        exact = _by_channel(node) and bool(others) and _dtype(node, 7) == "int8"
+        exact = _by_channel(n) and bool(others) and n.dtype(7) == "int8"
         if product.first is not None and first == "int8" and _slow() and not exact:
             self.raise_factor(node, product.first)
             first = "uint8"
-        if first == "uint8" and product.zero is not None and _dtype(node, product.zero) == "int8":
+        if first == "uint8" and product.zero is not None and n.dtype(product.zero) == "int8":
             self._lower_result(node, product.zero)
-        if first == "uint8" and others and (self._apart(node) or self._cut_off(node, others, cut_off)):
+        if first != "uint8" or not others:
+            return
+        if _zeros_differ(n) or (not _by_channel(n) and self.cut_off(node, others)):
             for factor in others:
                 self.raise_factor(node, factor)
 
@@ -153,25 +154,16 @@ class _Maker:
         for reader in dequantized:
             self.raise_factor(reader, Factor(0, 2))
 
-    def _cut_off(self, node: Node, others: Sequence[Factor], cut_off: Callable[[], bool]) -> bool:
-        return not (_by_channel(node) or all(map(partial(self.fits, node), others))) and cut_off()
-
-    def _apart(self, node: Node) -> bool:
-        """Whether filters of INT8 have zero points that differ: onnxruntime takes the first for all then, if
-        each channel has filters of its own."""
-        zero = _input(node, 5) if node.is_onnx("QLinearConv") else None
-        known = None if zero is None else self._known.get(zero)
-        return known is not None and len(np.unique(known.content)) > 1
-
-    def fits(self, node: Node, factor: Factor) -> bool:
-        """Whether no sum of two products with it is cut off."""
-        value = _input(node, factor.place)
-        known = None if value is None else self._known.get(value)
-        return known is not None and _fits(known.content)
+    def cut_off(self, node: Node, factors: Sequence[Factor]) -> bool:
+        """Whether sums of products with one of these factors of INT8 may be cut off. Contents are looked at
+        last: they may be large."""
+        n = KnownNode(node, self._known)
+        return cuts_sums_off() and not all(_fits(n.content(f.place)) for f in factors)
 
     def raise_factor(self, node: Node, factor: Factor) -> None:
         """Have a node read UINT8 in the place of INT8."""
-        value, zero = _input(node, factor.place), _input(node, factor.zero)
+        n = KnownNode(node, self._known)
+        value, zero = n.value(factor.place), n.value(factor.zero)
         assert value is not None, "its type is known"
         zero = self._middle(node) if zero is None else zero
         if zero is None:
@@ -191,7 +183,7 @@ class _Maker:
     def _lower_result(self, node: Node, place: int) -> None:
         """Have a node give UINT8, and what it gave by nodes that follow."""
         before, root, _ = self._parts(node)
-        zero, w = _input(node, place), PartWriter(node)
+        zero, w = node.inputs[place], PartWriter(node)
         assert zero is not None, "it has to have one"
         inputs = list(root.inputs)
         inputs[place] = self._raised(zero, node, before)
@@ -241,8 +233,9 @@ def _raised(content: NDArray[Any]) -> NDArray[Any]:
     return content.view(np.uint8) ^ np.uint8(MIDDLE)
 
 
-def _fits(content: NDArray[Any]) -> bool:
-    return bool(content.max(initial=0) <= FITS and content.min(initial=0) >= -FITS)
+def _fits(content: NDArray[Any] | None) -> bool:
+    """Whether no sum of two products with it is cut off; of what is not known, one may be."""
+    return content is not None and bool(content.max(initial=0) <= FITS and content.min(initial=0) >= -FITS)
 
 
 @cache
@@ -251,24 +244,26 @@ def _slow() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
-def _by_channel(node: Node) -> bool:
+def _by_channel(n: KnownNode) -> bool:
     """Whether each channel has filters of its own: those are exact, and fast."""
-    weights = _input(node, 3) if node.is_onnx("QLinearConv") else None
-    sizes = None if weights is None else weights.sizes
-    group = node.attributes.get("group")
-    return (
-        sizes is not None and sizes[1:2] == (1,) and group is not None and group.i > 1 and group.i == sizes[0]
-    )
+    return n.node.is_onnx("QLinearConv") and n.size(3, 1) == 1 and n.size(3, 0) == n.int("group") > 1
+
+
+def _zeros_differ(n: KnownNode) -> bool:
+    """Whether filters have zero points that differ: onnxruntime takes the first for all then, if each channel
+    has filters of its own."""
+    zeros = n.content(5) if n.node.is_onnx("QLinearConv") else None
+    return zeros is not None and len(np.unique(zeros)) > 1
 
 
 class _Pairs:
     """What is quantized and dequantized, which onnxruntime computes with integers then."""
 
-    def __init__(self, nodes: Sequence[Node | If], every: Sequence[Node], outputs: Sequence[Value]) -> None:
-        self._every = every
-        self._makers = {v: n for n in every for v in n.writes}
+    def __init__(self, every: Sequence[Node | If], outputs: Sequence[Value]) -> None:
+        self._nodes = [n for n in every if isinstance(n, Node)]
+        self._makers = {v: n for n in self._nodes for v in n.writes}
         self._readers: dict[Value, list[Node | None]] = {v: [None] for v in outputs}
-        for node in walk(nodes, bodies=True):
+        for node in every:
             for v in node.reads:
                 self._readers.setdefault(v, []).append(node if isinstance(node, Node) else None)
             for v in (v for inner in node.subgraphs for v in inner.outputs):
@@ -277,7 +272,7 @@ class _Pairs:
     def of_activations(self) -> Iterator[tuple[Node, list[Node]]]:
         """What quantizes to INT8, with those that read it, which only dequantize: onnxruntime has them as
         UINT8 itself, but not all of them."""
-        for node in self._every:
+        for node in self._nodes:
             if (
                 node.is_onnx("QuantizeLinear")
                 and _dtype(node, 2) == "int8"
@@ -291,7 +286,7 @@ class _Pairs:
 
     def of_weights(self) -> Iterator[Node]:
         """What dequantizes INT8 for second factors of products alone, whose first ones come from UINT8."""
-        for node in self._every:
+        for node in self._nodes:
             found = node.is_onnx("DequantizeLinear") and _dtype(node, 0) == "int8"
             if found and not node.attributes.keys() & _SAID and self._multiplied(node.writes[0]):
                 yield node
@@ -307,21 +302,22 @@ class _Pairs:
             if not readers:
                 return False
             for reader in readers:
-                if reader is not None and _has([reader], *_MOVING):
+                if reader is not None and moves(reader):
                     waiting += reader.writes
                 elif not self._is_second(reader, moved):
                     return False
         return True
 
     def _is_second(self, reader: Node | None, value: Value) -> bool:
-        takes = reader is not None and _has([reader], *_OF_FLOATS) and reader.inputs[1] is value
-        return takes and reader is not None and self._of_unsigned(reader.inputs[0])
+        if reader is None or not any(map(reader.is_onnx, _OF_FLOATS)):
+            return False
+        return reader.inputs[1] is value and self._of_unsigned(reader.inputs[0])
 
     def _of_unsigned(self, value: Value | None) -> bool:
         """Whether onnxruntime has it as UINT8: it makes that of what was quantized to INT8, and of what it
         turns, quantizes and dequantizes again."""
         maker, moved = self._maker(value), False
-        while maker is not None and _has([maker], *_MOVING):
+        while maker is not None and moves(maker):
             maker, moved = self._maker(maker.inputs[0]), True
         if maker is None or not maker.is_onnx("DequantizeLinear"):
             return False
@@ -336,17 +332,13 @@ class _Pairs:
         return None if value is None else self._makers.get(value)
 
 
-def _has(nodes: Sequence[Node], *names: str) -> bool:
-    return any(node.is_onnx(name) for node in nodes for name in names)
-
-
-def _input(node: Node, k: int) -> Value | None:
-    return node.inputs[k] if k < len(node.inputs) else None
+def moves(node: Node) -> bool:
+    """Whether a node gives all elements of what it reads, in another order or of another shape."""
+    return any(map(node.is_onnx, _MOVING))
 
 
 def _dtype(node: Node, k: int) -> str | None:
-    value = _input(node, k)
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+    return KnownNode(node, {}).dtype(k)
 
 
 def _is_unsigned(value: Value) -> bool:

@@ -16,10 +16,10 @@ from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, Sizes
 from anydml.onnx.ops.shared import nothing_inside
 from anydml.onnx.protos import ModelProto, NodeProto, TensorProto, ValueInfoProto, make_opsetid
-from anydml.onnx.providers.provider import GIVEN, MADE, Made, Provider, Region
+from anydml.onnx.providers.provider import GIVEN, MADE, Made, Region
 from anydml.onnx.schema import is_custom, is_foreign
 from anydml.onnx.serde.blocked_layout import blocks_in_vain
-from anydml.onnx.serde.byte_products import right_byte_products
+from anydml.onnx.serde.byte_products import moves, right_byte_products
 from anydml.onnx.serde.divisions import right_divisions
 from anydml.onnx.serde.extremes import right_extremes
 from anydml.onnx.serde.front_axes import with_front_axes
@@ -51,14 +51,14 @@ def region(
     opsets: Mapping[str, int],
     weights: Mapping[Value, Constant] = MappingProxyType({}),
     declared: Mapping[Value, Sizes] = MappingProxyType({}),
-    provider: Provider | None = None,
+    exact: bool = False,
 ) -> Region:
     """Nodes for a library. They are named by their number, so that an error message leads back to one.
 
     Inputs are declared by type and rank, not by size: one region serves all sizes, but for those that are
     told, and those `declared` by the model, which also tells ranks that nothing infers. Weights are
-    declared only, but beside custom operators. `provider`: who will run them,
-    whose way with products of 8-bit integers is then minded.
+    declared only, but beside custom operators. `exact`: whether products of 8-bit integers are written so
+    that onnxruntime has them exact on this processor, and fast.
     """
     nodes, constants = _with_sizes_kept(nodes, constants)
     every = every_node(nodes)
@@ -66,14 +66,14 @@ def region(
     if custom:  # nothing can be added to the options that know them
         constants, weights = {**constants, **weights}, {}
     instead: Mapping[Node | If, list[Node]] = {}
-    if provider is not None and provider.exact:
-        cut_off = provider.cuts_sums_off
-        instead, constants, weights = right_byte_products(nodes, outputs, constants, weights, cut_off)
+    if exact:
+        instead, constants, weights = right_byte_products(every, outputs, constants, weights)
     lengths = {v for n in _all(nodes) if n.is_onnx("Resize") for v in n.inputs[2:]}
     model, names = ModelProto(ir_version=IR_VERSION), Names()
     graph = model.graph  # messages are copied where they are put together
     graph.name = "region"
     places = {n: str(k) for k, n in enumerate(every)}
+    written = [part for n in every for part in instead.get(n, [n])]
 
     def parts(node: Node) -> list[Node]:
         return [p for n in instead.get(node, [node]) for p in _right(n, constants)]
@@ -114,9 +114,7 @@ def region(
             *_losing(nodes, outputs),
             *(["NchwcTransformer"] if blocks_in_vain(nodes) else ()),
         ),
-        frozenset(
-            map(names.of, _unchanged([n for node in every for n in instead.get(node, [node])], weights))
-        ),
+        frozenset(map(names.of, _unchanged(written, weights))),
         _dequantizes_activations(every, {*constants, *weights}),
         custom,
     )
@@ -180,13 +178,10 @@ def _turned_for_quantization(nodes: Sequence[Node | If]) -> set[Value]:
     what that leaves of it."""
     found: set[Value] = set()
     for node in reversed([n for n in nodes if isinstance(n, Node)]):
-        moves = any(map(node.is_onnx, _MOVING)) and not found.isdisjoint(node.writes)
-        if (moves or node.is_onnx("QuantizeLinear")) and node.inputs[0] is not None:
+        passes_on = moves(node) and not found.isdisjoint(node.writes)
+        if (passes_on or node.is_onnx("QuantizeLinear")) and node.inputs[0] is not None:
             found.add(node.inputs[0])
     return found
-
-
-_MOVING = "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"
 
 
 def turned_for_products(nodes: Iterable[Node | If]) -> Iterator[Value]:

@@ -147,6 +147,14 @@ class Session(InferenceSessionMethods):
         self._overridable = frozenset(i.name for i in self._model.overridable)
         self._outputs = {o.name: k for k, o in enumerate(self._model.outputs)}
 
+    @classmethod
+    def _of(cls, loaded: Loaded, **others: Any) -> Self:
+        """One of a class that may be a user's, of which nobody knows what its `__init__` takes."""
+        made = object.__new__(cls)
+        made._take(loaded)
+        vars(made).update(others)
+        return made
+
     def __reduce__(self) -> tuple[Any, ...]:
         key = self._loaded.describe()
         if self._loaded.source.nofail:
@@ -155,17 +163,14 @@ class Session(InferenceSessionMethods):
 
     def _others(self) -> dict[str, Any]:
         """What a class of a user's keeps besides."""
-        return {name: x for name, x in vars(self).items() if name not in _OWN}
+        own = vars(Session(self._loaded))
+        return {name: x for name, x in vars(self).items() if name not in own}
 
     def __copy__(self) -> Self:
-        made = object.__new__(type(self))
-        made._take(self._loaded)
-        vars(made).update(self._others())
-        return made
+        return self._of(self._loaded, **self._others())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self)] = made = object.__new__(type(self))
-        made._take(self._loaded)
+        memo[id(self)] = made = self._of(self._loaded)
         vars(made).update(deepcopy(self._others(), memo))
         return made
 
@@ -440,11 +445,6 @@ class Bound:
 _known, _recent = LoadedModels(), RecentModels()
 
 
-_OWN = frozenset("_loaded _model _program _names _whole _overridable _outputs".split())
-
-
 @translate_memory_error
 def _restore(key: Key, kind: type[Session] = Session) -> Session:
-    made = object.__new__(kind)
-    made._take(_known.loaded(key))
-    return made
+    return kind._of(_known.loaded(key))

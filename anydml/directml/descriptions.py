@@ -6,7 +6,7 @@ their prefix, and a tensor needs only "DataType" and "Sizes".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -189,17 +189,11 @@ def _activation(kind: ActivationKind, value: object, where: str, level: FeatureL
     desc: Any = OperatorDesc(value.operator.name) if isinstance(value, Activation) else value
     if isinstance(value, str):
         desc = {"Type": value, "Desc": {}}
-    told = desc.get("Type") if isinstance(desc, Mapping) else None
-    if isinstance(told, str):  # RELU is ACTIVATION_RELU
-        name = short_name(OperatorType, told)
-        short = f"ACTIVATION_{name}"
-        desc = {**desc, "Type": short if short in BY_NAME else told}
-        meant = "" if {name, short} & BY_NAME.keys() else nearest(short, kind.allowed)
-        remedy = f"{meant}; {remedy}" if meant else remedy
     try:
-        operator, fields = _operator(desc)
+        operator, fields = _operator(desc, kind.allowed)
     except InvalidOperator as error:
-        raise InvalidOperator(*(Problem(where, p.message, remedy) for p in error.problems)) from None
+        told = ((p.message, f"{p.remedy}; {remedy}" if p.remedy else remedy) for p in error.problems)
+        raise InvalidOperator(*(Problem(where, *both) for both in told)) from None
     if operator.name not in kind.allowed:  # at once: it may have a fused activation, and so on
         message = f"expected an activation that can be fused, but got {operator.name}"
         raise InvalidOperator(Problem(where, message, remedy))
@@ -229,7 +223,8 @@ def _missing(operator: Operator, name: str, form: str) -> Problem:
     return Problem(operator.name, f"expected field {name}, but it is missing", f"give it as {form}")
 
 
-def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
+def _operator(desc: object, activations: Sequence[str] = ()) -> tuple[Operator, Mapping[str, Any]]:
+    """`activations`: what is meant, if it is to be one: RELU is ACTIVATION_RELU then."""
     kind: Any
     if isinstance(desc, OperatorDesc):
         kind, fields = desc.type, desc.fields
@@ -248,8 +243,14 @@ def _operator(desc: object) -> tuple[Operator, Mapping[str, Any]]:
         raise InvalidOperator(Problem("Desc", f"expected a dictionary, but got {type_name(fields)}"))
     if kind is None:
         raise InvalidOperator(Problem("", 'expected "Type": the operator\'s name, but it is missing'))
+    if isinstance(kind, str) and activations:
+        full = f"ACTIVATION_{short_name(OperatorType, kind)}"
+        kind = full if full in BY_NAME else kind
     if isinstance(kind, str) and (name := short_name(OperatorType, kind)) not in OperatorType.__members__:
-        guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
+        if activations:
+            guess = nearest(f"ACTIVATION_{name}", activations)
+        else:
+            guess = nearest(name, BY_NAME) or nearest(name, OperatorType.__members__)
         raise InvalidOperator(
             Problem("Type", f"expected a DirectML operator, but got {short_repr(kind)}", guess)
         )

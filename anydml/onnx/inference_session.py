@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -289,18 +289,22 @@ class IOBinding:
         self._results = [results[k] for k in self._wanted]
 
     def _bind(self, name: str, value: Any) -> None:
-        if name not in self._names:
-            listed = " | ".join(self._names)
-            raise InvalidInput(Problem("inputs", f"expected {listed}, but got {short_repr(name)}"))
+        _check_name("inputs", name, self._names)
         self._inputs[name], self._bound = value, None
         self._held.pop(("input", name), None)
 
     def _bind_output(self, name: str, y: np.ndarray | None) -> None:
-        if name not in self._places:
-            listed = " | ".join(self._places)
-            raise InvalidInput(Problem("outputs", f"expected {listed}, but got {short_repr(name)}"))
+        _check_name("outputs", name, self._places)
         self._outputs[name], self._bound, self._results = y, None, []  # which may be over memory that goes
         self._held.pop(("output", name), None)
 
     def _named_results(self) -> list[tuple[str, Any]]:
         return list(zip(self._outputs, self._results, strict=True)) if self._results else []
+
+
+def _check_name(where: str, name: str, names: Collection[str]) -> None:
+    """Raises:
+    InvalidInput: it is none of these names.
+    """
+    if name not in names:
+        raise InvalidInput(Problem(where, f"expected {' | '.join(names)}, but got {short_repr(name)}"))

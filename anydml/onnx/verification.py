@@ -137,7 +137,8 @@ def verify(
     tame = any(is_foreign(n.op) for n in graph.walk(bodies=True) if isinstance(n, Node))
     if tame or worst == "empty":
         sizes = [n for n in sizes if n]
-    literal, halves = _rounds(graph), "float16" in _dtypes(graph)
+    dtypes = _dtypes(graph)
+    literal, halves = _rounds(graph, dtypes), "float16" in dtypes
     without = list(wrong_optimisations(typed.nodes, typed.constants))
     first_region = partial(whole_model, original, names, folder, without)
     provider, declared, first = _compile(first_region, nodes, folder, fast_too and worst != "any", literal)
@@ -221,8 +222,8 @@ def verify(
                 continue
             if unlike:
                 where = f"verification: output {unlike[0]!r}"
-                pairs = {v.name: (x, y) for v, x, y in zip(graph.outputs, a, b, strict=True)}
-                told = f"differs on {shown(feeds)}, seed {seed}{how_far(*pairs[unlike[0]], loose)}"
+                k = [v.name for v in graph.outputs].index(unlike[0])
+                told = f"differs on {shown(feeds)}, seed {seed}{how_far(a[k], b[k], loose)}"
                 raise VerificationFailed(Problem(where, told))
             agreed += 1
             empty += any(getattr(x, "size", 1) == 0 for n, x in feeds.items() if n not in always_empty)
@@ -276,13 +277,12 @@ def _compile(
     return own, True, own.compile(region(True), 1)
 
 
-def _rounds(graph: Graph) -> bool:
+def _rounds(graph: Graph, dtypes: Set[str | None]) -> bool:
     """Whether it rounds to few bits on the way, as quantized models do: one operation more or less in a fused
-    kernel shows in the results then."""
-    nodes = [n for n in graph.walk(bodies=True) if isinstance(n, Node)]
-    if any("Quant" in n.op.name or "QLinear" in n.op.name or "Integer" in n.op.name for n in nodes):
-        return True
-    return bool(_dtypes(graph) & {"float16", "bfloat16"})
+    kernel shows in the results then. `dtypes`: of what is in it."""
+    names = [n.op.name for n in graph.walk(bodies=True) if isinstance(n, Node)]
+    quantizes = any("Quant" in n or "QLinear" in n or "Integer" in n for n in names)
+    return quantizes or bool(dtypes & {"float16", "bfloat16"})
 
 
 def _dtypes(graph: Graph) -> Set[str | None]:

@@ -14,7 +14,7 @@ from anydml.onnx.ops.fold import has_rule
 from anydml.onnx.schema import ML_DOMAIN
 
 FOLDER = Path(ops.__file__).parent
-LISTED = catalog._MODULES | catalog._MODULES_OF_MACHINE_LEARNING
+LISTED = catalog._MODULES | catalog._MODULES_OF_MACHINE_LEARNING | catalog._MODULES_OF_MICROSOFT
 
 WITH_RULES = """
 Abs Acos Acosh Add And Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -58,6 +58,8 @@ def test_operators_are_found_by_domain():
     assert catalog.info_of(OnnxOp(ML_DOMAIN, "Scaler", 1)).name == "Scaler"
     for op in (OnnxOp("", "Scaler", 1), OnnxOp(ML_DOMAIN, "Relu", 1), OnnxOp("com.microsoft", "Relu", 1)):
         assert catalog.info_of(op) is None
+    assert catalog.known_of(OnnxOp("com.microsoft", "FusedConv", 1)).name == "FusedConv"
+    assert catalog.known_of(OnnxOp("", "FusedConv", 1)) is None
     assert len(catalog.OPS) == len({*catalog.OPS})
 
 

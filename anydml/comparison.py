@@ -14,6 +14,7 @@ from anydml.errors import InvalidInput, Problem, VerificationFailed, counted, tr
 from anydml.flatten_report import Size, not_compared, size_of
 from anydml.ir.graph import Graph, TensorType, Value
 from anydml.ir.transforms import replace_values
+from anydml.onnx.closeness import Tolerance
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.partial_eval.annotate import read_typed
@@ -108,6 +109,8 @@ def compare(
     seed: int = 0,
     trials: int = 24,
     seconds: float = 2.0,
+    rtol: float | None = None,
+    atol: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Two models, compared by what is in them, and on random inputs.
@@ -120,13 +123,17 @@ def compare(
         run: whether to run both on random inputs of the first.
         seed: of these inputs.
         trials: how many of them, if that takes no more than `seconds`.
+        rtol, atol: how far floats of outputs may be apart, `atol + rtol * abs(second)` as in NumPy; if one is
+            given, the other is 0. None of both: 1e-5 of an output's largest element, or of 1 if that is less;
+            0.01 in models of 16-bit floats and in quantized ones.
         progress: is told how many trials of how many are done.
 
     Raises:
         InvalidInput: they have other outputs, or the second one has inputs that the first has not; `fixed` or
-            `shapes` do not fit the first model.
+            `shapes` do not fit the first model; a tolerance is below 0.
         InvalidModel, Unsupported, OSError: as `load` does.
     """
+    close = Tolerance(rtol, atol)
     provider = OnnxRuntime()
     _, a, folder, read, graph = read_typed(first, provider)
     _, b, _, other, changed = read_typed(second, provider)
@@ -147,7 +154,9 @@ def compare(
     asked = replace_values(read.graph, {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs})
     given = _as_both_take(asked, other.graph)
     try:
-        done = verify(a, b, given, read.opsets, known, folder, seed, trials, seconds, progress)
+        done = verify(
+            a, b, given, read.opsets, known, folder, seed, trials, seconds, progress, tolerance=close
+        )
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
     return Comparison(sizes[0], sizes[1], opsets, done, "")

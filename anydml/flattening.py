@@ -28,6 +28,7 @@ from anydml.flatten_report import (
 )
 from anydml.ir.graph import Body, Constant, Graph, If, Node, OptionalType, TensorType, Type, Value
 from anydml.ir.transforms import eliminate_dead_code, make_subgraph, replace_values
+from anydml.onnx.closeness import Tolerance
 from anydml.onnx.conditions import conditions
 from anydml.onnx.if_conversion.convert import Conversion, Convert, Decision
 from anydml.onnx.if_conversion.cost import Budget, graph_flops
@@ -85,6 +86,8 @@ def flatten(
     verify: bool | Literal["thorough"] = True,
     seed: int = 0,
     trials: int = 24,
+    rtol: float | None = None,
+    atol: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[ModelProto, Report]:
     """A model without Ifs, or with as few as may be.
@@ -107,6 +110,7 @@ def flatten(
             rewriting, or half a second; "thorough": ten times as many inputs, and up to a minute.
         seed: of these inputs.
         trials: how many of them, if there is time.
+        rtol, atol: how far floats of outputs may be apart, as for `compare`.
         progress: is told how many trials of how many are done.
 
     Returns:
@@ -120,6 +124,7 @@ def flatten(
         VerificationFailed: the result does not do the same, whichever Ifs are kept: a fault of anydml.
     """
     start = time.monotonic()
+    close = Tolerance(rtol, atol)
 
     proto, folder, where = parse(model)
     proto = in_order(proto)
@@ -162,7 +167,8 @@ def flatten(
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
         count = trials * 10 if thorough else trials
-        done = _verify(proto, result, sized, read.opsets, given, folder, seed, count, seconds, progress)
+        models = proto, result, sized, read.opsets
+        done = _verify(*models, given, folder, seed, count, seconds, progress, tolerance=close)
         return result, replace(report, verified=done)
 
     try:

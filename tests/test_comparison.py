@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import onnx
 import pytest
@@ -48,6 +49,56 @@ def test_models_that_do_not() -> None:
     assert found.same is False
     assert "seed 0" in found.difference
     assert anydml.compare(one, other, run=False).same is None
+
+
+def scaled(factor: str) -> ModelProto:
+    return model(
+        f"(float[n,4] x) => (float[n,4] y) {{ c = Constant <value_float = {factor}> ()  s = Softmax (x) y = Mul (s, c) }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tolerance", "same"),
+    [
+        ("1e-6", "-1e-6", {}, True),  # the largest counts as 1
+        ("1e-6", "-1e-6", {"rtol": 1e-3}, False),
+        ("1e-6", "-1e-6", {"atol": 1e-5}, True),
+        ("1.0", "1.01", {}, False),
+        ("1.0", "1.01", {"rtol": 0.02}, True),
+        ("1.0", "1.01", {"rtol": 0.001, "atol": 0.02}, True),
+        ("1.0", "1.0000005", {"rtol": 0, "atol": 0}, False),
+        ("1.0", "1.0", {"rtol": 0, "atol": 0}, True),
+    ],
+)
+def test_how_far_floats_may_be_apart(
+    first: str, second: str, tolerance: dict[str, float], same: bool
+) -> None:
+    found = anydml.compare(scaled(first), scaled(second), **tolerance)
+    assert found.same is same, found.verdict
+    if not same and tolerance:
+        assert (
+            f"rtol {tolerance.get('rtol', 0):g} and atol {tolerance.get('atol', 0):g} are allowed"
+            in found.verdict
+        )
+
+
+def test_tolerances_are_looked_at_and_asked_for_in_the_shell(tmp_path: Path) -> None:
+    with pytest.raises(anydml.InvalidInput, match="rtol: expected a finite number from 0 on, but got -1"):
+        anydml.compare(scaled("1.0"), scaled("1.0"), rtol=-1)
+    with pytest.raises(anydml.InvalidInput, match="atol: expected a finite number from 0 on, but got nan"):
+        anydml.flatten(model(IF), atol=float("nan"))
+    files = [str(tmp_path / name) for name in ("a.onnx", "b.onnx")]
+    for name, factor in zip(files, ("1.0", "1.01"), strict=True):
+        onnx.save(scaled(factor), name)
+    for options, code in (([], 2), (["--rtol", "0.02"], 0), (["--rtol", "0.001", "--atol", "0.001"], 2)):
+        assert CliRunner().invoke(cli, ["diff", *files, *options]).exit_code == code
+
+
+def test_flatten_compares_as_close_as_is_asked_for() -> None:
+    _, report = anydml.flatten(model(IF), rtol=0, atol=0)  # Exp and Relu give the same bits alone
+    assert report.left == 0
+    assert report.verified is not None
+    assert report.verified.conclusive
 
 
 def test_an_input_that_one_lacks() -> None:

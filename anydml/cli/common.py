@@ -40,6 +40,15 @@ SHAPE = click.option(
     metavar="NAME=N,?,b,...",
     help="Fix the sizes of an input: a number; ?: as it is; a name: equal wherever it stands.",
 )
+RTOL = click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    metavar="R",
+    help="Floats may be atol + R * |b| apart. [default: 0 with --atol; else 1e-5 of the largest, or of 1]",
+)
+ATOL = click.option(
+    "--atol", type=click.FloatRange(0), metavar="A", help="Floats may be A + rtol * |b| apart."
+)
 _WIDE = 10_000
 
 

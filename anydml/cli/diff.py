@@ -9,7 +9,7 @@ from functools import partial
 import click
 from rich.markup import escape
 
-from anydml.cli.common import SHAPE, bar, compared, console, named_values, partial_shapes, short
+from anydml.cli.common import ATOL, RTOL, SHAPE, bar, compared, console, named_values, partial_shapes, short
 from anydml.cli.files import given_onnx_model
 from anydml.comparison import compare
 
@@ -24,6 +24,8 @@ from anydml.comparison import compare
 @click.option("--no-run", is_flag=True, help="Do not run them.")
 @click.option("--trials", type=click.IntRange(1), default=24, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of these inputs.")
+@RTOL
+@ATOL
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def diff_command(
     first: str,
@@ -33,6 +35,8 @@ def diff_command(
     no_run: bool,
     trials: int,
     seed: int,
+    rtol: float | None,
+    atol: float | None,
     as_json: bool,
 ) -> None:
     """Compare two models: operators, inputs and outputs, and what they give on random inputs.
@@ -42,6 +46,7 @@ def diff_command(
       anydml diff model.onnx flat.onnx
       anydml diff vad.onnx flat.onnx --set sr=16000
       anydml diff detector.onnx flat.onnx --shape image=1,3,640,640
+      anydml diff a.onnx b.onnx --rtol 1e-3 --atol 1e-6
       anydml diff a.onnx b.onnx --no-run --json
 
     With --no-run nothing is compared but what is in the files.
@@ -58,6 +63,8 @@ def diff_command(
             run=not no_run,
             seed=seed,
             trials=trials,
+            rtol=rtol,
+            atol=atol,
             progress=progress,
         )
     if as_json:

@@ -11,6 +11,8 @@ import click
 from rich.markup import escape
 
 from anydml.cli.common import (
+    ATOL,
+    RTOL,
     SET,
     SHAPE,
     bar,
@@ -90,6 +92,8 @@ _COLOURS = {
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare them.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of these inputs.")
+@RTOL
+@ATOL
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--require-none", is_flag=True, help="If an If remains, write nothing and exit with 2.")
 @click.option("--dry-run", is_flag=True, help="Do all but write; OUTPUT may be left out.")
@@ -108,6 +112,8 @@ def flatten_command(
     verify: str,
     no_verify: bool,
     seed: int,
+    rtol: float | None,
+    atol: float | None,
     as_json: bool,
     require_none: bool,
     dry_run: bool,
@@ -154,6 +160,8 @@ def flatten_command(
             opset=opset,
             verify=False if no_verify else "thorough" if verify == "thorough" else True,
             seed=seed,
+            rtol=rtol,
+            atol=atol,
             progress=progress,
         )
     refused = require_none and report.left > 0

@@ -27,6 +27,7 @@ from anydml.ir.graph import (
     Value,
 )
 from anydml.ir.transforms import replace_values
+from anydml.onnx.closeness import HALVES, Tolerance, how_far, one_overflows, same, same_kind
 from anydml.onnx.execute.own_plans import OwnPlans
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
@@ -61,8 +62,8 @@ MAX_SECONDS_WITHOUT_SUCCESS = 8.0
 """After which it is given up, if no input was accepted."""
 MAX_RUN_SECONDS = 8.0
 """After which a run is ended."""
-ROUNDED = 1e-2
-"""How far results may be apart where both models round to few bits on the way, of the largest."""
+DEFAULT, ROUNDED = Tolerance(), Tolerance(of_largest=HALVES)
+"""How far floats may be apart; and where both models round to few bits on the way."""
 MAX_ENDED_RUNS = 4
 """After so many it is enough, if time is up."""
 WARM_UP = 4
@@ -107,6 +108,7 @@ def verify(
     seconds: float,
     progress: Callable[[int, int], None] | None = None,
     sizes: Sequence[int] = SIZES,
+    tolerance: Tolerance = DEFAULT,
 ) -> Verified:
     """Compare a model with what was made of it.
 
@@ -115,6 +117,7 @@ def verify(
         fixed: contents of inputs that the result does not have.
         folder: where external data of both lies.
         trials: inputs that both are to run on, if that takes no more than `seconds`.
+        tolerance: how far floats may be apart.
 
     Raises:
         VerificationFailed: an output differs, or only one of them failed, with the seed and the inputs; but
@@ -144,7 +147,7 @@ def verify(
     provider, declared, first = _compile(first_region, nodes, folder, fast_too and worst != "any", literal)
     second_region = whole_model(result, left, folder, without, declared)
     second = provider.compile(second_region, 1)
-    loose = ROUNDED if literal else 1e-5
+    close = ROUNDED if literal and not tolerance.given else tolerance
 
     @cache
     def exact() -> list[Call]:
@@ -163,11 +166,11 @@ def verify(
         """Whether onnxruntime may have fused one and not the other: is it the same node by node?"""
         if a is None or b is None:
             return a is not None and not branches  # fused ones take fewer sizes
-        return bool(unlike_at(a, b, loose)) and not unlike_at(a, b, ROUNDED)
+        return bool(unlike_at(a, b, close)) and not unlike_at(a, b, ROUNDED)
 
-    def unlike_at(a: list[Any], b: list[Any], loose: float) -> list[str]:
+    def unlike_at(a: list[Any], b: list[Any], close: Tolerance) -> list[str]:
         """The names of outputs that differ; of those that chance decides, whose kinds do."""
-        alike: Callable[[Any, Any], bool] = partial(same, loose=loose)
+        alike: Callable[[Any, Any], bool] = partial(same, tolerance=close)
         triples = zip(graph.outputs, a, b, strict=True)
         return [v.name for v, x, y in triples if not (same_kind if v in chance else alike)(x, y)]
 
@@ -216,14 +219,14 @@ def verify(
         if a is None or b is None:
             refused += 1
         else:
-            unlike = unlike_at(a, b, loose)
+            unlike = unlike_at(a, b, close)
             if unlike and ((nothing and _wrong_on_nothing(typed)) or (halves and one_overflows(a, b))):
                 refused += 1
                 continue
             if unlike:
                 where = f"verification: output {unlike[0]!r}"
                 k = [v.name for v in graph.outputs].index(unlike[0])
-                told = f"differs on {shown(feeds)}, seed {seed}{how_far(a[k], b[k], loose)}"
+                told = f"differs on {shown(feeds)}, seed {seed}{how_far(a[k], b[k], close)}"
                 raise VerificationFailed(Problem(where, told))
             agreed += 1
             empty += any(getattr(x, "size", 1) == 0 for n, x in feeds.items() if n not in always_empty)
@@ -354,62 +357,3 @@ def _ran(call: Call, values: list[Any]) -> tuple[list[Any] | None, str]:
         return call(values), ""
     except RegionFailed as failure:
         return None, failure.message
-
-
-def same_kind(x: Any, y: Any) -> bool:
-    """Arrays of one type and shape, as far as they are arrays."""
-    kinds = [(v.shape, v.dtype) if isinstance(v, np.ndarray) else type(v) for v in (x, y)]
-    return kinds[0] == kinds[1]
-
-
-def one_overflows(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether floats of one are finite where those of the other are not, of models with halves: onnxruntime
-    computes what stands together in float32, and so has on the way what float16 has not; what that is may
-    be something else in the result."""
-    floats = [(x, y) for x, y in zip(a, b, strict=True) if _are_floats(x) and _are_floats(y)]
-    return any(x.shape == y.shape and (np.isfinite(x) != np.isfinite(y)).any() for x, y in floats)
-
-
-def _are_floats(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind == "f"
-
-
-def how_far(x: Any, y: Any, loose: float) -> str:
-    """How two results differ, for who reads it; "" of what are no arrays."""
-    if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
-        return ""
-    kinds = [f"{v.dtype}{list(v.shape)}" for v in (x, y)]
-    if kinds[0] != kinds[1]:
-        return f": {kinds[0]} and {kinds[1]}"
-    if x.dtype.kind != "f":
-        return f": {(x != y).sum():,} of {counted(x.size, 'element')}"
-    finite = np.isfinite(x) & np.isfinite(y)
-    told = f", and {where:,} are not finite in both" if (where := (~finite & (x != y)).sum()) else ""
-    a, b = (v[finite].astype(np.float64) for v in (x, y))
-    largest, apart = (np.max(np.abs(v), initial=0.0) for v in (a, a - b))
-    allowed = loose if x.dtype.itemsize > 2 else ROUNDED
-    return (
-        f": up to {apart:.2g} apart, of up to {largest:.2g} ({allowed:g} of that, or of 1, is allowed){told}"
-    )
-
-
-def same(x: Any, y: Any, loose: float = 1e-5) -> bool:
-    """Equal, floats within `loose`, or `loose` of the largest, halves within 0.01; NaN and infinities in the
-    same places."""
-    if isinstance(x, list) or isinstance(y, list):
-        alike = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
-        return alike and all(same(a, b, loose) for a, b in zip(x, y, strict=True))
-    if isinstance(x, dict) or isinstance(y, dict):
-        alike = isinstance(x, dict) and isinstance(y, dict) and x.keys() == y.keys()
-        return alike and all(same(x[key], y[key], loose) for key in x)
-    if x is None or y is None:
-        return x is y
-    a, b = np.asarray(x), np.asarray(y)
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    if a.dtype.kind not in "fc":
-        return bool(np.array_equal(a, b))
-    finite = np.abs(a[np.isfinite(a)]).astype(np.float64)
-    scale = float(finite.max()) if finite.size else 0.0
-    loose = loose if a.dtype.itemsize > 2 else ROUNDED
-    return bool(np.allclose(a, b, rtol=loose, atol=loose * max(scale, 1.0), equal_nan=True))

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import anydml
-from anydml.onnx.verification import same
+from anydml.onnx.closeness import Tolerance, same
 
 MAP = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, ()))
 
@@ -85,13 +85,13 @@ def test_something_else_than_a_dictionary():
 
 
 def test_dictionaries_are_compared_by_their_values():
-    assert same([{1: np.nan, 2: 0.5}], [{1: np.nan, 2: 0.5 + 1e-7}])
-    assert not same({1: 0.5}, {1: 0.6})
-    assert not same({1: 0.5}, {2: 0.5})
-    assert not same({1: 0.5}, [0.5])
+    assert same([{1: np.nan, 2: 0.5}], [{1: np.nan, 2: 0.5 + 1e-7}], Tolerance())
+    assert not same({1: 0.5}, {1: 0.6}, Tolerance())
+    assert not same({1: 0.5}, {2: 0.5}, Tolerance())
+    assert not same({1: 0.5}, [0.5], Tolerance())
 
 
 def test_complex_numbers_are_compared_as_floats_are():
     x = np.array([1 + 2j, complex(np.nan, 1), complex(np.inf, 0)], np.complex64)
-    assert same(x, x.copy())
-    assert not same(x, x + np.complex64(0.1j))
+    assert same(x, x.copy(), Tolerance())
+    assert not same(x, x + np.complex64(0.1j), Tolerance())

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import anydml
-from anydml.onnx.verification import how_far, one_overflows
+from anydml.onnx.closeness import Tolerance, how_far, one_overflows
 from tests.models import computed_or_given, content_of
 
 HEAD = '<ir_version: 9, opset_import: ["" : 19]> main '
@@ -140,9 +140,9 @@ def test_a_float_that_a_half_has_not():
 
 def test_how_far_results_are_apart_is_told():
     a = np.float32([1, 2, 4])
-    told = how_far(a, a + np.float32(0.5), 1e-5)
-    assert told == ": up to 0.5 apart, of up to 4 (1e-05 of that, or of 1, is allowed)"
-    assert "and 1 are not finite in both" in how_far(a, np.float32([1, 2, np.inf]), 1e-5)
-    assert how_far(a, a[:2], 1e-5) == ": float32[3] and float32[2]"
-    assert how_far(np.array([1, 2]), np.array([1, 3]), 1e-5) == ": 1 of 2 elements"
-    assert how_far(None, a, 1e-5) == ""
+    told = how_far(a, a + np.float32(0.5), Tolerance())
+    assert told == ": up to 0.5 apart, of up to 4 (1e-05 of that is allowed)"
+    assert "and 1 are not finite in both" in how_far(a, np.float32([1, 2, np.inf]), Tolerance())
+    assert how_far(a, a[:2], Tolerance()) == ": float32[3] and float32[2]"
+    assert how_far(np.array([1, 2]), np.array([1, 3]), Tolerance()) == ": 1 of 2 elements"
+    assert how_far(None, a, Tolerance()) == ""

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 
 import anydml
-from anydml.onnx import verification
+from anydml.onnx import closeness, verification
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import RegionFailed
 from anydml.onnx.serde.deserialize import read
@@ -129,10 +129,11 @@ def test_what_rounds_on_the_way_is_verified_node_by_node(monkeypatch, text, lite
 def test_what_rounds_on_the_way_may_differ_by_a_rounding():
     x = np.linspace(-3, 3, 100).astype(np.float32)
     near = x + np.float32(0.005)
-    assert verification.same(x, near, 1e-2)
-    assert not verification.same(x, near)
-    assert not verification.same(x, x + np.float32(0.5), 1e-2)
-    assert verification.same([x, x], [near, x], 1e-2)
+    rounded, exact = closeness.Tolerance(of_largest=1e-2), closeness.Tolerance()
+    assert closeness.same(x, near, rounded)
+    assert not closeness.same(x, near, exact)
+    assert not closeness.same(x, x + np.float32(0.5), rounded)
+    assert closeness.same([x, x], [near, x], rounded)
 
 
 def test_what_is_drawn_anew_is_compared_by_its_kind(monkeypatch):
@@ -145,10 +146,10 @@ def test_what_is_drawn_anew_is_compared_by_its_kind(monkeypatch):
         assert report.verified.provider == "anydml"
         assert report.verified.agreed > 2
     x = np.zeros(3, np.float32)
-    assert verification.same_kind(x, x + 1)
-    assert not verification.same_kind(x, x[:2])
-    assert not verification.same_kind(x, x.astype(np.float64))
-    assert not verification.same_kind(x, [x])
+    assert closeness.same_kind(x, x + 1)
+    assert not closeness.same_kind(x, x[:2])
+    assert not closeness.same_kind(x, x.astype(np.float64))
+    assert not closeness.same_kind(x, [x])
 
 
 @pytest.mark.parametrize(

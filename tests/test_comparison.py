@@ -247,6 +247,32 @@ def test_a_verdict_says_what_to_do_next() -> None:
     assert max(map(len, report.verdict.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("condition", "remedies"),
+    [
+        (
+            "k = NonZero (x) s = Shape (k) i = Constant <value_int = 1> () n = Gather (s, i) c = Equal (n, zero)",
+            (),
+        ),
+        ("k = NonZero (x) t = Transpose (k) g = GatherND (x, t) n = Size (g) c = Equal (n, zero)", ()),
+        ("k = NonZero (x) h = Relu (x) n = Size (h) c = Equal (n, zero)", ("--shape x=n (with numbers)",)),
+        (
+            "k = NonZero (x) m = Size (k) h = Size (x) n = Sub (m, h) c = Equal (n, zero)",
+            ("--shape x=n (with numbers)",),
+        ),
+        ("n = Identity (rate) c = Equal (n, zero)", ("--set rate=0",)),
+        ("two = Add (rate, rate) c = Equal (two, zero)", ("--set rate=...",)),  # 0 is not what decides
+        ("n = Cast <to = 6> (rate) small = Cast <to = 6> (zero) c = Equal (n, small)", ("--set rate=0",)),
+    ],
+)
+def test_what_helps_is_what_decides(condition: str, remedies: tuple[str, ...]) -> None:
+    built = model(f"""(int64 rate, float[n] x) => (y) <int64 zero = {{0}}> {{
+        {condition}
+        y = If (c) <then_branch = t () => (a) {{ u, v, w, z = Unique (x)  a = Neg (u) }}, else_branch = e () => (b) {{ b = Exp (x) }}> }}""")
+    _, report = anydml.flatten(built)
+    assert report.ifs[0].remedies == (*remedies, "--convert always")
+
+
 def test_a_verdict_of_sizes() -> None:
     built = model("""(float[b, c] x) => (y) <int64[1] k = {1}, int64[1] one = {1}> {
         s = Shape (x)  n = Gather (s, k)  q = Equal (n, one)

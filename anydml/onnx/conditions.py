@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from anydml.dataclass import dataclass
+from anydml.ir.dims import Affine, Dim, Symbol
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, OptionalType, TensorType, Value
 from anydml.onnx.ops.catalog import info_of
 
@@ -14,6 +15,8 @@ DEPTH = 4
 """How far back the origin of a condition is written out."""
 MAX_SET_ELEMENTS = 4
 """Of an input that somebody would type the content of."""
+HANDING_ON = ("Cast", "Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators behind which a number is what it was before them."""
 Makers = Mapping[Value, Node] | Mapping[Value, Node | If]
 Constants = Mapping[Value, Constant]
 
@@ -59,11 +62,14 @@ def conditions(graph: Graph) -> dict[object, Condition]:
         makers |= {v: n for n in inside.nodes for v in n.writes}
         constants |= inside.constants
         ifs += [node for node in inside.nodes if isinstance(node, If)]
-    inputs = frozenset(graph.inputs)
-    return {node.origin: _condition(node.condition, makers, constants, inputs) for node in ifs}
+    inputs, counted = frozenset(graph.inputs), _counted(graph) if ifs else frozenset()
+    return {node.origin: _condition(node.condition, makers, constants, inputs, counted) for node in ifs}
 
 
-def _condition(value: Value, makers: Makers, constants: Constants, inputs: frozenset[Value]) -> Condition:
+def _condition(
+    value: Value, makers: Makers, constants: Constants, inputs: frozenset[Value], counted: frozenset[Value]
+) -> Condition:
+    """`counted`: values of sizes that inputs' sizes do not decide."""
     fixes: dict[str, str] = {}
     sized: dict[Value, None] = {}
     data: dict[str, None] = {}
@@ -94,13 +100,39 @@ def _condition(value: Value, makers: Makers, constants: Constants, inputs: froze
             waiting += [(v, measured, guess) for v in (node.condition, *results)]
             continue
         info = info_of(node.op)
-        measured = measured or (info is not None and info.measures is not None)
+        measures = info is not None and info.measures is not None
+        measured = measured or (measures and counted.isdisjoint(node.reads))
         told = next((_text(constants[v]) for v in node.reads if v in constants), "")
-        guess = told if info is not None and info.equates and told else "..." if guess == "true" else guess
+        if info is not None and info.equates and told:
+            guess = told
+        elif guess == "true" or str(node.op) not in HANDING_ON:
+            guess = "..."
         waiting += [(v, measured, guess) for v in node.reads]
     given = tuple(f"{name}={_guess(name, guess, inputs)}" for name, guess in fixes.items())
     text = origin(value, makers, constants)
     return Condition(text, given, tuple(sized), tuple(data), carried, tuple(optional))
+
+
+def _counted(graph: Graph) -> frozenset[Value]:
+    """Values whose sizes follow from data on the way, as far as is known, whatever those of inputs are."""
+    sizes_of_inputs = {s for v in graph.inputs for n in v.sizes or () for s in _symbols(n)}
+    behind: set[Value] = set()
+    for inside in graph.graphs():
+        for node in inside.nodes:
+            own = [node] if isinstance(node, Node) else []
+            own += [n for b in node.subgraphs for n in b.walk(bodies=True) if isinstance(n, Node)]
+            counts = any((info := info_of(n.op)) is not None and info.counts for n in own)
+            if counts or not behind.isdisjoint(node.reads):
+                behind.update(node.writes)
+    return frozenset(
+        v
+        for v in behind
+        if v.sizes is None or any(n is None or not sizes_of_inputs.issuperset(_symbols(n)) for n in v.sizes)
+    )
+
+
+def _symbols(size: Dim) -> Iterable[Symbol]:
+    return [symbol for symbol, _ in size.terms or ()] if isinstance(size, Affine) else ()
 
 
 def _is_typed(value: Value) -> bool:

@@ -53,7 +53,7 @@ def test_through_another_if():
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [(IN_A_LOOP, ((), [], (), True)), (OF_A_LOOP, (("c=true", "k=7"), ["x"], (), False))],
+    [(IN_A_LOOP, ((), [], (), True)), (OF_A_LOOP, (("c=true", "k=..."), ["x"], (), False))],
     ids=["in a loop", "of a loop"],
 )
 def test_loops(text, wanted):

@@ -109,6 +109,7 @@ def _safe_points(n: KnownNode, o: SafeOperands) -> Safe | None:
 OPS = (
     OpInfo(
         "NonMaxSuppression",
+        counts=True,
         result=result_types.selected_boxes,
         native=_native_suppression,
         safe=_no_boxes,

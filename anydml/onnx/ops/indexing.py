@@ -343,7 +343,7 @@ def _classes_known(n: KnownNode) -> bool:
 
 
 OPS = (
-    OpInfo("Compress", result=result_types.compressed, native=_native_compress, fold=_compress),
+    OpInfo("Compress", counts=True, result=result_types.compressed, native=_native_compress, fold=_compress),
     OpInfo(
         "Gather",
         keeps_weights=True,
@@ -373,6 +373,7 @@ OPS = (
     ),
     OpInfo(
         "NonZero",
+        counts=True,
         native=_native_non_zero,
         result=result_types.places_of_others,
         fold=_non_zero,
@@ -422,6 +423,7 @@ OPS = (
     ),
     OpInfo(
         "Unique",
+        counts=True,
         fold=_unique,
         quirks=(
             Quirk(

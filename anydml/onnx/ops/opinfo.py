@@ -289,6 +289,8 @@ class OpInfo:
     """The types of its outputs; None where ONNX's inference has to be asked."""
     sizes: Callable[[NodeView, Any, Any], list[Affine] | None] | None = None
     """(node, sizes of the inputs, what is known of their integers) -> sizes, where inference has none."""
+    counts: bool = False
+    """Whether the sizes of its outputs follow from its inputs' data."""
     unsure_axes: Callable[[KnownNode, int], range] | None = None
     """(node, rank) -> axes of its output that inference tells otherwise than libraries compute them."""
     rank_unsure: Callable[[KnownNode], bool] | None = None

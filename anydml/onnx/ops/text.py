@@ -56,5 +56,5 @@ def _split(node: NodeView, x: Array) -> tuple[Array, Array]:
 OPS = (
     OpInfo("StringConcat", fold=_concat),
     OpInfo("StringNormalizer", fold=_normalize),
-    OpInfo("StringSplit", fold=_split),
+    OpInfo("StringSplit", counts=True, fold=_split),
 )
